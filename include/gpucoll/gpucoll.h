@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The public interface of libgpucoll. No program needs it: the library works on MPI calls as they are. It is
+ * for programs that want to ask. All functions may be called from any thread, also before MPI_Init.
+ *
+ * A program that must also run without the library looks the functions up with dlsym(RTLD_DEFAULT, ...).
+ */
+#ifndef GPUCOLL_H
+#define GPUCOLL_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* How a collective was carried out. */
+enum gpucoll_path {
+	GPUCOLL_PATH_PASS = 0,  /* host buffers: the real MPI, untouched */
+	GPUCOLL_PATH_STAGE = 1, /* device buffers through host memory and the real MPI */
+	GPUCOLL_PATH_ACCEL = 2, /* GPU kernels; not in this version */
+};
+
+/* The library's version, "MAJOR.MINOR.PATCH". */
+const char *gpucoll_version(void);
+
+/*
+ * Switch the library off (0) or on in this process; off hands every call to the real MPI untouched.
+ * Returns whether it was on.
+ */
+int gpucoll_enable(int on);
+
+/* Whether an address is device or managed memory as the library sees it. The address need not be valid. */
+int gpucoll_is_device_buffer(const void *address);
+
+/* The path of the last collective that this thread made. */
+enum gpucoll_path gpucoll_last_path(void);
+
+/*
+ * How many collectives this process has made by a path since MPI_Init, and how many bytes of its buffers they
+ * read or wrote. Calls on host buffers are counted when GPUCOLL_STATS=1 only. Returns 0, or -1 for a path
+ * that does not exist.
+ */
+int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls, unsigned long long *bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

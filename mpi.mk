@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# What exists once for each MPI found, in mpi/<name>/: libgpucoll.so.0, gpucoll-bench and the test programs. The MPI's
+# own compiler wrapper compiles and links, driving the compiler that configure chose.
+
+SONAME = libgpucoll.so.0
+MPI_OBJECTS = core_mpi.o pmpi_call.o pmpi_init.o wrappers.o
+MPI_TEST_PROGRAMS = test_coll test_types test_door test_life demo
+MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
+MPI_BENCH = $(MPI_NAMES:%=mpi/%/gpucoll-bench)
+MPI_TESTS = $(foreach m,$(MPI_NAMES),$(MPI_TEST_PROGRAMS:%=mpi/$(m)/%))
+
+mpi_wrapper = $(word $(2),$(1))
+mpi_cc = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(1)
+MPI_COMPILE = $(DEFS) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -MMD -MP
+EMU_LINK = -Lemu -l:$(CUDART_SO) -Wl,-rpath-link,emu
+VERSION_SCRIPT = $(top_srcdir)/src/pmpi/exports.map
+
+mpi/wrappers.c: $(top_srcdir)/src/pmpi/gen-wrappers.py $(top_srcdir)/src/pmpi/prototypes.txt
+	$(AM_V_at)$(MKDIR_P) mpi
+	$(AM_V_GEN)$(PYTHON) $^ >$@.tmp && mv $@.tmp $@
+
+# $(1): name; $(2): wrapper
+define mpi_rules
+mpi/$(1)/%.o: $(top_srcdir)/src/core/%.c
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CC)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) -c -o $$@ $$<
+mpi/$(1)/%.o: $(top_srcdir)/src/pmpi/%.c
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CC)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) -c -o $$@ $$<
+mpi/$(1)/wrappers.o: mpi/wrappers.c
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CC)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) -c -o $$@ $$<
+mpi/$(1)/$(SONAME): $(MPI_OBJECTS:%=mpi/$(1)/%) libgpucoll-common.a $(VERSION_SCRIPT)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=$(VERSION_SCRIPT) \
+		$(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $$@ $(MPI_OBJECTS:%=mpi/$(1)/%) \
+		-Wl,--whole-archive libgpucoll-common.a -Wl,--no-whole-archive -lpthread -ldl
+	$$(AM_V_at)$(LN_S) -f $(SONAME) mpi/$(1)/libgpucoll.so
+mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -lpopt -lm
+mpi/$(1)/%: $(top_srcdir)/test/mpi/%.c $(top_srcdir)/test/mpi/test.h emu/.stamp
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -lpthread -ldl -lm
+install-mpi-$(1): mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench
+	$(MKDIR_P) $(DESTDIR)$(libdir)/gpucoll/$(1)
+	$(INSTALL_PROGRAM) mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench $(DESTDIR)$(libdir)/gpucoll/$(1)
+	$(LN_S) -f $(SONAME) $(DESTDIR)$(libdir)/gpucoll/$(1)/libgpucoll.so
+-include $(wildcard mpi/$(1)/*.d)
+endef
+$(foreach i,$(shell seq $(words $(MPI_NAMES))),$(eval \
+	$(call mpi_rules,$(word $(i),$(MPI_NAMES)),$(word $(i),$(MPI_WRAPPERS)))))
+
+.PHONY: install-mpi uninstall-mpi
+install-mpi: $(MPI_NAMES:%=install-mpi-%) emu/.stamp
+	$(LN_S) -f gpucoll/$(MPI_DEFAULT)/$(SONAME) $(DESTDIR)$(libdir)/$(SONAME)
+	$(LN_S) -f $(SONAME) $(DESTDIR)$(libdir)/libgpucoll.so
+	$(MKDIR_P) $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/gpucoll/emu
+	$(INSTALL_PROGRAM) emu/libcuda.so.1 emu/$(CUDART_SO) $(DESTDIR)$(libdir)/gpucoll/emu
+	$(INSTALL_PROGRAM) mpi/$(MPI_DEFAULT)/gpucoll-bench $(DESTDIR)$(bindir)/gpucoll-bench
+uninstall-mpi:
+	rm -rf $(DESTDIR)$(libdir)/gpucoll
+	rm -f $(DESTDIR)$(libdir)/libgpucoll.so $(DESTDIR)$(libdir)/$(SONAME) $(DESTDIR)$(bindir)/gpucoll-bench
+
+# ---- the emulated CUDA driver and runtime ----
+EMU_OBJECTS = emu_config.o emu_context.o emu_copy.o emu_memory.o emu_stream.o
+EMU_COMPILE = $(CC) -D_GNU_SOURCE $(CUDA_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fvisibility=hidden -MMD -MP
+EMU_LD = $(CC) -shared $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS)
+REAL_CUDA = $(CUDA_LIBDIR)/stubs/libcuda.so
+REAL_CUDART = $(CUDA_LIBDIR)/$(CUDART_SO)
+
+emu/%.o: $(top_srcdir)/test/emu/%.c
+	$(AM_V_at)$(MKDIR_P) emu
+	$(AM_V_CC)$(EMU_COMPILE) -c -o $@ $<
+emu/driver_stubs.c: $(EMU_OBJECTS:%=emu/%) $(top_srcdir)/test/emu/gen-stubs.py
+	$(AM_V_GEN)$(PYTHON) $(top_srcdir)/test/emu/gen-stubs.py $(REAL_CUDA) cu $(EMU_OBJECTS:%=emu/%) >$@.tmp && mv $@.tmp $@
+emu/runtime_stubs.c: emu/emu_cudart.o $(top_srcdir)/test/emu/gen-stubs.py
+	$(AM_V_GEN)$(PYTHON) $(top_srcdir)/test/emu/gen-stubs.py $(REAL_CUDART) cuda emu/emu_cudart.o >$@.tmp && mv $@.tmp $@
+emu/libcuda.so.1: $(EMU_OBJECTS:%=emu/%) emu/driver_stubs.c
+	$(AM_V_CCLD)$(EMU_LD) -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread
+emu/runtime.map:
+	$(AM_V_at)$(MKDIR_P) emu
+	$(AM_V_GEN)echo '$(CUDART_SO) { global: cuda*; __cuda*; local: *; };' >$@
+emu/$(CUDART_SO): emu/emu_cudart.o emu/emu_config.o emu/runtime_stubs.c emu/libcuda.so.1 emu/runtime.map
+	$(AM_V_CCLD)$(EMU_LD) -Wl,-soname,$(CUDART_SO) -Wl,--version-script=emu/runtime.map -o $@ \
+		emu/emu_cudart.o emu/emu_config.o emu/runtime_stubs.c -Lemu -l:libcuda.so.1
+emu/.stamp: emu/libcuda.so.1 emu/$(CUDART_SO) emu/yield_shim.so
+	$(AM_V_at)touch $@
+-include $(wildcard emu/*.d)
+
+# Preloaded by the test harness; never installed.
+emu/yield_shim.so: $(top_srcdir)/test/mpi/yield_shim.c
+	$(AM_V_at)$(MKDIR_P) emu
+	$(AM_V_CCLD)$(CC) -D_GNU_SOURCE -std=gnu11 -fPIC $(WARN_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_board.h"
+#include "core/core_mpi.h"
+#include "util/util_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { CACHE_LINE = 64 };
+
+/* One process's counter alone on its line: the writer is on its way to the real MPI and must not wait. */
+struct counter {
+	_Alignas(CACHE_LINE) _Atomic uint64_t passed;
+};
+
+/* A slot is free when its id is 0. All but the counters is read and written under the board's lock. */
+struct core_board_slot {
+	_Alignas(CACHE_LINE) uint64_t id;
+	uint32_t members, left;
+	struct counter counters[]; /* local_size of them */
+};
+
+struct header {
+	pthread_mutex_t lock; /* process-shared and robust; guards which slot is whose */
+};
+
+enum { HEADER_BYTES = 4096 };
+
+static char *board;
+static size_t board_bytes;
+
+static size_t slot_bytes(void)
+{
+	return sizeof(struct core_board_slot) + (size_t)core_mpi_job.local_size * sizeof(struct counter);
+}
+
+static struct core_board_slot *slot_at(uint64_t index)
+{
+	return (struct core_board_slot *)(board + HEADER_BYTES + index * slot_bytes());
+}
+
+static struct header *header(void)
+{
+	return (struct header *)board;
+}
+
+static enum util_status fail(const char *what, const char *name)
+{
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "the node's shared memory %s: %s: %s; collectives will be staged",
+		 name, what, strerror(errno));
+	return UTIL_ERR_SYSTEM;
+}
+
+static int create_memory(const char *name, size_t bytes)
+{
+	int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+
+	if (fd < 0)
+		return -1;
+	/* posix_fallocate, not ftruncate: a full /dev/shm is an error now rather than SIGBUS later. */
+	errno = posix_fallocate(fd, 0, (off_t)bytes);
+	if (!errno)
+		return fd;
+	close(fd);
+	shm_unlink(name);
+	return -1;
+}
+
+static void init_lock(void)
+{
+	pthread_mutexattr_t attributes;
+
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&header()->lock, &attributes);
+	pthread_mutexattr_destroy(&attributes);
+}
+
+enum util_status core_board_start(void)
+{
+	char name[64] = "";
+	bool leader = core_mpi_job.local_rank == 0;
+	enum util_status status;
+	int fd = -1;
+
+	board_bytes = HEADER_BYTES + CORE_BOARD_SLOTS * slot_bytes();
+	if (leader) {
+		snprintf(name, sizeof(name), "/gpucoll-%ld-%d", (long)getpid(), core_mpi_job.rank);
+		fd = create_memory(name, board_bytes);
+		if (fd < 0) {
+			fail("create", name);
+			name[0] = 0;
+		}
+	}
+	status = core_mpi_node_bcast(name, sizeof(name));
+	if (status != UTIL_OK || !name[0])
+		return UTIL_ERR_SYSTEM;
+	if (!leader)
+		fd = shm_open(name, O_RDWR, 0600);
+	if (fd >= 0) {
+		board = mmap(NULL, board_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		close(fd);
+	}
+	if (fd < 0 || board == MAP_FAILED) {
+		status = fail("map", name);
+		board = NULL;
+	}
+	if (leader && board)
+		init_lock();
+	core_mpi_node_barrier();
+	if (leader)
+		shm_unlink(name);
+	return status;
+}
+
+void core_board_stop(void)
+{
+	if (board)
+		munmap(board, board_bytes);
+	board = NULL;
+}
+
+bool core_board_is_up(void)
+{
+	return board != NULL;
+}
+
+/*
+ * A process may die inside, and then the job is about to be ended; until it is, the others go on with a table
+ * that at worst has a slot too many in use.
+ */
+static void lock_table(void)
+{
+	if (pthread_mutex_lock(&header()->lock) == EOWNERDEAD)
+		pthread_mutex_consistent(&header()->lock);
+}
+
+/* Under the lock. The id's own slot, else a free one, else NULL. */
+static struct core_board_slot *find_slot(uint64_t id)
+{
+	struct core_board_slot *unused = NULL;
+
+	for (uint64_t i = 0; i < CORE_BOARD_SLOTS; i++) {
+		struct core_board_slot *slot = slot_at(i);
+
+		if (slot->id == id)
+			return slot;
+		if (!slot->id && !unused)
+			unused = slot;
+	}
+	return unused;
+}
+
+struct core_board_slot *core_board_join(uint64_t id, uint32_t members)
+{
+	struct core_board_slot *slot;
+
+	if (!board)
+		return NULL;
+	lock_table();
+	slot = find_slot(id);
+	if (slot) {
+		slot->id = id;
+		slot->members = members;
+	}
+	pthread_mutex_unlock(&header()->lock);
+	return slot;
+}
+
+void core_board_leave(struct core_board_slot *slot)
+{
+	lock_table();
+	/* A member leaves after it joined: when all have left, all have joined, and no one can come late. */
+	if (++slot->left == slot->members) {
+		for (int i = 0; i < core_mpi_job.local_size; i++)
+			atomic_store_explicit(&slot->counters[i].passed, 0, memory_order_relaxed);
+		slot->left = 0;
+		slot->id = 0;
+	}
+	pthread_mutex_unlock(&header()->lock);
+}
+
+void core_board_publish(struct core_board_slot *slot, uint64_t calls)
+{
+	atomic_store_explicit(&slot->counters[core_mpi_job.local_rank].passed, calls, memory_order_release);
+}
+
+uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank)
+{
+	return atomic_load_explicit(&slot->counters[local_rank].passed, memory_order_acquire);
+}
+
+unsigned core_board_used(void)
+{
+	unsigned used = 0;
+
+	if (!board)
+		return 0;
+	lock_table();
+	for (uint64_t i = 0; i < CORE_BOARD_SLOTS; i++)
+		used += slot_at(i)->id != 0;
+	pthread_mutex_unlock(&header()->lock);
+	return used;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which bytes of a buffer a call reads or writes.
+ *
+ * A typemap is one datatype as runs of bytes; a piece is `count` elements of it, one extent apart, at an
+ * offset from the buffer's address; an operand is a buffer with its pieces. Runs matter because the bytes
+ * between them belong to the application, which may be using them: they are never written.
+ */
+#ifndef CORE_LAYOUT_H
+#define CORE_LAYOUT_H
+
+#include "util/util_status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct core_run {
+	ptrdiff_t offset; /* from the element's origin, bytes */
+	size_t length;
+};
+
+struct core_typemap {
+	ptrdiff_t extent;
+	ptrdiff_t lo, hi; /* the bytes touched lie in [lo, hi) from the element's origin */
+	size_t num_runs;  /* 0: the type is empty */
+	const struct core_run *runs;
+	struct core_run only_run; /* where runs points when there is one */
+};
+
+struct core_piece {
+	ptrdiff_t offset;
+	size_t count; /* > 0 */
+	const struct core_typemap *map;
+};
+
+struct core_operand {
+	void *address;
+	bool in, out; /* what the call does to it */
+	bool is_send; /* it is the call's sendbuf, else its recvbuf */
+	bool apart;   /* must not share a stage with another operand at the same address */
+	ptrdiff_t lo, hi; /* the bytes touched lie in [address + lo, address + hi); equal: none */
+	size_t num_pieces, room;
+	struct core_piece *pieces; /* owned */
+	struct core_typemap *maps; /* owned: storage for the typemaps of predefined types */
+	size_t num_maps;
+};
+
+/* Append elements; `map` must outlive the operand. Empty maps and counts append nothing. */
+enum util_status core_operand_add(struct core_operand *operand, ptrdiff_t offset, size_t count,
+				  const struct core_typemap *map);
+
+/* Free what the operand owns. */
+void core_operand_release(struct core_operand *operand);
+
+struct core_run_list {
+	struct core_run *runs; /* owned; NULL when empty */
+	size_t num_runs, room;
+};
+
+/*
+ * Append the runs of a mask, in which touched bytes are not zero. `base` is the offset of the mask's first
+ * byte; a run that continues the last one in the list makes it longer.
+ */
+enum util_status core_run_list_scan(struct core_run_list *list, const unsigned char *mask, size_t bytes,
+				    ptrdiff_t base);
+
+#endif

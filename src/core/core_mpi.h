@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What core asks of the real MPI. core_mpi.c is the one file of src/core that includes mpi.h, and is compiled
+ * once for each MPI; everything else in core is compiled once for all.
+ */
+#ifndef CORE_MPI_H
+#define CORE_MPI_H
+
+#include "core/core_call.h"
+#include "core/core_layout.h"
+
+enum { CORE_MAX_OPERANDS = 2 };
+
+/*
+ * Work out which buffers a call reads and writes on this rank, and which bytes of them. Arguments that the
+ * real MPI will refuse give no operand at all, so that the call reaches it as it is and is refused there.
+ *
+ * operands: CORE_MAX_OPERANDS, zeroed by the caller, who releases them also after an error.
+ * Calls MPI functions that are local. Thread-safe.
+ */
+enum util_status core_mpi_operands(const struct core_call *call, struct core_operand *operands,
+				   size_t *num_operands);
+
+/* Whether the pointer is one of the constants that stand for no buffer (MPI_IN_PLACE). */
+bool core_mpi_is_in_place(const void *buffer);
+
+/* What the identity of this process is in the job. Valid between core_mpi_start and core_mpi_stop. */
+struct core_mpi_job {
+	int rank, size;
+	int node;       /* index of this process's node, in order of their lowest ranks */
+	int local_rank; /* among the processes of the node, in order of rank */
+	int local_size;
+	bool any_driver; /* some process of the job has a CUDA driver */
+};
+extern struct core_mpi_job core_mpi_job;
+
+/* Collective over MPI_COMM_WORLD: make the private communicator and agree on the job. */
+enum util_status core_mpi_start(const char *hostid, bool have_driver);
+
+/* Share `bytes` bytes from the lowest rank of each node with the other processes of it. Collective. */
+enum util_status core_mpi_node_bcast(void *data, int bytes);
+enum util_status core_mpi_node_barrier(void);
+
+/* Let the real MPI make progress; called by every wait of ours. Cheap when called too often. */
+void core_mpi_drive(void);
+
+/* Free the private communicator and all else that needs MPI. Collective. */
+void core_mpi_stop(void);
+
+/*
+ * Give a communicator that was just made an identity: its lowest rank draws it, one broadcast spreads it.
+ * Collective over it. Intercommunicators and MPI_COMM_NULL get none.
+ */
+void core_mpi_comm_identify(core_handle comm);
+
+/* The communicator's state, or NULL when it has no identity. See core_comm.h. */
+struct core_comm;
+struct core_comm *core_mpi_comm_find(core_handle comm);
+
+/* MPI_COMM_WORLD. */
+core_handle core_mpi_world(void);
+
+/* The bytes that this rank's scalar count and type stand for, 0 where the call has none; for statistics. */
+size_t core_mpi_call_bytes(const struct core_call *call);
+
+/* Turn a status of ours into the MPI error of the same meaning, raised on the call's communicator. */
+int core_mpi_raise(const struct core_call *call, enum util_status status);
+
+#endif

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A process's life in the library: start at MPI_Init, each collective, stop at MPI_Finalize. */
+#ifndef CORE_RUN_H
+#define CORE_RUN_H
+
+#include "core/core_call.h"
+#include "core/core_stats.h"
+
+/* Read the configuration, agree on the job, put up the board. Collective over MPI_COMM_WORLD. */
+void core_start(void);
+
+/* Print the statistics if wanted and give everything back. Collective over MPI_COMM_WORLD. */
+void core_stop(void);
+
+/* Between core_start and core_stop in a job where some process has a CUDA driver. */
+bool core_is_awake(void);
+
+/* The path of this thread's last collective. */
+extern _Thread_local enum core_path core_last_path __attribute__((tls_model("initial-exec")));
+
+/* Carry out a call that may be on device buffers. Returns MPI's error code. */
+int core_run(const struct core_call *call);
+
+/* Carry out a call whose buffers are known to be host memory: count, publish, hand on. */
+int core_run_host(const struct core_call *call);
+
+#endif

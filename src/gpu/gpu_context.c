@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpu/gpu_context.h"
+#include "util/util_log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* cuMemcpy2D refuses a larger pitch (CU_DEVICE_ATTRIBUTE_MAX_PITCH is this on every device so far). */
+static const size_t max_pitch = 0x7fffffff;
+
+struct gpu_stream {
+	struct gpu_stream *next;
+	struct gpu_pointer where; /* a buffer in the stream's context: context and device are read */
+	unsigned long long context_id;
+	CUstream stream;
+};
+
+enum { MAX_DEVICES = 64 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gpu_stream *idle;         /* under the lock */
+static CUcontext primary[MAX_DEVICES];  /* under the lock: retained by us, NULL where not */
+
+static enum util_status primary_context(int ordinal, CUcontext *out)
+{
+	CUresult result = CUDA_SUCCESS;
+	CUdevice device;
+
+	if (ordinal < 0 || ordinal >= MAX_DEVICES)
+		return UTIL_ERR_UNSUPPORTED;
+	pthread_mutex_lock(&lock);
+	if (!primary[ordinal]) {
+		result = gpu_driver.cuDeviceGet(&device, ordinal);
+		if (result == CUDA_SUCCESS)
+			result = gpu_driver.cuDevicePrimaryCtxRetain(&primary[ordinal], device);
+		if (result != CUDA_SUCCESS)
+			primary[ordinal] = NULL;
+	}
+	*out = primary[ordinal];
+	pthread_mutex_unlock(&lock);
+	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuDevicePrimaryCtxRetain");
+}
+
+enum util_status gpu_scope_enter(struct gpu_scope *scope, const struct gpu_pointer *pointer)
+{
+	CUcontext context = pointer->context;
+	enum util_status status;
+	CUresult result;
+
+	if (!context) {
+		status = primary_context(pointer->device, &context);
+		if (status != UTIL_OK)
+			return status;
+	}
+	result = gpu_driver.cuCtxPushCurrent(context);
+	if (result != CUDA_SUCCESS)
+		return gpu_driver_error(result, "cuCtxPushCurrent");
+	scope->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	gpu_driver.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+	return UTIL_OK;
+}
+
+void gpu_scope_leave(struct gpu_scope *scope)
+{
+	CUcontext ignored;
+
+	gpu_driver.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+	gpu_driver.cuCtxPopCurrent(&ignored);
+}
+
+static struct gpu_stream *take_idle(unsigned long long context_id)
+{
+	struct gpu_stream *stream, **link = &idle;
+
+	pthread_mutex_lock(&lock);
+	while (*link && (*link)->context_id != context_id)
+		link = &(*link)->next;
+	stream = *link;
+	if (stream)
+		*link = stream->next;
+	pthread_mutex_unlock(&lock);
+	return stream;
+}
+
+/* In the context's scope. */
+static enum util_status stream_create(unsigned long long context_id, struct gpu_stream **out)
+{
+	struct gpu_stream *stream = calloc(1, sizeof(*stream));
+	CUresult result;
+
+	if (!stream)
+		return UTIL_ERR_NO_MEMORY;
+	result = gpu_driver.cuStreamCreate(&stream->stream, CU_STREAM_NON_BLOCKING);
+	if (result != CUDA_SUCCESS) {
+		free(stream);
+		return gpu_driver_error(result, "cuStreamCreate");
+	}
+	stream->context_id = context_id;
+	*out = stream;
+	return UTIL_OK;
+}
+
+enum util_status gpu_stream_get(const struct gpu_pointer *pointer, struct gpu_stream **out)
+{
+	unsigned long long context_id = 0;
+	struct gpu_scope scope;
+	enum util_status status = gpu_scope_enter(&scope, pointer);
+	CUresult result;
+
+	if (status != UTIL_OK)
+		return status;
+	result = gpu_driver.cuCtxGetId(NULL, &context_id);
+	if (result != CUDA_SUCCESS)
+		status = gpu_driver_error(result, "cuCtxGetId");
+	else if (!(*out = take_idle(context_id)))
+		status = stream_create(context_id, out);
+	if (status == UTIL_OK)
+		(*out)->where = *pointer;
+	gpu_scope_leave(&scope);
+	return status;
+}
+
+void gpu_stream_put(struct gpu_stream *stream)
+{
+	pthread_mutex_lock(&lock);
+	stream->next = idle;
+	idle = stream;
+	pthread_mutex_unlock(&lock);
+}
+
+static enum util_status poll(struct gpu_stream *stream, CUstream which)
+{
+	struct gpu_scope scope;
+	enum util_status status = gpu_scope_enter(&scope, &stream->where);
+	CUresult result;
+
+	if (status != UTIL_OK)
+		return status;
+	result = gpu_driver.cuStreamQuery(which);
+	gpu_scope_leave(&scope);
+	if (result == CUDA_ERROR_NOT_READY)
+		return UTIL_IN_PROGRESS;
+	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuStreamQuery");
+}
+
+enum util_status gpu_stream_poll(struct gpu_stream *stream)
+{
+	return poll(stream, stream->stream);
+}
+
+enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
+{
+	return poll(stream, CU_STREAM_LEGACY);
+}
+
+enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from, size_t bytes)
+{
+	struct gpu_scope scope;
+	enum util_status status = gpu_scope_enter(&scope, &stream->where);
+	CUresult result;
+
+	if (status != UTIL_OK)
+		return status;
+	result = gpu_driver.cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, bytes, stream->stream);
+	gpu_scope_leave(&scope);
+	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuMemcpyAsync");
+}
+
+enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const void *from, size_t bytes,
+				      size_t pitch, size_t rows)
+{
+	CUDA_MEMCPY2D copy = {
+		.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = (CUdeviceptr)from, .srcPitch = pitch,
+		.dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = (CUdeviceptr)to, .dstPitch = pitch,
+		.WidthInBytes = bytes, .Height = rows};
+	struct gpu_scope scope;
+	enum util_status status;
+	CUresult result;
+
+	if (pitch > max_pitch) {
+		for (status = UTIL_OK; rows && status == UTIL_OK; rows--) {
+			status = gpu_stream_copy(stream, to, from, bytes);
+			to = (char *)to + pitch;
+			from = (const char *)from + pitch;
+		}
+		return status;
+	}
+	status = gpu_scope_enter(&scope, &stream->where);
+	if (status != UTIL_OK)
+		return status;
+	result = gpu_driver.cuMemcpy2DAsync(&copy, stream->stream);
+	gpu_scope_leave(&scope);
+	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuMemcpy2DAsync");
+}
+
+/* Only the primary contexts can be asked whether they live; streams elsewhere end with the process. */
+static bool is_alive(int ordinal)
+{
+	unsigned flags;
+	int active = 0;
+	CUdevice device;
+
+	return gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
+	       gpu_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+}
+
+static void stream_destroy(struct gpu_stream *stream)
+{
+	struct gpu_pointer device = {.device = stream->where.device};
+	unsigned long long context_id;
+	struct gpu_scope scope;
+
+	/* Where the primary context lives, entering it creates nothing; the id says if it is the stream's. */
+	if (is_alive(stream->where.device) && gpu_scope_enter(&scope, &device) == UTIL_OK) {
+		if (gpu_driver.cuCtxGetId(NULL, &context_id) == CUDA_SUCCESS &&
+		    context_id == stream->context_id)
+			gpu_driver.cuStreamDestroy(stream->stream);
+		gpu_scope_leave(&scope);
+	}
+	free(stream);
+}
+
+void gpu_context_finalize(void)
+{
+	CUdevice device;
+
+	while (idle) {
+		struct gpu_stream *stream = idle;
+
+		idle = stream->next;
+		stream_destroy(stream);
+	}
+	for (int i = 0; i < MAX_DEVICES; i++) {
+		if (primary[i] && is_alive(i) && gpu_driver.cuDeviceGet(&device, i) == CUDA_SUCCESS)
+			gpu_driver.cuDevicePrimaryCtxRelease(device);
+		primary[i] = NULL;
+	}
+}

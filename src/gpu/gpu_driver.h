@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The CUDA driver, bound at run time.
+ *
+ * The library must load where there is no driver, and a program that uses no GPU must not have one loaded
+ * for it. So nothing links libcuda: it is looked for among the objects that the process has loaded already,
+ * and it is there before the first device pointer can exist.
+ */
+#ifndef GPU_DRIVER_H
+#define GPU_DRIVER_H
+
+#include "util/util_status.h"
+
+#include <cuda.h>
+#include <link.h>
+#include <stdbool.h>
+
+/* Every driver function that the library calls. cuda.h's macros give each the version of its header. */
+#define GPU_DRIVER_CALLS(X)                                                                        \
+	X(cuCtxGetId)                                                                              \
+	X(cuCtxPopCurrent)                                                                         \
+	X(cuCtxPushCurrent)                                                                        \
+	X(cuDeviceGet)                                                                             \
+	X(cuDeviceGetAttribute)                                                                    \
+	X(cuDeviceGetCount)                                                                        \
+	X(cuDeviceGetName)                                                                         \
+	X(cuDeviceGetPCIBusId)                                                                     \
+	X(cuDevicePrimaryCtxGetState)                                                              \
+	X(cuDevicePrimaryCtxRelease)                                                               \
+	X(cuDevicePrimaryCtxRetain)                                                                \
+	X(cuDeviceTotalMem)                                                                        \
+	X(cuDriverGetVersion)                                                                      \
+	X(cuGetErrorName)                                                                          \
+	X(cuGetErrorString)                                                                        \
+	X(cuInit)                                                                                  \
+	X(cuLaunchKernel)                                                                          \
+	X(cuMemHostRegister)                                                                       \
+	X(cuMemHostUnregister)                                                                     \
+	X(cuMemcpy2DAsync)                                                                         \
+	X(cuMemcpyAsync)                                                                           \
+	X(cuModuleGetFunction)                                                                     \
+	X(cuModuleLoadData)                                                                        \
+	X(cuPointerGetAttributes)                                                                  \
+	X(cuPointerSetAttribute)                                                                   \
+	X(cuStreamCreate)                                                                          \
+	X(cuStreamDestroy)                                                                         \
+	X(cuStreamQuery)                                                                           \
+	X(cuThreadExchangeStreamCaptureMode)
+
+struct gpu_driver {
+#define GPU_DRIVER_FIELD(name) __typeof__(&name) name;
+	GPU_DRIVER_CALLS(GPU_DRIVER_FIELD)
+#undef GPU_DRIVER_FIELD
+};
+
+/* Valid once gpu_driver_bound. Read-only afterwards. */
+extern struct gpu_driver gpu_driver;
+extern bool gpu_driver_bound;
+
+/* The last loaded object that has been looked at; see gpu_driver_present. */
+extern struct link_map *gpu_driver_last_object;
+
+/* The slow half of gpu_driver_present: look through what was loaded since. Thread-safe. */
+bool gpu_driver_look(void);
+
+/*
+ * Whether libcuda is in this process; binds it when first seen. Until then the cost is one load: the
+ * dynamic linker appends each object that it loads to a list, so nothing is new while the last object that
+ * was looked at has no successor. (gpu_driver_look keeps a reference on that object, so it can't vanish.)
+ *
+ * Ordering: a program that hands us a device pointer made it with libcuda, so the load of libcuda happens
+ * before the call in this thread or before a synchronisation of the program's own. Relaxed is enough.
+ */
+static inline bool gpu_driver_present(void)
+{
+	if (__atomic_load_n(&gpu_driver_bound, __ATOMIC_ACQUIRE))
+		return true;
+	struct link_map *last = __atomic_load_n(&gpu_driver_last_object, __ATOMIC_ACQUIRE);
+	if (last && !__atomic_load_n(&last->l_next, __ATOMIC_RELAXED))
+		return false;
+	return gpu_driver_look();
+}
+
+/* Load libcuda if it can be had, for tools that look at the machine. False when there is none. */
+bool gpu_driver_load(void);
+
+/*
+ * Whether this machine seems to have a driver that a program could load later: its device node, or libcuda
+ * on the loader's path. Loads nothing.
+ */
+bool gpu_driver_installed(void);
+
+/* Log a failed driver call at level warn, with its name and the driver's text. Returns UTIL_ERR_CUDA. */
+enum util_status gpu_driver_error(CUresult result, const char *call);
+
+#endif

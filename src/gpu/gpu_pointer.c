@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpu/gpu_pointer.h"
+#include "gpu/gpu_context.h"
+
+#include <pthread.h>
+#include <string.h>
+
+void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
+{
+	unsigned type = 0, managed = 0;
+	CUpointer_attribute wanted[] = {
+		CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+		CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT,
+		CU_POINTER_ATTRIBUTE_BUFFER_ID};
+	void *data[] = {&type, &managed, &out->device, &out->context, &out->buffer_id};
+
+	out->memory = GPU_MEMORY_HOST;
+	out->device = -1;
+	out->context = NULL;
+	out->buffer_id = 0;
+	if (gpu_driver.cuPointerGetAttributes(sizeof(wanted) / sizeof(wanted[0]), wanted, data,
+					      (CUdeviceptr)address) != CUDA_SUCCESS)
+		return;
+	if (managed)
+		out->memory = GPU_MEMORY_MANAGED;
+	else if (type == CU_MEMORYTYPE_DEVICE)
+		out->memory = GPU_MEMORY_DEVICE;
+}
+
+/*
+ * The allocations that were made synchronous, by buffer id: a hash set with open addressing. Ids of freed
+ * memory stay in it, harmlessly; when it is full it is emptied, which costs each live allocation one more
+ * wait.
+ */
+enum { SEEN_SLOTS = 1 << 14 };
+static unsigned long long seen[SEEN_SLOTS];
+static unsigned num_seen;
+static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Under the lock: the slot that holds the id, or the free one where it belongs. */
+static unsigned long long *seen_find(unsigned long long id)
+{
+	size_t slot = (size_t)(id * 0x9e3779b97f4a7c15ull >> 50) % SEEN_SLOTS;
+
+	while (seen[slot] && seen[slot] != id)
+		slot = (slot + 1) % SEEN_SLOTS;
+	return &seen[slot];
+}
+
+static bool seen_contains(unsigned long long id)
+{
+	pthread_mutex_lock(&seen_lock);
+	bool found = *seen_find(id) == id;
+	pthread_mutex_unlock(&seen_lock);
+	return found;
+}
+
+static void seen_insert(unsigned long long id)
+{
+	pthread_mutex_lock(&seen_lock);
+	if (num_seen > SEEN_SLOTS / 2) {
+		memset(seen, 0, sizeof(seen));
+		num_seen = 0;
+	}
+	unsigned long long *slot = seen_find(id);
+	num_seen += *slot != id;
+	*slot = id;
+	pthread_mutex_unlock(&seen_lock);
+}
+
+bool gpu_pointer_may_be_pending(const void *address, const struct gpu_pointer *pointer)
+{
+	unsigned on = 1;
+	struct gpu_scope scope;
+
+	if (pointer->memory != GPU_MEMORY_DEVICE || !pointer->buffer_id)
+		return true;
+	if (seen_contains(pointer->buffer_id))
+		return false;
+	if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
+		return true;
+	/* Memory from pools and VMM refuses the attribute: then it is pending every time. */
+	if (gpu_driver.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+					     (CUdeviceptr)address) == CUDA_SUCCESS)
+		seen_insert(pointer->buffer_id);
+	gpu_scope_leave(&scope);
+	return true;
+}

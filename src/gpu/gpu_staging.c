@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "gpu/gpu_staging.h"
+#include "gpu/gpu_context.h"
+#include "util/util_config.h"
+#include "util/util_log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { MIN_SHIFT = 16, NUM_CLASSES = 40 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gpu_staging_block *idle[NUM_CLASSES]; /* under the lock */
+static size_t pooled;                               /* under the lock: bytes idle and in use */
+
+static int size_class(size_t bytes)
+{
+	int class = 0;
+
+	while (class < NUM_CLASSES && ((size_t)1 << (class + MIN_SHIFT)) < bytes)
+		class++;
+	return class;
+}
+
+static struct gpu_staging_block *take_idle(int class)
+{
+	pthread_mutex_lock(&lock);
+	struct gpu_staging_block *block = idle[class];
+	if (block)
+		idle[class] = block->next;
+	pthread_mutex_unlock(&lock);
+	return block;
+}
+
+static void block_free(struct gpu_staging_block *block)
+{
+	if (block->registered)
+		gpu_driver.cuMemHostUnregister(block->base);
+	munmap(block->base, block->bytes);
+	free(block);
+}
+
+/* Reserve room in the pool, giving idle blocks of other sizes back to the system where that helps. */
+static bool reserve(size_t bytes)
+{
+	struct gpu_staging_block *victims = NULL;
+	bool fits;
+
+	pthread_mutex_lock(&lock);
+	for (int i = NUM_CLASSES - 1; i >= 0 && bytes <= util_config.staging_pool; i--) {
+		while (idle[i] && pooled + bytes > util_config.staging_pool) {
+			struct gpu_staging_block *victim = idle[i];
+
+			idle[i] = victim->next;
+			pooled -= victim->bytes;
+			victim->next = victims;
+			victims = victim;
+		}
+	}
+	fits = bytes <= util_config.staging_pool && pooled <= util_config.staging_pool - bytes;
+	if (fits)
+		pooled += bytes;
+	pthread_mutex_unlock(&lock);
+	while (victims) {
+		struct gpu_staging_block *victim = victims;
+
+		victims = victim->next;
+		block_free(victim);
+	}
+	return fits;
+}
+
+static void unreserve(size_t bytes)
+{
+	pthread_mutex_lock(&lock);
+	pooled -= bytes;
+	pthread_mutex_unlock(&lock);
+}
+
+static struct gpu_staging_block *block_map(size_t bytes, int class)
+{
+	struct gpu_staging_block *block = calloc(1, sizeof(*block));
+
+	if (!block)
+		return NULL;
+	block->bytes = bytes;
+	block->size_class = class;
+	block->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (block->base != MAP_FAILED)
+		return block;
+	free(block);
+	return NULL;
+}
+
+/* Failing to pin costs speed, not correctness. */
+static void block_register(struct gpu_staging_block *block, const struct gpu_pointer *pointer)
+{
+	struct gpu_scope scope;
+	CUresult result;
+
+	if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
+		return;
+	result = gpu_driver.cuMemHostRegister(block->base, block->bytes, CU_MEMHOSTREGISTER_PORTABLE);
+	gpu_scope_leave(&scope);
+	block->registered = result == CUDA_SUCCESS;
+	if (!block->registered)
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU, "%zu bytes for staging can't be pinned (%d)",
+			 block->bytes, (int)result);
+}
+
+enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer,
+				 struct gpu_staging_block **out)
+{
+	int class = size_class(bytes);
+	size_t rounded = (size_t)1 << (class + MIN_SHIFT);
+	bool pool = class < NUM_CLASSES;
+
+	if (pool && (*out = take_idle(class)))
+		return UTIL_OK;
+	pool = pool && reserve(rounded);
+	*out = block_map(pool ? rounded : bytes, pool ? class : -1);
+	if (!*out) {
+		if (pool)
+			unreserve(rounded);
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_GPU, "no memory for %zu bytes of staging", bytes);
+		return UTIL_ERR_NO_MEMORY;
+	}
+	if (pool)
+		block_register(*out, pointer);
+	return UTIL_OK;
+}
+
+void gpu_staging_put(struct gpu_staging_block *block)
+{
+	if (block->size_class < 0) {
+		block_free(block);
+		return;
+	}
+	pthread_mutex_lock(&lock);
+	block->next = idle[block->size_class];
+	idle[block->size_class] = block;
+	pthread_mutex_unlock(&lock);
+}
+
+void gpu_staging_finalize(void)
+{
+	for (int i = 0; i < NUM_CLASSES; i++) {
+		while (idle[i]) {
+			struct gpu_staging_block *block = idle[i];
+
+			idle[i] = block->next;
+			pooled -= block->bytes;
+			block_free(block);
+		}
+	}
+}

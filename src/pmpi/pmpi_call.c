@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pmpi/pmpi_call.h"
+#include "core/core_run.h"
+#include "util/util_log.h"
+
+#include <dlfcn.h>
+
+_Thread_local int pmpi_depth;
+_Thread_local enum pmpi_door pmpi_door;
+bool pmpi_off;
+
+/*
+ * MPI_IN_PLACE is no memory. NULL may be MPI_BOTTOM, under which the datatype says where the data are, so it
+ * needs the longer look that core takes.
+ */
+static bool may_be_device(const void *buffer)
+{
+	if (!buffer)
+		return true;
+	return !core_mpi_is_in_place(buffer) && gpu_pointer_is_device(buffer);
+}
+
+int pmpi_collective(const struct core_call *call, enum pmpi_door door)
+{
+	int result;
+
+	pmpi_enter(door);
+	if (may_be_device(call->recvbuf) || (call->coll != CORE_BCAST && may_be_device(call->sendbuf)))
+		result = core_run(call);
+	else
+		result = core_run_host(call);
+	pmpi_leave();
+	return result;
+}
+
+bool pmpi_asleep(void)
+{
+	return pmpi_depth > 0 || !core_is_awake();
+}
+
+int pmpi_leave_constructor(int result, MPI_Comm *newcomm)
+{
+	if (result == MPI_SUCCESS)
+		core_mpi_comm_identify((core_handle)*newcomm);
+	pmpi_leave();
+	return result;
+}
+
+/* MPIs tell by an extension, where they have one, whether they take device buffers themselves. */
+static bool mpi_is_cuda_aware(void)
+{
+	static int aware = -1;
+	int (*query)(void);
+
+	if (aware < 0) {
+		*(void **)&query = dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support");
+		aware = query && query();
+	}
+	return aware;
+}
+
+bool pmpi_looks_at_handed(void)
+{
+	return util_config.debug >= UTIL_LOG_WARN && !pmpi_depth && gpu_driver_present() &&
+	       !__atomic_load_n(&pmpi_off, __ATOMIC_RELAXED);
+}
+
+void pmpi_warn_handed(const char *function, bool *warned)
+{
+	if (mpi_is_cuda_aware() || __atomic_exchange_n(warned, true, __ATOMIC_RELAXED))
+		return;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
+		 "%s was given a device buffer: only blocking collectives are staged, and this MPI is not "
+		 "CUDA-aware, so it will fail",
+		 function);
+}
+
+void pmpi_bind(const struct pmpi_binding *bindings, size_t num_bindings)
+{
+	for (size_t i = 0; i < num_bindings; i++) {
+		bindings[i].next[PMPI_DOOR_PMPI] = dlsym(RTLD_NEXT, bindings[i].symbol);
+		bindings[i].next[PMPI_DOOR_MPI] = dlsym(RTLD_NEXT, bindings[i].symbol + 1);
+	}
+}
+
+/* Before main, so that no call can come first. */
+__attribute__((constructor)) static void bind_at_load(void)
+{
+	pmpi_bind_all();
+}

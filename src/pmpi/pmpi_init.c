@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MPI_Init, MPI_Init_thread and MPI_Finalize, and the public functions of gpucoll.h. */
+#include "core/core_run.h"
+#include "gpucoll/gpucoll.h"
+#include "pmpi/pmpi_call.h"
+#include "util/util_config.h"
+
+#include <pthread.h>
+
+/* A child of fork has no MPI and no use of the parent's CUDA contexts: it gets the real MPI's own errors. */
+static void disable_in_child(void)
+{
+	pmpi_off = true;
+}
+
+static void start(void)
+{
+	pmpi_enter(PMPI_DOOR_MPI);
+	core_start();
+	if (core_is_awake())
+		pthread_atfork(NULL, NULL, disable_in_child);
+	pmpi_off = util_config.disable;
+	pmpi_leave();
+}
+
+int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
+{
+	pmpi_enter(PMPI_DOOR_MPI);
+	int result = next(argc, argv);
+	pmpi_leave();
+	if (result == MPI_SUCCESS && !pmpi_depth)
+		start();
+	return result;
+}
+
+int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv, int required,
+			 int *provided)
+{
+	pmpi_enter(PMPI_DOOR_MPI);
+	int result = next(argc, argv, required, provided);
+	pmpi_leave();
+	if (result == MPI_SUCCESS && !pmpi_depth)
+		start();
+	return result;
+}
+
+int pmpi_own_Finalize(int (*next)(void))
+{
+	pmpi_enter(PMPI_DOOR_MPI);
+	if (pmpi_depth == 1)
+		core_stop();
+	int result = next();
+	pmpi_leave();
+	return result;
+}
+
+const char *gpucoll_version(void)
+{
+	return GPUCOLL_VERSION_STRING;
+}
+
+int gpucoll_enable(int on)
+{
+	return !__atomic_exchange_n(&pmpi_off, !on, __ATOMIC_RELAXED);
+}
+
+int gpucoll_is_device_buffer(const void *address)
+{
+	return gpu_pointer_is_device(address);
+}
+
+enum gpucoll_path gpucoll_last_path(void)
+{
+	return (enum gpucoll_path)core_last_path;
+}
+
+int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls, unsigned long long *bytes)
+{
+	if (path < GPUCOLL_PATH_PASS || path > GPUCOLL_PATH_ACCEL)
+		return -1;
+	core_stats_total((enum core_path)path, calls, bytes);
+	return 0;
+}

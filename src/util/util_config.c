@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "util/util_config.h"
+#include "util/util_log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+extern char **environ;
+
+#define PREFIX "GPUCOLL_"
+/* Names that begin with the prefix but belong to gpucoll-exec, which starts the program. */
+static const char *const foreign_names[] = {"GPUCOLL_MPI", "GPUCOLL_EMULATE"};
+
+enum type { TYPE_BOOL, TYPE_SIZE, TYPE_SECONDS, TYPE_STRING, TYPE_ENUM, TYPE_FLAGS };
+
+struct option {
+	const char *name;
+	enum type type;
+	size_t offset;
+	const char *fallback;
+	const char *const *words; /* of TYPE_ENUM and TYPE_FLAGS, ended by NULL; the value is the index */
+	const char *doc;
+};
+
+struct util_config util_config;
+
+static const char *const level_words[] = {"none", "version", "warn", "info", "trace", NULL};
+static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", NULL};
+
+#define FIELD(name) offsetof(struct util_config, name)
+
+static const struct option options[] = {
+	{"GPUCOLL_DEBUG", TYPE_ENUM, FIELD(debug), "warn", level_words,
+	 "How much is logged. version: one line at start. warn: what is wrong or slower than it should be, "
+	 "once each. info: decisions, once for each kind of call. trace: every call."},
+	{"GPUCOLL_DEBUG_SUBSYS", TYPE_FLAGS, FIELD(debug_subsys), "all", subsys_words,
+	 "The parts that log at info and trace: a comma-separated list, or all. A leading ^ takes the "
+	 "listed ones away."},
+	{"GPUCOLL_DEBUG_FILE", TYPE_STRING, FIELD(debug_file), "", NULL,
+	 "Where the log goes: a file name in which %h stands for the host's name and %p for the process "
+	 "id. Empty: standard error."},
+	{"GPUCOLL_DISABLE", TYPE_BOOL, FIELD(disable), "0", NULL,
+	 "Hand every call to the real MPI untouched, as if the library were not loaded."},
+	{"GPUCOLL_ACCEL", TYPE_BOOL, FIELD(accel), "1", NULL,
+	 "Allow the accelerated path. With 0 every call on device buffers is staged through host memory. "
+	 "This version has no accelerated path yet, so both values stage."},
+	{"GPUCOLL_STATS", TYPE_BOOL, FIELD(stats), "0", NULL,
+	 "Print a table at MPI_Finalize: calls, bytes and time by collective, path and algorithm, with the "
+	 "reason whenever a call on device buffers was staged. Rank 0 of MPI_COMM_WORLD prints its own."},
+	{"GPUCOLL_HOSTID", TYPE_STRING, FIELD(hostid), "", NULL,
+	 "The identity of this node, any string. Processes with equal identities share memory. Empty: made "
+	 "from the boot id and the IPC namespace. Used to test several \"nodes\" on one machine."},
+	{"GPUCOLL_STAGING_POOL", TYPE_SIZE, FIELD(staging_pool), "256M", NULL,
+	 "Most pinned host memory kept for staging, in bytes (K, M and G are powers of 1024). A buffer "
+	 "that would exceed it is staged through ordinary memory, which is slower, and is given back."},
+	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
+	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
+	 "0: never."},
+};
+enum { NUM_OPTIONS = sizeof(options) / sizeof(options[0]) };
+
+static bool loaded;
+static const char *values[NUM_OPTIONS]; /* the text in force: the environment's or the fallback */
+static bool from_env[NUM_OPTIONS];
+static char messages[32][320];
+static int num_messages;
+
+static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void complain(const char *format, ...)
+{
+	enum { MAX = sizeof(messages) / sizeof(messages[0]) };
+	va_list args;
+
+	if (num_messages == MAX)
+		return;
+	va_start(args, format);
+	vsnprintf(messages[num_messages++], sizeof(messages[0]), format, args);
+	va_end(args);
+}
+
+static bool parse_bool(const char *text, bool *out)
+{
+	static const char *const yes[] = {"1", "y", "yes", "on", "true"};
+	static const char *const no[] = {"0", "n", "no", "off", "false"};
+
+	for (size_t i = 0; i < 5; i++) {
+		if (!strcasecmp(text, yes[i]) || !strcasecmp(text, no[i])) {
+			*out = !strcasecmp(text, yes[i]);
+			return true;
+		}
+	}
+	return false;
+}
+
+static bool parse_size(const char *text, bool with_unit, size_t *out)
+{
+	static const char units[] = "KMGT";
+	const char *unit;
+	char *end;
+	unsigned shift = 0;
+
+	if (*text < '0' || *text > '9')
+		return false;
+	errno = 0;
+	uintmax_t value = strtoumax(text, &end, 10);
+	if (errno || end == text)
+		return false;
+	if (with_unit && *end && (unit = strchr(units, *end & ~0x20))) {
+		shift = 10 * (unsigned)(unit - units + 1);
+		end++;
+		if (*end == 'B' || *end == 'b')
+			end++;
+	}
+	if (*end || value > (SIZE_MAX >> shift))
+		return false;
+	*out = (size_t)value << shift;
+	return true;
+}
+
+static int find_word(const char *const *words, const char *text, size_t length)
+{
+	for (int i = 0; words[i]; i++) {
+		if (strlen(words[i]) == length && !strncasecmp(words[i], text, length))
+			return i;
+	}
+	return -1;
+}
+
+static bool parse_flags(const char *const *words, const char *text, unsigned *out)
+{
+	bool invert = *text == '^';
+	unsigned all = 0, mask = 0;
+
+	for (int i = 0; words[i]; i++)
+		all |= 1u << i;
+	for (text += invert; *text;) {
+		size_t length = strcspn(text, ",");
+		int word = find_word(words, text, length);
+
+		if (word < 0 && !(length == 3 && !strncasecmp(text, "all", 3)))
+			return false;
+		mask |= word < 0 ? all : 1u << word;
+		text += length + (text[length] == ',');
+	}
+	*out = invert ? all & ~mask : mask;
+	return true;
+}
+
+static bool parse(const struct option *option, const char *text)
+{
+	char *field = (char *)&util_config + option->offset;
+	int word;
+
+	switch (option->type) {
+	case TYPE_BOOL:
+		return parse_bool(text, (bool *)field);
+	case TYPE_SIZE:
+		return parse_size(text, true, (size_t *)field);
+	case TYPE_SECONDS:
+		return parse_size(text, false, (size_t *)field);
+	case TYPE_STRING:
+		*(const char **)field = *text ? text : NULL;
+		return true;
+	case TYPE_ENUM:
+		word = find_word(option->words, text, strlen(text));
+		if (word >= 0)
+			*(int *)field = word;
+		return word >= 0;
+	case TYPE_FLAGS:
+		return parse_flags(option->words, text, (unsigned *)field);
+	}
+	return false;
+}
+
+static void valid_values(const struct option *option, char *out, size_t size)
+{
+	size_t used = 0;
+
+	switch (option->type) {
+	case TYPE_BOOL:
+		snprintf(out, size, "0 or 1");
+		return;
+	case TYPE_SIZE:
+		snprintf(out, size, "a number of bytes, such as 65536 or 64M");
+		return;
+	case TYPE_SECONDS:
+		snprintf(out, size, "a whole number of seconds");
+		return;
+	case TYPE_STRING:
+		snprintf(out, size, "any text");
+		return;
+	case TYPE_ENUM:
+	case TYPE_FLAGS:
+		for (int i = 0; option->words[i] && used < size; i++)
+			used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "",
+						 option->words[i]);
+		return;
+	}
+}
+
+static void load_option(int index)
+{
+	const struct option *option = &options[index];
+	const char *text = getenv(option->name);
+	char valid[160];
+
+	values[index] = option->fallback;
+	parse(option, option->fallback);
+	if (!text)
+		return;
+	if (!parse(option, text)) {
+		valid_values(option, valid, sizeof(valid));
+		complain("%s=%.60s is not understood and ignored; valid: %s (default %s)", option->name,
+			 text, valid, option->fallback);
+		return;
+	}
+	values[index] = text;
+	from_env[index] = true;
+}
+
+static bool known_name(const char *name, size_t length)
+{
+	for (int i = 0; i < NUM_OPTIONS; i++) {
+		if (strlen(options[i].name) == length && !strncmp(options[i].name, name, length))
+			return true;
+	}
+	for (size_t i = 0; i < sizeof(foreign_names) / sizeof(foreign_names[0]); i++) {
+		if (strlen(foreign_names[i]) == length && !strncmp(foreign_names[i], name, length))
+			return true;
+	}
+	return false;
+}
+
+void util_config_load(void)
+{
+	if (loaded)
+		return;
+	loaded = true;
+	for (int i = 0; i < NUM_OPTIONS; i++)
+		load_option(i);
+	for (char **entry = environ; entry && *entry; entry++) {
+		size_t length = strcspn(*entry, "=");
+
+		if (strncmp(*entry, PREFIX, strlen(PREFIX)) || known_name(*entry, length))
+			continue;
+		complain("%.*s is no option of this version and ignored; `gpucoll-info -c` lists the valid ones",
+			 (int)(length < 80 ? length : 80), *entry);
+	}
+}
+
+void util_config_warn(void)
+{
+	for (int i = 0; i < num_messages; i++)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT, "%s", messages[i]);
+}
+
+void util_config_print(FILE *out)
+{
+	char valid[160];
+
+	for (int i = 0; i < NUM_OPTIONS; i++) {
+		valid_values(&options[i], valid, sizeof(valid));
+		fprintf(out, "# %s\n# Valid: %s. Default: %s. Source: %s.\n%s=%s\n\n", options[i].doc,
+			valid, *options[i].fallback ? options[i].fallback : "empty",
+			from_env[i] ? "environment" : "default", options[i].name, values[i]);
+	}
+	for (int i = 0; i < num_messages; i++)
+		fprintf(out, "# WARNING: %s\n", messages[i]);
+}
+
+/* troff takes a leading dot or quote for a request and a bare backslash for an escape. */
+static void print_troff(FILE *out, const char *text)
+{
+	for (; *text; text++) {
+		if (*text == '\\')
+			fputs("\\e", out);
+		else if (*text == '-')
+			fputs("\\-", out);
+		else
+			fputc(*text, out);
+	}
+}
+
+void util_config_print_man(FILE *out)
+{
+	char valid[160];
+
+	for (int i = 0; i < NUM_OPTIONS; i++) {
+		valid_values(&options[i], valid, sizeof(valid));
+		fprintf(out, ".TP\n.B %s\n", options[i].name);
+		print_troff(out, options[i].doc);
+		fprintf(out, "\nValid values: %s. Default: %s.\n", valid,
+			*options[i].fallback ? options[i].fallback : "empty");
+	}
+}

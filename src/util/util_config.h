@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The configuration: one table of options, the only reader of the environment.
+ *
+ * To add an option, add a field to struct util_config and a row to the table in util_config.c. The row's
+ * documentation is what `gpucoll-info -c` prints and what gpucoll-env(7) is made from.
+ */
+#ifndef UTIL_CONFIG_H
+#define UTIL_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum util_log_level { UTIL_LOG_NONE, UTIL_LOG_VERSION, UTIL_LOG_WARN, UTIL_LOG_INFO, UTIL_LOG_TRACE };
+
+struct util_config {
+	int debug;                /* enum util_log_level */
+	unsigned debug_subsys;    /* bit mask over enum util_subsys */
+	const char *debug_file;   /* NULL: standard error */
+	bool disable;
+	bool accel;
+	bool stats;
+	const char *hostid;       /* NULL: the machine's own identity */
+	size_t staging_pool;      /* bytes of pinned host memory kept for reuse */
+	size_t timeout;           /* seconds; 0: never report */
+};
+
+enum util_subsys {
+	UTIL_SUBSYS_INIT,
+	UTIL_SUBSYS_PMPI,
+	UTIL_SUBSYS_CORE,
+	UTIL_SUBSYS_GPU,
+	UTIL_SUBSYS_NUM
+};
+
+/* The process's configuration, filled by util_config_load. Read-only afterwards, so any thread may read. */
+extern struct util_config util_config;
+
+/*
+ * Read the environment into util_config; a second call does nothing. Every unknown GPUCOLL_* name and
+ * every bad value is kept as a message for util_config_warn, and the default stays in force.
+ */
+void util_config_load(void);
+
+/* Log what util_config_load found wrong, one warning each. Call once logging works. */
+void util_config_warn(void);
+
+/* Print every option with its value, where that comes from, its default and what it does. */
+void util_config_print(FILE *out);
+
+/* Print the table as the body of a man page (troff, man macros). */
+void util_config_print_man(FILE *out);
+
+#endif

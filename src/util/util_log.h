@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The log. One line a message, written with one write(2) so that the lines of many ranks do not mix:
+ *
+ *     gpucoll[3] WARN pmpi: MPI_Isend was given a device buffer ...
+ *
+ * Any thread may log. Costs a compare when the level is off.
+ */
+#ifndef UTIL_LOG_H
+#define UTIL_LOG_H
+
+#include "util/util_config.h"
+
+#include <stdarg.h>
+
+/* Set the rank that lines carry; -1, the value at start, prints none. */
+void util_log_set_rank(int rank);
+
+/* Write one line whatever the level: for util_log and for output that the user asked for (statistics). */
+void util_log_write(const char *level, const char *subsys, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Write text as it is, newlines included, where the log goes. */
+void util_log_text(const char *text);
+
+bool util_log_enabled(enum util_log_level level, enum util_subsys subsys);
+const char *util_log_level_name(enum util_log_level level);
+const char *util_log_subsys_name(enum util_subsys subsys);
+
+#define util_log(level, subsys, ...)                                                               \
+	do {                                                                                       \
+		if (util_log_enabled(level, subsys))                                               \
+			util_log_write(util_log_level_name(level), util_log_subsys_name(subsys),   \
+				       __VA_ARGS__);                                               \
+	} while (0)
+
+#endif

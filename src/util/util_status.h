@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What an internal function returns. The message is logged once, where the error is found; callers
+ * pass the status up and the MPI door turns it into an MPI error class (pmpi_call.c).
+ */
+#ifndef UTIL_STATUS_H
+#define UTIL_STATUS_H
+
+enum util_status {
+	UTIL_OK = 0,
+	UTIL_IN_PROGRESS = 1,   /* not an error: call progress again */
+	UTIL_ERR_NO_MEMORY = -1,
+	UTIL_ERR_CUDA = -2,     /* a CUDA driver call failed; its text has been logged */
+	UTIL_ERR_UNSUPPORTED = -3,
+	UTIL_ERR_SYSTEM = -4,   /* errno's text has been logged */
+	UTIL_ERR_MPI = -5,      /* the real MPI returned an error code, kept beside the status */
+};
+
+#endif

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The emulated CUDA driver: what its files share.
+ *
+ * Memory. One arena of address space is reserved twice over: [base, base + size) are the addresses given out
+ * and stay PROT_NONE, so that host code that touches a device pointer gets SIGSEGV as on hardware;
+ * [base + size, base + 2 size) is where the emulator itself, and the kernels' host twins, see the same bytes.
+ * The bytes are in memfds, which other processes open through /proc (IPC) and which vanish with the process.
+ *
+ * Time. Each stream has a thread that runs its operations in order, late on purpose (CUEMU_DELAY_US), so that
+ * a missing synchronisation shows.
+ *
+ * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, or a matrix as
+ * rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US, CUEMU_FAULT (see emu_fault).
+ */
+#ifndef EMU_H
+#define EMU_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EMU_API __attribute__((visibility("default")))
+
+enum { EMU_MAX_DEVICES = 16 };
+
+struct emu_config {
+	int devices, sms;
+	size_t memory, arena;
+	unsigned delay_us;
+	bool p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
+};
+extern struct emu_config emu_config;
+
+/* Read the environment once. A bad value ends the program with a message that names it. */
+void emu_config_load(void);
+
+/* Print "cuemu: ..." and end the program: for what a program must not do, and what is not emulated. */
+void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/*
+ * Fault injection. CUEMU_FAULT is a list "NAME[:N][+][=CODE],...": the Nth call (default 1) of the driver
+ * function NAME in this process, and with + all later ones, fails with CODE (default 2, out of memory). Codes
+ * from 700 on are sticky: the context is lost and every later call fails the same way.
+ */
+CUresult emu_fault(const char *name);
+
+/* The beginning of every driver function: injected faults, a lost device. */
+#define EMU_ENTER()                                                                                \
+	do {                                                                                       \
+		CUresult fault_ = emu_fault(__func__);                                             \
+		if (fault_ != CUDA_SUCCESS)                                                        \
+			return fault_;                                                             \
+	} while (0)
+
+/* ---- contexts (emu_context.c) ---- */
+
+struct emu_stream;
+
+struct CUctx_st {
+	int device;
+	bool alive, primary;
+	unsigned refs; /* of a primary context */
+	unsigned long long id;
+	struct emu_stream *legacy, *per_thread;
+	struct CUctx_st *next;
+};
+
+bool emu_is_initialized(void);
+/* The calling thread's context, NULL when it has none that lives. */
+CUcontext emu_current(void);
+
+/* ---- memory (emu_memory.c) ---- */
+
+enum emu_kind { EMU_DEVICE, EMU_MANAGED, EMU_HOST, EMU_REGISTERED, EMU_IPC, EMU_POOL, EMU_VMM };
+
+struct emu_region; /* one memfd, mapped */
+
+struct emu_alloc {
+	uintptr_t address;
+	size_t size;
+	enum emu_kind kind;
+	int device;
+	CUcontext context;
+	unsigned long long buffer_id;
+	bool sync_memops;
+	struct emu_region *region; /* NULL for host memory */
+};
+
+/* A copy of the allocation that holds the address. Any thread. */
+bool emu_find(uintptr_t address, struct emu_alloc *out);
+/* Whether the address is in the arena, that is, no host memory. */
+bool emu_in_arena(uintptr_t address);
+/* Where the emulator may touch the byte that a program knows by this address. */
+void *emu_shadow(uintptr_t address);
+/* Whether [address, address + size) is host memory or lies within one live allocation. */
+bool emu_range_is_valid(uintptr_t address, size_t size);
+/* Free all that belongs to a context that ends. */
+void emu_free_context(CUcontext context);
+size_t emu_memory_used(int device);
+
+/* ---- streams (emu_stream.c) ---- */
+
+struct emu_stream *emu_stream_create(CUcontext context, bool blocking);
+void emu_stream_free(struct emu_stream *stream); /* drains first */
+/* Run `function(argument)` in the stream's order; the argument is freed afterwards. */
+void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argument);
+void emu_stream_wait(struct emu_stream *stream);
+bool emu_stream_is_idle(struct emu_stream *stream);
+void emu_context_wait(CUcontext context);
+/* The stream that a handle means in the calling thread's context: NULL when it is none. */
+struct emu_stream *emu_stream_of(CUstream handle);
+
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "emu.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct emu_config emu_config;
+
+enum { MAX_FAULTS = 16, FIRST_STICKY = 700 };
+
+static struct fault {
+	char name[64];
+	unsigned nth, calls;
+	bool later;
+	CUresult code;
+} faults[MAX_FAULTS];
+static int num_faults;
+static CUresult lost;
+static pthread_mutex_t fault_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+void emu_die(const char *format, ...)
+{
+	va_list args;
+
+	fputs("cuemu: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	fflush(stderr);
+	abort();
+}
+
+static size_t number(const char *name, size_t fallback, size_t least, size_t most)
+{
+	static const char units[] = "KMG";
+	const char *text = getenv(name), *unit;
+	char *end;
+
+	if (!text || !*text)
+		return fallback;
+	size_t value = strtoull(text, &end, 10);
+	if (*end && (unit = strchr(units, *end))) {
+		value <<= 10 * (unit - units + 1);
+		end++;
+	}
+	if (*end || end == text || value < least || value > most)
+		emu_die("%s=%s: a number from %zu to %zu is needed", name, text, least, most);
+	return value;
+}
+
+static void load_p2p(void)
+{
+	const char *text = getenv("CUEMU_P2P");
+	bool all = !text || !*text || !strcmp(text, "all");
+
+	for (int i = 0; i < EMU_MAX_DEVICES; i++) {
+		for (int j = 0; j < EMU_MAX_DEVICES; j++)
+			emu_config.p2p[i][j] = all && i != j;
+	}
+	if (all || !strcmp(text, "none"))
+		return;
+	int row = 0, column = 0;
+	for (const char *at = text; *at; at++) {
+		if (*at == ',') {
+			row++;
+			column = 0;
+		} else if ((*at == '0' || *at == '1') && row < EMU_MAX_DEVICES && column < EMU_MAX_DEVICES) {
+			emu_config.p2p[row][column] = *at == '1' && row != column;
+			column++;
+		} else {
+			emu_die("CUEMU_P2P=%s: all, none, or rows of 0 and 1 separated by ','", text);
+		}
+	}
+}
+
+static void load_faults(void)
+{
+	const char *text = getenv("CUEMU_FAULT");
+
+	for (const char *at = text; at && *at;) {
+		size_t length = strcspn(at, ",");
+		struct fault *fault = &faults[num_faults];
+		char item[128];
+		char *mark;
+
+		if (length >= sizeof(item) || num_faults == MAX_FAULTS)
+			emu_die("CUEMU_FAULT=%s: too long", text);
+		memcpy(item, at, length);
+		item[length] = 0;
+		*fault = (struct fault){.nth = 1, .code = CUDA_ERROR_OUT_OF_MEMORY};
+		if ((mark = strchr(item, '='))) {
+			fault->code = (CUresult)atoi(mark + 1);
+			*mark = 0;
+		}
+		if ((mark = strchr(item, '+'))) {
+			fault->later = true;
+			*mark = 0;
+		}
+		if ((mark = strchr(item, ':'))) {
+			fault->nth = (unsigned)atoi(mark + 1);
+			*mark = 0;
+		}
+		if (!*item || strlen(item) >= sizeof(fault->name) || !fault->nth || fault->code <= 0)
+			emu_die("CUEMU_FAULT=%s: NAME[:N][+][=CODE] is needed", text);
+		strcpy(fault->name, item);
+		num_faults++;
+		at += length + (at[length] == ',');
+	}
+}
+
+static void load(void)
+{
+	emu_config.devices = (int)number("CUEMU_DEVICES", 1, 0, EMU_MAX_DEVICES);
+	emu_config.sms = (int)number("CUEMU_SMS", 4, 1, 1024);
+	emu_config.memory = number("CUEMU_MEMORY", (size_t)8 << 30, 1 << 21, (size_t)1 << 40);
+	emu_config.arena = number("CUEMU_ARENA", (size_t)64 << 30, 1 << 26, (size_t)1 << 44);
+	emu_config.delay_us = (unsigned)number("CUEMU_DELAY_US", 20, 0, 10000000);
+	load_p2p();
+	load_faults();
+}
+
+void emu_config_load(void)
+{
+	pthread_once(&once, load);
+}
+
+/* A function that cuda.h calls cuMemAlloc is defined as cuMemAlloc_v2; a fault names it without that. */
+static bool matches(const struct fault *fault, const char *name)
+{
+	size_t length = strlen(fault->name);
+
+	return !strncmp(fault->name, name, length) && (!name[length] || !strncmp(name + length, "_v", 2));
+}
+
+CUresult emu_fault(const char *name)
+{
+	CUresult code;
+
+	emu_config_load();
+	if (!num_faults)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&fault_lock);
+	code = lost;
+	for (int i = 0; i < num_faults && code == CUDA_SUCCESS; i++) {
+		if (!matches(&faults[i], name))
+			continue;
+		faults[i].calls++;
+		if (faults[i].calls == faults[i].nth || (faults[i].later && faults[i].calls > faults[i].nth))
+			code = faults[i].code;
+		if ((int)code >= FIRST_STICKY)
+			lost = code;
+	}
+	pthread_mutex_unlock(&fault_lock);
+	return code;
+}

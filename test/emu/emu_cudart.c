@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The runtime library over the emulated driver: what OSU's benchmarks, gpucoll-bench and the CUDA programs of
+ * MPI test suites call. Contexts are made at the first call that needs one, as the real runtime does.
+ */
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define RT_API __attribute__((visibility("default")))
+
+/* In emu_config.c, which this library is linked with too. */
+void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+static _Thread_local int current_device;
+static _Thread_local cudaError_t last_error;
+
+/* The two enumerations give one number to one meaning, but for a few. */
+static cudaError_t from_driver(CUresult result)
+{
+	switch (result) {
+	case CUDA_SUCCESS:
+		return cudaSuccess;
+	case CUDA_ERROR_INVALID_CONTEXT:
+		return cudaErrorDeviceUninitialized;
+	default:
+		return (cudaError_t)result;
+	}
+}
+
+static cudaError_t done(CUresult result)
+{
+	/* Not ready is an answer, not an error that cudaGetLastError tells. */
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
+		last_error = from_driver(result);
+	return from_driver(result);
+}
+
+/* Make the current device's primary context current, unless the program set a context of its own. */
+static CUresult enter(void)
+{
+	CUcontext context = NULL, primary;
+	CUdevice device;
+	CUresult result = cuInit(0);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	unsigned long long id;
+	if (cuCtxGetCurrent(&context) == CUDA_SUCCESS && context && cuCtxGetId(context, &id) == CUDA_SUCCESS &&
+	    cuCtxGetDevice(&device) == CUDA_SUCCESS && device == current_device)
+		return CUDA_SUCCESS;
+	result = cuDevicePrimaryCtxRetain(&primary, current_device);
+	return result == CUDA_SUCCESS ? cuCtxSetCurrent(primary) : result;
+}
+
+#define ENTER()                                                                                    \
+	do {                                                                                       \
+		CUresult entered_ = enter();                                                       \
+		if (entered_ != CUDA_SUCCESS)                                                      \
+			return done(entered_);                                                     \
+	} while (0)
+
+RT_API cudaError_t CUDARTAPI cudaGetDeviceCount(int *count)
+{
+	CUresult result = cuInit(0);
+
+	*count = 0;
+	return done(result == CUDA_SUCCESS ? cuDeviceGetCount(count) : result);
+}
+
+RT_API cudaError_t CUDARTAPI cudaSetDevice(int device)
+{
+	int count;
+
+	if (cudaGetDeviceCount(&count) != cudaSuccess)
+		return last_error;
+	if (device < 0 || device >= count)
+		return done(CUDA_ERROR_INVALID_DEVICE);
+	current_device = device;
+	return done(enter());
+}
+
+RT_API cudaError_t CUDARTAPI cudaGetDevice(int *device)
+{
+	*device = current_device;
+	return cudaSuccess;
+}
+
+RT_API cudaError_t CUDARTAPI cudaDeviceSynchronize(void)
+{
+	ENTER();
+	return done(cuCtxSynchronize());
+}
+
+RT_API cudaError_t CUDARTAPI cudaDeviceReset(void)
+{
+	CUresult result = cuInit(0);
+
+	return done(result == CUDA_SUCCESS ? cuDevicePrimaryCtxReset(current_device) : result);
+}
+
+RT_API cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+	ENTER();
+	return done(cuDeviceCanAccessPeer(can, device, peer));
+}
+
+RT_API cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+	ENTER();
+	return done(cuDeviceGetAttribute(value, (CUdevice_attribute)attribute, device));
+}
+
+RT_API cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char *id, int length, int device)
+{
+	ENTER();
+	return done(cuDeviceGetPCIBusId(id, length, device));
+}
+
+/* A name and the memory are what programs print; the rest is zero. */
+RT_API cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
+{
+	CUresult result;
+
+	ENTER();
+	*properties = (struct cudaDeviceProp){.major = 9};
+	result = cuDeviceGetName(properties->name, sizeof(properties->name), device);
+	if (result == CUDA_SUCCESS)
+		result = cuDeviceTotalMem(&properties->totalGlobalMem, device);
+	if (result == CUDA_SUCCESS)
+		result = cuDeviceGetAttribute(&properties->multiProcessorCount,
+					      CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+	return done(result);
+}
+
+RT_API cudaError_t CUDARTAPI cudaDriverGetVersion(int *version)
+{
+	return done(cuDriverGetVersion(version));
+}
+
+RT_API cudaError_t CUDARTAPI cudaRuntimeGetVersion(int *version)
+{
+	*version = CUDART_VERSION;
+	return cudaSuccess;
+}
+
+/* ---- memory ---- */
+
+RT_API cudaError_t CUDARTAPI cudaMalloc(void **out, size_t size)
+{
+	CUdeviceptr address = 0;
+	CUresult result = CUDA_SUCCESS;
+
+	ENTER();
+	if (size) /* the runtime, unlike the driver, gives NULL for nothing */
+		result = cuMemAlloc(&address, size);
+	*out = (void *)address;
+	return done(result);
+}
+
+RT_API cudaError_t CUDARTAPI cudaMallocPitch(void **out, size_t *pitch, size_t width, size_t height)
+{
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	ENTER();
+	result = cuMemAllocPitch(&address, pitch, width, height, 4);
+	*out = (void *)address;
+	return done(result);
+}
+
+RT_API cudaError_t CUDARTAPI cudaMallocManaged(void **out, size_t size, unsigned flags)
+{
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	ENTER();
+	result = cuMemAllocManaged(&address, size, flags);
+	*out = (void *)address;
+	return done(result);
+}
+
+RT_API cudaError_t CUDARTAPI cudaMallocAsync(void **out, size_t size, cudaStream_t stream)
+{
+	CUdeviceptr address = 0;
+	CUresult result;
+
+	ENTER();
+	result = cuMemAllocAsync(&address, size, stream);
+	*out = (void *)address;
+	return done(result);
+}
+
+RT_API cudaError_t CUDARTAPI cudaFree(void *address)
+{
+	ENTER();
+	return done(cuMemFree((CUdeviceptr)address));
+}
+
+RT_API cudaError_t CUDARTAPI cudaFreeAsync(void *address, cudaStream_t stream)
+{
+	ENTER();
+	return done(cuMemFreeAsync((CUdeviceptr)address, stream));
+}
+
+RT_API cudaError_t CUDARTAPI cudaMallocHost(void **out, size_t size)
+{
+	ENTER();
+	return done(cuMemHostAlloc(out, size, 0));
+}
+
+RT_API cudaError_t CUDARTAPI cudaHostAlloc(void **out, size_t size, unsigned flags)
+{
+	ENTER();
+	return done(cuMemHostAlloc(out, size, flags));
+}
+
+RT_API cudaError_t CUDARTAPI cudaFreeHost(void *address)
+{
+	ENTER();
+	return address ? done(cuMemFreeHost(address)) : cudaSuccess;
+}
+
+RT_API cudaError_t CUDARTAPI cudaHostRegister(void *address, size_t size, unsigned flags)
+{
+	ENTER();
+	return done(cuMemHostRegister(address, size, flags));
+}
+
+RT_API cudaError_t CUDARTAPI cudaHostUnregister(void *address)
+{
+	ENTER();
+	return done(cuMemHostUnregister(address));
+}
+
+RT_API cudaError_t CUDARTAPI cudaMemGetInfo(size_t *unused, size_t *total)
+{
+	ENTER();
+	return done(cuMemGetInfo(unused, total));
+}
+
+RT_API cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind)
+{
+	(void)kind; /* unified addressing: the addresses tell */
+	ENTER();
+	return done(cuMemcpy((CUdeviceptr)to, (CUdeviceptr)from, size));
+}
+
+RT_API cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMemcpyKind kind,
+					     cudaStream_t stream)
+{
+	(void)kind;
+	ENTER();
+	return done(cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, size, stream));
+}
+
+RT_API cudaError_t CUDARTAPI cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+					  size_t width, size_t height, enum cudaMemcpyKind kind)
+{
+	CUDA_MEMCPY2D copy = {
+		.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = (CUdeviceptr)from, .srcPitch = from_pitch,
+		.dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = (CUdeviceptr)to, .dstPitch = to_pitch,
+		.WidthInBytes = width, .Height = height};
+
+	(void)kind;
+	ENTER();
+	return done(cuMemcpy2D(&copy));
+}
+
+RT_API cudaError_t CUDARTAPI cudaMemset(void *to, int value, size_t size)
+{
+	ENTER();
+	return size ? done(cuMemsetD8((CUdeviceptr)to, (unsigned char)value, size)) : cudaSuccess;
+}
+
+RT_API cudaError_t CUDARTAPI cudaMemsetAsync(void *to, int value, size_t size, cudaStream_t stream)
+{
+	ENTER();
+	return size ? done(cuMemsetD8Async((CUdeviceptr)to, (unsigned char)value, size, stream)) : cudaSuccess;
+}
+
+/* A hint; the emulated device's managed memory is where it is. */
+RT_API cudaError_t CUDARTAPI cudaMemPrefetchAsync(const void *address, size_t size, struct cudaMemLocation to,
+						  unsigned flags, cudaStream_t stream)
+{
+	(void)address;
+	(void)size;
+	(void)to;
+	(void)flags;
+	(void)stream;
+	ENTER();
+	return cudaSuccess;
+}
+
+RT_API cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttributes *attributes,
+						      const void *address)
+{
+	unsigned type = 0, managed = 0;
+	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+					CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+	void *data[] = {&type, &managed, &attributes->device};
+	CUresult result;
+
+	ENTER();
+	result = cuPointerGetAttributes(3, wanted, data, (CUdeviceptr)address);
+	attributes->type = managed			   ? cudaMemoryTypeManaged
+			   : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
+			   : type == CU_MEMORYTYPE_HOST	   ? cudaMemoryTypeHost
+							   : cudaMemoryTypeUnregistered;
+	attributes->devicePointer = type ? (void *)address : NULL;
+	attributes->hostPointer = type == CU_MEMORYTYPE_HOST || managed ? (void *)address : NULL;
+	return done(result);
+}
+
+/* ---- streams and events ---- */
+
+RT_API cudaError_t CUDARTAPI cudaStreamCreate(cudaStream_t *stream)
+{
+	ENTER();
+	return done(cuStreamCreate(stream, 0));
+}
+
+RT_API cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+	ENTER();
+	return done(cuStreamCreate(stream, flags));
+}
+
+RT_API cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream)
+{
+	ENTER();
+	return done(cuStreamDestroy(stream));
+}
+
+RT_API cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream)
+{
+	ENTER();
+	return done(cuStreamSynchronize(stream));
+}
+
+RT_API cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream)
+{
+	ENTER();
+	return done(cuStreamQuery(stream));
+}
+
+RT_API cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+	ENTER();
+	return done(cuStreamWaitEvent(stream, event, flags));
+}
+
+RT_API cudaError_t CUDARTAPI cudaEventCreate(cudaEvent_t *event)
+{
+	ENTER();
+	return done(cuEventCreate(event, 0));
+}
+
+RT_API cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+	ENTER();
+	return done(cuEventCreate(event, flags));
+}
+
+RT_API cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event)
+{
+	ENTER();
+	return done(cuEventDestroy(event));
+}
+
+RT_API cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+	ENTER();
+	return done(cuEventRecord(event, stream));
+}
+
+RT_API cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event)
+{
+	ENTER();
+	return done(cuEventQuery(event));
+}
+
+RT_API cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event)
+{
+	ENTER();
+	return done(cuEventSynchronize(event));
+}
+
+RT_API cudaError_t CUDARTAPI cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
+{
+	ENTER();
+	return done(cuEventElapsedTime(milliseconds, start, end));
+}
+
+/* ---- errors ---- */
+
+RT_API const char *CUDARTAPI cudaGetErrorString(cudaError_t error)
+{
+	const char *text = "unknown error";
+
+	if (error == cudaErrorDeviceUninitialized)
+		return "invalid device context";
+	cuGetErrorString((CUresult)error, &text);
+	return text;
+}
+
+RT_API const char *CUDARTAPI cudaGetErrorName(cudaError_t error)
+{
+	const char *name = "cudaErrorUnknown";
+
+	cuGetErrorName((CUresult)error, &name);
+	return name;
+}
+
+RT_API cudaError_t CUDARTAPI cudaGetLastError(void)
+{
+	cudaError_t error = last_error;
+
+	last_error = cudaSuccess;
+	return error;
+}
+
+RT_API cudaError_t CUDARTAPI cudaPeekAtLastError(void)
+{
+	return last_error;
+}
+
+/* ---- the launch ABI: programs with kernels load and register; a launch of a kernel of theirs can't work ---- */
+
+RT_API void **CUDARTAPI __cudaRegisterFatBinary(void *binary);
+RT_API void **CUDARTAPI __cudaRegisterFatBinary(void *binary)
+{
+	void **handle = malloc(sizeof(*handle));
+
+	*handle = binary;
+	return handle;
+}
+
+RT_API void CUDARTAPI __cudaRegisterFatBinaryEnd(void **handle);
+RT_API void CUDARTAPI __cudaRegisterFatBinaryEnd(void **handle)
+{
+	(void)handle;
+}
+
+RT_API void CUDARTAPI __cudaUnregisterFatBinary(void **handle);
+RT_API void CUDARTAPI __cudaUnregisterFatBinary(void **handle)
+{
+	free(handle);
+}
+
+RT_API void CUDARTAPI __cudaRegisterFunction(void **handle, const char *host, char *name, const char *device_name,
+					     int limit, void *tid, void *bid, void *bdim, void *gdim, int *warp);
+RT_API void CUDARTAPI __cudaRegisterFunction(void **handle, const char *host, char *name, const char *device_name,
+					     int limit, void *tid, void *bid, void *bdim, void *gdim, int *warp)
+{
+	(void)handle, (void)host, (void)name, (void)device_name, (void)limit;
+	(void)tid, (void)bid, (void)bdim, (void)gdim, (void)warp;
+}

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams and events: a thread for each stream, one lock and one condition for all. */
+#include "emu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+struct mark { /* a point in a stream's order */
+	struct emu_stream *stream;
+	unsigned long long sequence;
+	struct mark *next;
+};
+
+struct operation {
+	struct operation *next;
+	void (*function)(void *);
+	void *argument;
+	struct mark *after; /* points of other streams that must have been reached */
+};
+
+struct emu_stream {
+	struct emu_stream *next;
+	CUcontext context;
+	bool blocking; /* orders with the legacy stream */
+	bool stop;
+	pthread_t thread;
+	bool has_thread;
+	unsigned long long submitted, completed;
+	struct operation *first, **last;
+	struct mark *wait_for; /* events that the next operation waits for */
+};
+
+struct CUevent_st {
+	struct mark mark;
+	struct timespec time;
+	bool recorded;
+};
+
+/* All below is under the lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct emu_stream *streams;
+
+static bool reached(const struct mark *mark)
+{
+	for (struct emu_stream *stream = streams; stream; stream = stream->next) {
+		if (stream == mark->stream)
+			return stream->completed >= mark->sequence;
+	}
+	return true; /* the stream was drained before it was freed */
+}
+
+static void sleep_us(unsigned us)
+{
+	struct timespec time = {us / 1000000, (long)(us % 1000000) * 1000};
+
+	if (us)
+		nanosleep(&time, NULL);
+}
+
+static void run_operation(struct operation *operation)
+{
+	sleep_us(emu_config.delay_us);
+	operation->function(operation->argument);
+	free(operation->argument);
+	while (operation->after) {
+		struct mark *mark = operation->after;
+
+		operation->after = mark->next;
+		free(mark);
+	}
+	free(operation);
+}
+
+static bool may_run(const struct operation *operation)
+{
+	for (const struct mark *mark = operation->after; mark; mark = mark->next) {
+		if (!reached(mark))
+			return false;
+	}
+	return true;
+}
+
+static void *stream_main(void *argument)
+{
+	struct emu_stream *stream = argument;
+
+	prctl(PR_SET_TIMERSLACK, 1);
+	pthread_mutex_lock(&lock);
+	while (!stream->stop || stream->first) {
+		struct operation *operation = stream->first;
+
+		if (!operation || !may_run(operation)) {
+			pthread_cond_wait(&changed, &lock);
+			continue;
+		}
+		stream->first = operation->next;
+		if (!stream->first)
+			stream->last = &stream->first;
+		pthread_mutex_unlock(&lock);
+		run_operation(operation);
+		pthread_mutex_lock(&lock);
+		stream->completed++;
+		pthread_cond_broadcast(&changed);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+struct emu_stream *emu_stream_create(CUcontext context, bool blocking)
+{
+	struct emu_stream *stream = calloc(1, sizeof(*stream));
+
+	stream->context = context;
+	stream->blocking = blocking;
+	stream->last = &stream->first;
+	pthread_mutex_lock(&lock);
+	stream->next = streams;
+	streams = stream;
+	pthread_mutex_unlock(&lock);
+	return stream;
+}
+
+void emu_stream_free(struct emu_stream *stream)
+{
+	struct emu_stream **link = &streams;
+
+	if (!stream)
+		return;
+	pthread_mutex_lock(&lock);
+	stream->stop = true;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+	if (stream->has_thread)
+		pthread_join(stream->thread, NULL);
+	pthread_mutex_lock(&lock);
+	while (*link != stream)
+		link = &(*link)->next;
+	*link = stream->next;
+	pthread_mutex_unlock(&lock);
+	while (stream->wait_for) {
+		struct mark *mark = stream->wait_for;
+
+		stream->wait_for = mark->next;
+		free(mark);
+	}
+	free(stream);
+}
+
+static void add_mark(struct mark **list, struct emu_stream *stream, unsigned long long sequence)
+{
+	struct mark *mark = malloc(sizeof(*mark));
+
+	*mark = (struct mark){stream, sequence, *list};
+	*list = mark;
+}
+
+/* The legacy stream waits for all blocking streams of its context, and they for it. */
+static void add_legacy_order(struct emu_stream *stream, struct mark **after)
+{
+	struct emu_stream *legacy = stream->context->legacy;
+
+	if (stream != legacy) {
+		if (stream->blocking && legacy)
+			add_mark(after, legacy, legacy->submitted);
+		return;
+	}
+	for (struct emu_stream *other = streams; other; other = other->next) {
+		if (other != stream && other->context == stream->context && other->blocking)
+			add_mark(after, other, other->submitted);
+	}
+}
+
+void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argument)
+{
+	struct operation *operation = calloc(1, sizeof(*operation));
+
+	operation->function = function;
+	operation->argument = argument;
+	pthread_mutex_lock(&lock);
+	operation->after = stream->wait_for;
+	stream->wait_for = NULL;
+	add_legacy_order(stream, &operation->after);
+	*stream->last = operation;
+	stream->last = &operation->next;
+	stream->submitted++;
+	if (!stream->has_thread) {
+		stream->has_thread = true;
+		if (pthread_create(&stream->thread, NULL, stream_main, stream))
+			emu_die("no thread for a stream");
+	}
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+static void wait_locked(struct emu_stream *stream, unsigned long long sequence)
+{
+	while (stream->completed < sequence)
+		pthread_cond_wait(&changed, &lock);
+}
+
+/* A wait for the legacy stream is one for the blocking streams too, whose work comes before its next. */
+static bool idle_locked(struct emu_stream *stream)
+{
+	if (stream->completed < stream->submitted)
+		return false;
+	if (stream != stream->context->legacy)
+		return true;
+	for (struct emu_stream *other = streams; other; other = other->next) {
+		if (other->context == stream->context && other->blocking && other->completed < other->submitted)
+			return false;
+	}
+	return true;
+}
+
+void emu_stream_wait(struct emu_stream *stream)
+{
+	pthread_mutex_lock(&lock);
+	while (!idle_locked(stream))
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+bool emu_stream_is_idle(struct emu_stream *stream)
+{
+	pthread_mutex_lock(&lock);
+	bool idle = idle_locked(stream);
+	pthread_mutex_unlock(&lock);
+	return idle;
+}
+
+void emu_context_wait(CUcontext context)
+{
+	pthread_mutex_lock(&lock);
+	for (struct emu_stream *stream = streams; stream; stream = stream->next) {
+		if (stream->context == context)
+			wait_locked(stream, stream->submitted);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+struct emu_stream *emu_stream_of(CUstream handle)
+{
+	CUcontext context = emu_current();
+	struct emu_stream *found = (struct emu_stream *)handle, *stream;
+
+	if (!context)
+		return NULL;
+	if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
+		struct emu_stream **slot = handle == CU_STREAM_PER_THREAD ? &context->per_thread : &context->legacy;
+
+		if (!*slot)
+			*slot = emu_stream_create(context, handle == CU_STREAM_PER_THREAD);
+		return *slot;
+	}
+	pthread_mutex_lock(&lock);
+	for (stream = streams; stream && stream != found; stream = stream->next)
+		;
+	pthread_mutex_unlock(&lock);
+	return stream;
+}
+
+/* ---- the API ---- */
+
+EMU_API CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned flags)
+{
+	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!out || flags > CU_STREAM_NON_BLOCKING)
+		return CUDA_ERROR_INVALID_VALUE;
+	emu_stream_of(CU_STREAM_LEGACY);
+	*out = (CUstream)emu_stream_create(emu_current(), !(flags & CU_STREAM_NON_BLOCKING));
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
+{
+	(void)priority;
+	return cuStreamCreate(out, flags);
+}
+
+EMU_API CUresult CUDAAPI cuStreamDestroy(CUstream handle)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+
+	EMU_ENTER();
+	if (!stream || stream == stream->context->legacy || stream == stream->context->per_thread)
+		return CUDA_ERROR_INVALID_HANDLE;
+	emu_stream_free(stream);
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuStreamQuery(CUstream handle)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+
+	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return emu_stream_is_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+EMU_API CUresult CUDAAPI cuStreamSynchronize(CUstream handle)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+
+	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	emu_stream_wait(stream);
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+
+	EMU_ENTER();
+	(void)flags;
+	if (!stream || !event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&lock);
+	if (event->recorded)
+		add_mark(&stream->wait_for, event->mark.stream, event->mark.sequence);
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *context)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+
+	EMU_ENTER();
+	if (!stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*context = stream->context;
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	static _Thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	CUstreamCaptureMode before = current;
+
+	EMU_ENTER();
+	current = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned flags)
+{
+	EMU_ENTER();
+	(void)flags;
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*event = calloc(1, sizeof(**event));
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuEventDestroy(CUevent event)
+{
+	EMU_ENTER();
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	cuEventSynchronize(event);
+	free(event);
+	return CUDA_SUCCESS;
+}
+
+static void stamp(void *argument)
+{
+	clock_gettime(CLOCK_MONOTONIC, &(*(CUevent *)argument)->time);
+}
+
+EMU_API CUresult CUDAAPI cuEventRecord(CUevent event, CUstream handle)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+	CUevent *argument;
+
+	EMU_ENTER();
+	if (!stream || !event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	argument = malloc(sizeof(*argument));
+	*argument = event;
+	emu_submit(stream, stamp, argument);
+	pthread_mutex_lock(&lock);
+	event->mark = (struct mark){stream, stream->submitted, NULL};
+	event->recorded = true;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuEventQuery(CUevent event)
+{
+	EMU_ENTER();
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&lock);
+	bool done = !event->recorded || reached(&event->mark);
+	pthread_mutex_unlock(&lock);
+	return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+EMU_API CUresult CUDAAPI cuEventSynchronize(CUevent event)
+{
+	EMU_ENTER();
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&lock);
+	while (event->recorded && !reached(&event->mark))
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
+{
+	EMU_ENTER();
+	if (cuEventQuery(start) != CUDA_SUCCESS || cuEventQuery(end) != CUDA_SUCCESS)
+		return CUDA_ERROR_NOT_READY;
+	*milliseconds = (float)((double)(end->time.tv_sec - start->time.tv_sec) * 1e3 +
+				(double)(end->time.tv_nsec - start->time.tv_nsec) * 1e-6);
+	return CUDA_SUCCESS;
+}
