@@ -5,7 +5,7 @@
 
 SONAME = libgpucoll.so.0
 MPI_OBJECTS = core_mpi.o pmpi_call.o pmpi_init.o wrappers.o
-MPI_TEST_PROGRAMS = test_coll test_types test_door test_life demo
+MPI_TEST_PROGRAMS = test_coll test_types test_life
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
 MPI_BENCH = $(MPI_NAMES:%=mpi/%/gpucoll-bench)
 MPI_TESTS = $(foreach m,$(MPI_NAMES),$(MPI_TEST_PROGRAMS:%=mpi/$(m)/%))
@@ -13,7 +13,7 @@ MPI_TESTS = $(foreach m,$(MPI_NAMES),$(MPI_TEST_PROGRAMS:%=mpi/$(m)/%))
 mpi_wrapper = $(word $(2),$(1))
 mpi_cc = OMPI_CC="$(CC)" MPICH_CC="$(CC)" $(1)
 MPI_COMPILE = $(DEFS) $(AM_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -MMD -MP
-EMU_LINK = -Lemu -l:$(CUDART_SO) -Wl,-rpath-link,emu
+EMU_LINK = -Lemu -l:$(CUDART_SO) -l:libcuda.so.1
 VERSION_SCRIPT = $(top_srcdir)/src/pmpi/exports.map
 
 mpi/wrappers.c: $(top_srcdir)/src/pmpi/gen-wrappers.py $(top_srcdir)/src/pmpi/prototypes.txt
@@ -38,7 +38,7 @@ mpi/$(1)/$(SONAME): $(MPI_OBJECTS:%=mpi/$(1)/%) libgpucoll-common.a $(VERSION_SC
 	$$(AM_V_at)$(LN_S) -f $(SONAME) mpi/$(1)/libgpucoll.so
 mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
-	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -lpopt -lm
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(JANSSON_CFLAGS) $(EMU_LINK) $(JANSSON_LIBS)
 mpi/$(1)/%: $(top_srcdir)/test/mpi/%.c $(top_srcdir)/test/mpi/test.h emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -lpthread -ldl -lm

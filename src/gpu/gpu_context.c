@@ -149,6 +149,16 @@ enum util_status gpu_stream_poll(struct gpu_stream *stream)
 
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
 {
+	CUcontext current = NULL;
+	CUresult result;
+
+	/* A thread without a context, or with one that was destroyed, has put no work on its legacy stream. */
+	if (gpu_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
+	    current != stream->where.context) {
+		result = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY);
+		if (result == CUDA_ERROR_NOT_READY)
+			return UTIL_IN_PROGRESS;
+	}
 	return poll(stream, CU_STREAM_LEGACY);
 }
 

@@ -34,7 +34,10 @@ void gpu_stream_put(struct gpu_stream *stream);
 /* UTIL_OK when all that was put on the stream is done, UTIL_IN_PROGRESS, or the error that stopped it. */
 enum util_status gpu_stream_poll(struct gpu_stream *stream);
 
-/* The same for the legacy default stream of the stream's context (see gpu_pointer_may_be_pending). */
+/*
+ * The same for the legacy default streams (see gpu_pointer_may_be_pending): that of the buffer's context, and that
+ * of the calling thread's, in which the application may have copied to a buffer of another context.
+ */
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
 
 /* Copy bytes between device, managed and host memory in stream order. Returns at once or when done. */

@@ -17,6 +17,7 @@
 
 /* Every driver function that the library calls. cuda.h's macros give each the version of its header. */
 #define GPU_DRIVER_CALLS(X)                                                                        \
+	X(cuCtxGetCurrent)                                                                         \
 	X(cuCtxGetId)                                                                              \
 	X(cuCtxPopCurrent)                                                                         \
 	X(cuCtxPushCurrent)                                                                        \

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the tests share: the build tree, and running MPI programs in it.
+
+Environment: GPUCOLL_TEST_BUILD is the build tree (`make check` sets it); GPUCOLL_TEST_GPU=1 uses the machine's GPU
+instead of the emulated CUDA driver.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent
+BUILD = Path(os.environ.get("GPUCOLL_TEST_BUILD", SOURCE / "build")).resolve()
+ON_GPU = os.environ.get("GPUCOLL_TEST_GPU") == "1"
+MPIS = sorted(p.parent.name for p in BUILD.glob("mpi/*/libgpucoll.so.0"))
+SANITIZED = b"__asan_init" in (BUILD / "emu/libcuda.so.1").read_bytes() if MPIS else False
+
+
+class Result:
+    def __init__(self, status, output):
+        self.status, self.output = status, output
+
+
+def asan_preload():
+    if not SANITIZED:
+        return []
+    path = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    return [str(Path(path).resolve())]
+
+
+def launcher(mpi, ranks):
+    if mpi == "mpich":
+        return ["mpiexec.mpich" if shutil.which("mpiexec.mpich") else "mpiexec", "-n", str(ranks)]
+    name = "mpirun.openmpi" if shutil.which("mpirun.openmpi") else "mpirun"
+    # op/avx of Open MPI 4.1 saturates small integer sums, on host buffers too.
+    return [name, "--allow-run-as-root", "--oversubscribe", "--mca", "op", "^avx", "-n", str(ranks)]
+
+
+def run_command(command, env, timeout):
+    """Run in a process group of its own, so that a time-out leaves no rank behind."""
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               errors="replace", start_new_session=True)
+    try:
+        output, _ = process.communicate(timeout=timeout)
+        return Result(process.returncode, output)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)
+        time.sleep(1)
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+        return Result("timeout", f"{output}\ntimed out after {timeout} s: {' '.join(map(str, command))}")
+
+
+def environment(mpi, preload, extra=()):
+    """The variables of a rank. `preload` lists libraries after the ones that the set-up itself needs."""
+    env = dict(extra)
+    libraries = asan_preload() + list(preload)
+    if mpi == "mpich":
+        libraries.append(str(BUILD / "emu/yield_shim.so"))
+    env["LD_PRELOAD"] = ":".join(libraries)
+    if not ON_GPU:
+        env["LD_LIBRARY_PATH"] = f"{BUILD / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    if SANITIZED:
+        # The MPIs leak, and the arena is larger than AddressSanitizer likes to see protected.
+        env["ASAN_OPTIONS"] = "detect_leaks=0:protect_shadow_gap=0:use_sigaltstack=0"
+    return env
+
+
+@pytest.fixture
+def run_mpi():
+    def run(mpi, ranks, program, *arguments, library=True, before=(), after=(), env=(), timeout=150):
+        """Run `program` (a path, or a name in mpi/<mpi>/) under the library; `before` and `after` are preloaded
+        around it."""
+        path = Path(program)
+        if not path.is_absolute():
+            path = BUILD / "mpi" / mpi / program
+        ours = [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")] if library else []
+        rank_env = environment(mpi, [*before, *ours, *after], dict(env))
+        command = [*launcher(mpi, ranks), "env", *[f"{k}={v}" for k, v in rank_env.items()], str(path),
+                   *map(str, arguments)]
+        return run_command(command, os.environ.copy(), timeout)
+    return run
+
+
+def assert_passed(result):
+    assert result.status == 0, result.output[-4000:]
+    assert "checks passed, 0 failed" in result.output, result.output[-4000:]
+
+
+def pytest_unconfigure(config):
+    """The closing line that anybody, and any CI, can read."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:
+        return
+    failed = len(reporter.stats.get("failed", [])) + len(reporter.stats.get("error", []))
+    skipped = len(reporter.stats.get("skipped", []))
+    tail = f", {skipped} skipped" if skipped else ""
+    print(f"{len(reporter.stats.get('passed', []))} passed, {failed} failed{tail}", flush=True)

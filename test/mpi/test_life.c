@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What happens around the calls: late work on buffers, memory that is freed and allocated again, pools and pieces of
+ * virtual memory, errors, threads, many communicators, resets, forks, exits.
+ *
+ *     test_life CASE        one of the names in the table at the end; some need 2 ranks or more
+ */
+#include "test.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* All elements of a device array have this value. */
+static bool all_are(const int *device, int count, int value)
+{
+	int *host = malloc((size_t)count * sizeof(int));
+	bool ok = true;
+
+	cuda_check(cudaMemcpy(host, device, (size_t)count * sizeof(int), cudaMemcpyDeviceToHost), "cudaMemcpy");
+	for (int i = 0; i < count && ok; i++)
+		ok = host[i] == value;
+	free(host);
+	return ok;
+}
+
+static void put_all(int *device, int count, int value)
+{
+	int *host = malloc((size_t)count * sizeof(int));
+
+	for (int i = 0; i < count; i++)
+		host[i] = value;
+	cuda_check(cudaMemcpy(device, host, (size_t)count * sizeof(int), cudaMemcpyHostToDevice), "cudaMemcpy");
+	free(host);
+}
+
+static bool allreduce_works(int *send, int *recv, int count, MPI_Comm comm)
+{
+	int size, want = 0, rank;
+
+	MPI_Comm_size(comm, &size);
+	MPI_Comm_rank(comm, &rank);
+	put_all(send, count, rank + 1);
+	want = size * (size + 1) / 2;
+	return MPI_Allreduce(send, recv, count, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS && all_are(recv, count, want);
+}
+
+/* cudaMemset returns before it is done; MPI is called right after, as OSU's benchmarks do. */
+static void late_work(void)
+{
+	enum { COUNT = 1 << 20 };
+
+	for (int i = 0; i < 20; i++) {
+		int *send, *recv, value = 0x01010101 * (i % 7);
+
+		snprintf(test_name, sizeof(test_name), "late memset %d", i);
+		cuda_check(cudaMalloc((void **)&send, COUNT * sizeof(int)), "cudaMalloc");
+		cuda_check(cudaMalloc((void **)&recv, COUNT * sizeof(int)), "cudaMalloc");
+		cuda_check(cudaMemset(send, i % 7, COUNT * sizeof(int)), "cudaMemset");
+		cuda_check(cudaMemset(recv, 0xff, COUNT * sizeof(int)), "cudaMemset");
+		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		bool ok = all_are(recv, COUNT, value);
+		/* And again: by now the allocation is known, and the fill of the receive buffer must not come late. */
+		cuda_check(cudaMemset(send, (i + 1) % 7, COUNT * sizeof(int)), "cudaMemset");
+		cuda_check(cudaMemset(recv, 0xff, COUNT * sizeof(int)), "cudaMemset");
+		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		test_result(ok && all_are(recv, COUNT, 0x01010101 * ((i + 1) % 7)));
+		cuda_check(cudaFree(send), "cudaFree");
+		cuda_check(cudaFree(recv), "cudaFree");
+	}
+}
+
+/* The same addresses again and again, small and large, and host memory in between. */
+static void reallocation(void)
+{
+	static const int counts[] = {1, 1000, 300000, 7, 70000};
+
+	for (int i = 0; i < 50; i++) {
+		int count = counts[i % 5], *send, *recv;
+
+		snprintf(test_name, sizeof(test_name), "reallocation %d", i);
+		cuda_check(cudaMalloc((void **)&send, (size_t)count * sizeof(int)), "cudaMalloc");
+		cuda_check(cudaMalloc((void **)&recv, (size_t)count * sizeof(int)), "cudaMalloc");
+		test_result(allreduce_works(send, recv, count, MPI_COMM_WORLD));
+		cuda_check(cudaFree(send), "cudaFree");
+		cuda_check(cudaFree(recv), "cudaFree");
+	}
+}
+
+/* Memory without a context: from cudaMallocAsync's pool, and mapped by hand. */
+static void pool_memory(void)
+{
+	enum { COUNT = 5000 };
+	int *send, *recv;
+
+	snprintf(test_name, sizeof(test_name), "pool memory");
+	cuda_check(cudaMallocAsync((void **)&send, COUNT * sizeof(int), 0), "cudaMallocAsync");
+	cuda_check(cudaMallocAsync((void **)&recv, COUNT * sizeof(int), 0), "cudaMallocAsync");
+	for (int i = 0; i < 5; i++) {
+		cuda_check(cudaMemset(send, i, COUNT * sizeof(int)), "cudaMemset");
+		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		test_result(all_are(recv, COUNT, 0x01010101 * i));
+	}
+	cuda_check(cudaFreeAsync(send, 0), "cudaFreeAsync");
+	cuda_check(cudaFreeAsync(recv, 0), "cudaFreeAsync");
+}
+
+/* Device memory inside another context than the one that is current, and a current context that must stay. */
+static void other_context(void)
+{
+	CUcontext before, created, after;
+	CUdevice device;
+	CUdeviceptr send, recv;
+
+	snprintf(test_name, sizeof(test_name), "other context");
+	cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	cuCtxGetCurrent(&before);
+	cuCtxGetDevice(&device);
+	cuda_check((cudaError_t)cuCtxCreate(&created, NULL, 0, device), "cuCtxCreate");
+	cuda_check((cudaError_t)cuMemAlloc(&send, 4000), "cuMemAlloc");
+	cuda_check((cudaError_t)cuMemAlloc(&recv, 4000), "cuMemAlloc");
+	cuCtxPopCurrent(&after);
+	bool ok = allreduce_works((int *)send, (int *)recv, 1000, MPI_COMM_WORLD);
+	cuCtxGetCurrent(&after);
+	test_result(ok && after == before);
+	cuda_check((cudaError_t)cuCtxDestroy(created), "cuCtxDestroy");
+	/* The streams that were made in it are gone with it. */
+	int *again_send, *again_recv;
+	cuda_check(cudaMalloc((void **)&again_send, 4000), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&again_recv, 4000), "cudaMalloc");
+	test_result(allreduce_works(again_send, again_recv, 1000, MPI_COMM_WORLD));
+}
+
+/* A reset between collectives, and one before MPI_Finalize. */
+static void reset(void)
+{
+	for (int i = 0; i < 3; i++) {
+		int *send, *recv;
+
+		snprintf(test_name, sizeof(test_name), "reset %d", i);
+		cuda_check(cudaMalloc((void **)&send, 400000), "cudaMalloc");
+		cuda_check(cudaMalloc((void **)&recv, 400000), "cudaMalloc");
+		test_result(allreduce_works(send, recv, 100000, MPI_COMM_WORLD));
+		cuda_check(cudaDeviceReset(), "cudaDeviceReset");
+	}
+}
+
+/* Wrong arguments give the error class that the real MPI gives for the same call on host memory. */
+static bool same_error(int host, int device, const char *what)
+{
+	int host_class, device_class;
+
+	MPI_Error_class(host, &host_class);
+	MPI_Error_class(device, &device_class);
+	if (host_class != device_class)
+		fprintf(stderr, "rank %d: %s: error class %d, on host buffers %d\n", test_rank, what, device_class,
+			host_class);
+	return host_class == device_class && host_class != MPI_SUCCESS;
+}
+
+static void errors(void)
+{
+	struct buffer a = buffer_new(PLACE_DEVICE, 64), b = buffer_new(PLACE_DEVICE, 64);
+	unsigned char untouched[64], c[64], d[64];
+	MPI_Comm comm;
+
+	snprintf(test_name, sizeof(test_name), "errors");
+	memset(untouched, POISON, sizeof(untouched));
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+	bool ok = same_error(MPI_Allreduce(c, d, -1, MPI_INT, MPI_SUM, comm),
+			     MPI_Allreduce(a.data, b.data, -1, MPI_INT, MPI_SUM, comm), "negative count");
+	ok &= same_error(MPI_Bcast(c, 1, MPI_INT, test_size, comm), MPI_Bcast(a.data, 1, MPI_INT, test_size, comm),
+			 "root out of range");
+	ok &= same_error(MPI_Allreduce(c, d, 1, MPI_DATATYPE_NULL, MPI_SUM, comm),
+			 MPI_Allreduce(a.data, b.data, 1, MPI_DATATYPE_NULL, MPI_SUM, comm), "null datatype");
+	ok &= same_error(MPI_Allreduce(c, d, 1, MPI_INT, MPI_OP_NULL, comm),
+			 MPI_Allreduce(a.data, b.data, 1, MPI_INT, MPI_OP_NULL, comm), "null op");
+	ok &= buffer_equals(&b, untouched, "after errors");
+	test_result(ok);
+	MPI_Comm_free(&comm);
+	buffer_free(&a);
+	buffer_free(&b);
+}
+
+/*
+ * Under CUEMU_FAULT: a driver call that the library makes fails. The call returns the right result, or an MPI error
+ * with the receive buffer as it was.
+ */
+static void fault(void)
+{
+	enum { COUNT = 30000, BYTES = COUNT * sizeof(int) };
+	struct buffer a = buffer_new(PLACE_DEVICE, BYTES), b = buffer_new(PLACE_DEVICE, BYTES);
+	int *values = malloc(BYTES), result;
+
+	snprintf(test_name, sizeof(test_name), "injected fault");
+	for (int i = 0; i < COUNT; i++)
+		values[i] = i;
+	buffer_put(&a, values, BYTES);
+	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+	result = MPI_Allreduce(a.data, b.data, COUNT, MPI_INT, MPI_SUM, MPI_COMM_SELF);
+	if (test_rank == 0)
+		printf("fault: %s\n", result == MPI_SUCCESS ? "survived" : "error");
+	if (result != MPI_SUCCESS)
+		memset(values, POISON, BYTES);
+	test_result(buffer_equals(&b, values, "after the fault"));
+	free(values);
+}
+
+enum { NUM_THREADS = 2, THREAD_CALLS = 200, THREAD_COUNT = 3000 };
+
+static void *thread_main(void *argument)
+{
+	MPI_Comm comm = *(MPI_Comm *)argument;
+	int *send, *recv;
+	bool ok = true;
+
+	cuda_check(cudaSetDevice(0), "cudaSetDevice");
+	cuda_check(cudaMalloc((void **)&send, THREAD_COUNT * sizeof(int)), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, THREAD_COUNT * sizeof(int)), "cudaMalloc");
+	for (int i = 0; i < THREAD_CALLS; i++)
+		ok &= allreduce_works(send, recv, THREAD_COUNT, comm);
+	cuda_check(cudaFree(send), "cudaFree");
+	cuda_check(cudaFree(recv), "cudaFree");
+	return ok ? argument : NULL;
+}
+
+/* Threads on communicators of their own, started in opposite order on odd ranks. */
+static void threads(void)
+{
+	MPI_Comm comms[NUM_THREADS];
+	pthread_t ids[NUM_THREADS];
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "threads");
+	for (int i = 0; i < NUM_THREADS; i++)
+		MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+	for (int i = 0; i < NUM_THREADS; i++) {
+		int which = test_rank % 2 ? NUM_THREADS - 1 - i : i;
+
+		pthread_create(&ids[which], NULL, thread_main, &comms[which]);
+	}
+	for (int i = 0; i < NUM_THREADS; i++) {
+		void *result;
+
+		pthread_join(ids[i], &result);
+		ok &= result != NULL;
+	}
+	test_result(ok);
+	for (int i = 0; i < NUM_THREADS; i++)
+		MPI_Comm_free(&comms[i]);
+}
+
+/* Rank 1 waits for a large message of rank 0, which is already in a collective on device memory. */
+static void rendezvous(void)
+{
+	enum { BYTES = 64 << 20, COUNT = 1 << 20 };
+	char *message = malloc(BYTES);
+	int *send, *recv;
+	MPI_Request request;
+
+	snprintf(test_name, sizeof(test_name), "collective while a rendezvous is pending");
+	memset(message, test_rank + 1, BYTES);
+	cuda_check(cudaMalloc((void **)&send, COUNT * sizeof(int)), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, COUNT * sizeof(int)), "cudaMalloc");
+	if (test_rank == 0)
+		MPI_Isend(message, BYTES, MPI_BYTE, 1, 5, MPI_COMM_WORLD, &request);
+	if (test_rank == 1)
+		MPI_Recv(message, BYTES, MPI_BYTE, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	bool ok = allreduce_works(send, recv, COUNT, MPI_COMM_WORLD);
+	if (test_rank == 0)
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	test_result(ok && (test_rank > 1 || (message[0] == 1 && message[BYTES - 1] == 1)));
+	free(message);
+}
+
+/* More communicators than the board has slots and MPICH has context ids, in all constructors. */
+static void communicators(void)
+{
+	enum { COUNT = 1200 };
+	int *send, *recv;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "communicators");
+	cuda_check(cudaMalloc((void **)&send, 400), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, 400), "cudaMalloc");
+	for (int i = 0; i < COUNT; i++) {
+		int dims[1] = {test_size}, periods[1] = {1};
+		MPI_Comm comm;
+
+		if (i % 3 == 0)
+			MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		else if (i % 3 == 1)
+			MPI_Comm_split(MPI_COMM_WORLD, test_rank % 2, -test_rank, &comm);
+		else
+			MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 0, &comm);
+		ok &= allreduce_works(send, recv, 100, comm);
+		MPI_Comm_free(&comm);
+	}
+	test_result(ok);
+}
+
+/* Communicators without an identity: never completed by a constructor that is collective in the usual way. */
+static void idup(void)
+{
+	MPI_Request request;
+	MPI_Comm comm;
+	int *send, *recv;
+
+	snprintf(test_name, sizeof(test_name), "Comm_idup");
+	cuda_check(cudaMalloc((void **)&send, 400), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, 400), "cudaMalloc");
+	MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	test_result(allreduce_works(send, recv, 100, comm));
+	MPI_Comm_free(&comm);
+}
+
+/* The child of a fork uses no MPI and no CUDA; its exit must not disturb the parent. */
+static void forks(void)
+{
+	int *send, *recv, status = -1;
+
+	snprintf(test_name, sizeof(test_name), "fork");
+	cuda_check(cudaMalloc((void **)&send, 40000), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, 40000), "cudaMalloc");
+	bool ok = allreduce_works(send, recv, 10000, MPI_COMM_WORLD);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(7);
+	waitpid(child, &status, 0);
+	ok &= WIFEXITED(status) && WEXITSTATUS(status) == 7;
+	test_result(ok && allreduce_works(send, recv, 10000, MPI_COMM_WORLD));
+}
+
+/* More than 2^31 elements: a count that an int can't hold as bytes (3 GiB of ints), by one rank. */
+static void huge(void)
+{
+	size_t count = (size_t)3 << 28; /* ints: 3 GiB */
+	int *buffer, last = 41;
+
+	snprintf(test_name, sizeof(test_name), "3 GiB broadcast");
+	cuda_check(cudaMalloc((void **)&buffer, count * sizeof(int)), "cudaMalloc");
+	cuda_check(cudaMemset(buffer, test_rank == 0 ? 7 : 0, count * sizeof(int)), "cudaMemset");
+	if (test_rank == 0)
+		cuda_check(cudaMemcpy(buffer + count - 1, &last, sizeof(int), cudaMemcpyDefault), "cudaMemcpy");
+	MPI_Bcast(buffer, (int)count, MPI_INT, 0, MPI_COMM_WORLD);
+	int got[2];
+	cuda_check(cudaMemcpy(got, buffer + count - 2, sizeof(got), cudaMemcpyDefault), "cudaMemcpy");
+	test_result(got[0] == 0x07070707 && got[1] == 41 && all_are(buffer, 1000, 0x07070707));
+	cuda_check(cudaFree(buffer), "cudaFree");
+}
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = {
+	{"late_work", late_work}, {"reallocation", reallocation}, {"pool_memory", pool_memory},
+	{"other_context", other_context}, {"reset", reset}, {"errors", errors}, {"fault", fault},
+	{"threads", threads}, {"rendezvous", rendezvous}, {"communicators", communicators}, {"idup", idup},
+	{"fork", forks}, {"huge", huge},
+};
+
+int main(int argc, char **argv)
+{
+	int provided;
+
+	MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+	test_start();
+	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++) {
+		if (strcmp(cases[i].name, argv[1]))
+			continue;
+		cases[i].run();
+		int status = test_finish();
+		MPI_Finalize();
+		return status;
+	}
+	fprintf(stderr, "test_life: no case '%s'\n", argc > 1 ? argv[1] : "");
+	MPI_Abort(MPI_COMM_WORLD, 2);
+}
