@@ -5,7 +5,7 @@
 
 SONAME = libgpucoll.so.0
 MPI_OBJECTS = core_mpi.o pmpi_call.o pmpi_init.o wrappers.o
-MPI_TEST_PROGRAMS = test_coll test_types test_life
+MPI_TEST_PROGRAMS = test_coll test_types test_life demo
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
 MPI_BENCH = $(MPI_NAMES:%=mpi/%/gpucoll-bench)
 MPI_TESTS = $(foreach m,$(MPI_NAMES),$(MPI_TEST_PROGRAMS:%=mpi/$(m)/%))
@@ -51,7 +51,8 @@ endef
 $(foreach i,$(shell seq $(words $(MPI_NAMES))),$(eval \
 	$(call mpi_rules,$(word $(i),$(MPI_NAMES)),$(word $(i),$(MPI_WRAPPERS)))))
 
-.PHONY: install-mpi uninstall-mpi
+.PHONY: demo-programs install-mpi uninstall-mpi
+demo-programs: $(MPI_NAMES:%=mpi/%/demo)
 install-mpi: $(MPI_NAMES:%=install-mpi-%) emu/.stamp
 	$(LN_S) -f gpucoll/$(MPI_DEFAULT)/$(SONAME) $(DESTDIR)$(libdir)/$(SONAME)
 	$(LN_S) -f $(SONAME) $(DESTDIR)$(libdir)/libgpucoll.so

@@ -176,3 +176,169 @@ def test_log_file(run_mpi, mpi, tmp_path):
     assert_passed(result)
     logs = list(tmp_path.glob("*.log"))
     assert len(logs) == 1 and "MPI_Allreduce staged" in logs[0].read_text()
+
+
+# ---- the door: other languages, other tools ----
+
+def compile_with(wrapper, *arguments):
+    result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 120)
+    assert result.status == 0, result.output
+
+
+CUDART = sorted(p.name for p in BUILD.glob("emu/libcudart.so.*"))[0] if MPIS else None
+
+
+@each_mpi
+@pytest.mark.parametrize("binding", ["mpif.h", "use mpi", "use mpi_f08"])
+def test_fortran(run_mpi, mpi, binding, tmp_path):
+    number = ["mpif.h", "use mpi", "use mpi_f08"].index(binding) + 1
+    program = tmp_path / "fortran"
+    compile_with(f"mpif90.{mpi}", f"-DBINDING={number}", "-fallow-argument-mismatch", "-o", program,
+                 SOURCE / "test/door/fortran.F90", f"-L{BUILD}/emu", f"-l:{CUDART}", "-l:libcuda.so.1")
+    assert_passed(run_mpi(mpi, 3, program))
+    without = run_mpi(mpi, 2, program, library=False, timeout=60)
+    assert "checks passed, 0 failed" not in without.output
+
+
+@each_mpi
+@pytest.mark.parametrize("order", ["above", "below"])
+def test_another_tool_stacks(run_mpi, mpi, order, tmp_path):
+    tool = tmp_path / "tool.so"
+    compile_with(f"mpicc.{mpi}", "-shared", "-fPIC", "-o", tool, SOURCE / "test/door/tool.c")
+    place = {"before": [str(tool)]} if order == "above" else {"after": [str(tool)]}
+    result = run_mpi(mpi, 2, "test_life", "reallocation", env={"GPUCOLL_STATS": "1"}, **place)
+    assert_passed(result)
+    # Fifty on device buffers and fifty on host buffers, each seen once by the tool and once by the library.
+    assert "tool saw 100 calls" in result.output, result.output
+    rows = [line.split() for line in result.output.splitlines() if line.split()[:2] == ["MPI_Allreduce", "stage"]]
+    assert rows and rows[0][2] == "50", result.output
+
+
+def test_mpi4py(run_mpi):
+    """Debian's mpi4py is linked with Open MPI."""
+    if "openmpi" not in MPIS:
+        pytest.skip("no library for Open MPI, which Debian's mpi4py is linked with")
+    assert_passed(run_mpi("openmpi", 2, "/usr/bin/python3", SOURCE / "test/door/python_door.py", CUDART))
+
+
+@each_mpi
+def test_other_calls_are_handed_through_and_told(run_mpi, mpi, tmp_path):
+    """Point-to-point on device buffers is not ours yet: one warning for each function, and the MPI's own failure."""
+    source = tmp_path / "handed.c"
+    source.write_text(r"""
+#include <mpi.h>
+#include <cuda_runtime_api.h>
+int main(int argc, char **argv)
+{
+	void *buffer;
+	MPI_Request request;
+	MPI_Init(&argc, &argv);
+	cudaMalloc(&buffer, 100);
+	for (int i = 0; i < 3; i++) {
+		MPI_Irecv(buffer, 100, MPI_BYTE, 0, 1, MPI_COMM_SELF, &request);
+		MPI_Cancel(&request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	}
+	MPI_Finalize();
+	return 0;
+}
+""")
+    program = tmp_path / "handed"
+    compile_with(f"mpicc.{mpi}", "-I/usr/local/cuda/include", "-o", program, source, f"-L{BUILD}/emu",
+                 f"-l:{CUDART}", "-l:libcuda.so.1")
+    result = run_mpi(mpi, 1, program)
+    assert result.status == 0, result.output
+    assert result.output.count("MPI_Irecv was given a device buffer") == 1, result.output
+    quiet = run_mpi(mpi, 1, program, env={"GPUCOLL_DEBUG": "none"})
+    assert "device buffer" not in quiet.output
+
+
+# ---- the tools ----
+
+def run_tool(*command, env=()):
+    return run_command([str(c) for c in command], {**os.environ, **dict(env)}, 120)
+
+
+EXEC = BUILD / "gpucoll-exec"
+
+
+@each_mpi
+@pytest.mark.parametrize("place", ["before the launcher", "after the launcher"])
+def test_exec(mpi, place):
+    program = [BUILD / "mpi" / mpi / "test_life", "reallocation"]
+    wrapped = [EXEC, "--emulate=2", "--no-accel"] if not ON_GPU else [EXEC]
+    command = [*launcher(mpi, 2), *program]
+    command = [*wrapped, *command] if place.startswith("before") else [*launcher(mpi, 2), *wrapped, *program]
+    env = {"LD_PRELOAD": ":".join(asan_preload())} if asan_preload() else {}
+    assert_passed(run_tool(*command, env=env))
+
+
+def test_exec_python():
+    if "openmpi" not in MPIS:
+        pytest.skip("no library for Open MPI, which Debian's mpi4py is linked with")
+    assert_passed(run_tool(EXEC, "--emulate", *launcher("openmpi", 2), "/usr/bin/python3",
+                           SOURCE / "test/door/python_door.py", CUDART))
+
+
+def test_exec_refuses(tmp_path):
+    def refused(*command, because):
+        result = run_tool(EXEC, *command)
+        assert result.status == 2 and because in result.output, result.output
+
+    refused(because="no command given")
+    refused("--emulat", "x", because="unknown option '--emulat'")
+    refused("--emulate=0", "x", because="--emulate=0: a number of devices")
+    refused("/no/such/program", because="/no/such/program: no such program")
+    refused("/bin/true", because="is linked with no MPI")
+    refused("--mpi=nonsense", "/bin/true", because="needs the library for the MPI 'nonsense'")
+    suid = tmp_path / "suid"
+    suid.write_bytes(open("/bin/true", "rb").read())
+    suid.chmod(0o4755)
+    refused(suid, because="set-user-id")
+    static = tmp_path / "static"
+    source = tmp_path / "static.c"
+    source.write_text("int MPI_Init(void *a, void *b) { return a == b; }\nint main(void) { return MPI_Init(0, 0); }\n")
+    compile_with("gcc", "-o", static, source)
+    refused(static, because="linked in statically")
+
+
+def test_info():
+    info = run_tool(BUILD / "gpucoll-info")
+    assert info.status == 0 and info.output.startswith("libgpucoll ")
+    config = run_tool(BUILD / "gpucoll-info", "-c", env={"GPUCOLL_STATS": "1"})
+    assert "GPUCOLL_STATS=1" in config.output and "Source: environment" in config.output
+    assert run_tool(BUILD / "gpucoll-info", "--nonsense").status == 2
+    assert run_tool(BUILD / "gpucoll-info", "extra").status == 2
+
+
+@emulated_only
+def test_info_devices():
+    devices = run_tool(BUILD / "gpucoll-info", "-d", env={"LD_LIBRARY_PATH": str(BUILD / "emu"), "CUEMU_DEVICES": "3"})
+    assert devices.status == 0 and devices.output.count("Emulated CUDA device") == 3
+    none = run_tool(BUILD / "gpucoll-info", "-d")
+    assert none.status == 1 and "no CUDA driver" in none.output
+
+
+BENCHED = ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter", "alltoall", "gather", "scatter"]
+
+
+@each_mpi
+@pytest.mark.parametrize("collective", BENCHED)
+def test_bench(run_mpi, mpi, collective, tmp_path):
+    import json
+    out = tmp_path / "bench.json"
+    for memory in ("device", "managed", "host"):
+        result = run_mpi(mpi, 3, "gpucoll-bench", collective, "-b", 12, "-e", "16K", "-f", 8, "-n", 2, "-w", 1,
+                         "-m", memory, "-J", out, "-d", "int32", "-r", 1 if collective != "reduce" else 0)
+        assert result.status == 0 and "# 0 wrong values" in result.output, result.output
+        assert [row["bytes"] for row in json.loads(out.read_text())["results"]][0] == 12
+
+
+def test_bench_refuses(run_mpi):
+    mpi = MPIS[0]
+    for arguments, message in ((["nonsense"], "unknown collective 'nonsense'"), ([], "name one collective"),
+                               (["allreduce", "-d", "float128"], "unknown datatype 'float128'"),
+                               (["allreduce", "-b", "x"], "'x' is no size"),
+                               (["bcast", "-r", "7"], "root 7 is no rank")):
+        result = run_mpi(mpi, 1, "gpucoll-bench", *arguments)
+        assert result.status != 0 and message in result.output, result.output
