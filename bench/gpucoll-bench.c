@@ -2,8 +2,9 @@
 /*
  * gpucoll-bench COLLECTIVE: times and checks an MPI collective on device, managed or host memory.
  *
- * An ordinary MPI+CUDA program that knows nothing of the library, so it measures any MPI the same way. Flags and
- * columns are those of nccl-tests; what "size" means for each collective too: the larger of the two buffers.
+ * An ordinary MPI+CUDA program that knows nothing of the library, so it measures any MPI the same
+ * way. Flags and columns are those of nccl-tests; what "size" means for each collective too: the
+ * larger of the two buffers.
  */
 #include <cuda_runtime_api.h>
 #include <getopt.h>
@@ -16,16 +17,27 @@
 #include <string.h>
 #include <unistd.h>
 
-enum coll { ALLREDUCE, BCAST, REDUCE, ALLGATHER, REDUCE_SCATTER, ALLTOALL, GATHER, SCATTER, NUM_COLLS };
+enum coll {
+	ALLREDUCE,
+	BCAST,
+	REDUCE,
+	ALLGATHER,
+	REDUCE_SCATTER,
+	ALLTOALL,
+	GATHER,
+	SCATTER,
+	NUM_COLLS
+};
 enum memory { DEVICE, MANAGED, HOST, NUM_MEMORIES };
 enum op { SUM, PROD, MIN, MAX, NUM_OPS };
 enum type { INT8, UINT8, INT32, UINT32, INT64, UINT64, FLOAT, DOUBLE, NUM_TYPES };
 
-static const char *const coll_names[] = {"allreduce",	   "bcast",    "reduce", "allgather",
+static const char *const coll_names[] = {"allreduce",      "bcast",    "reduce", "allgather",
 					 "reduce_scatter", "alltoall", "gather", "scatter"};
 static const char *const memory_names[] = {"device", "managed", "host"};
 static const char *const op_names[] = {"sum", "prod", "min", "max"};
-static const char *const type_names[] = {"int8", "uint8", "int32", "uint32", "int64", "uint64", "float", "double"};
+static const char *const type_names[] = {"int8",  "uint8",  "int32", "uint32",
+					 "int64", "uint64", "float", "double"};
 static const size_t type_sizes[] = {1, 1, 4, 4, 8, 8, 4, 8};
 
 static struct {
@@ -36,8 +48,13 @@ static struct {
 	size_t min_bytes, max_bytes, step_bytes, factor;
 	int iterations, warmup, check, root;
 	const char *json;
-} options = {.min_bytes = 32 << 20, .max_bytes = 32 << 20, .step_bytes = 1 << 20, .iterations = 20, .warmup = 5,
-	     .check = 1, .type = FLOAT};
+} options = {.min_bytes = 32 << 20,
+	     .max_bytes = 32 << 20,
+	     .step_bytes = 1 << 20,
+	     .iterations = 20,
+	     .warmup = 5,
+	     .check = 1,
+	     .type = FLOAT};
 
 static int rank, size;
 static MPI_Datatype mpi_type;
@@ -47,7 +64,8 @@ static char *send_buffer, *recv_buffer;
 static void usage(FILE *out)
 {
 	fputs("usage: gpucoll-bench COLLECTIVE [OPTION...]   (under mpirun)\n"
-	      "  COLLECTIVE             allreduce bcast reduce allgather reduce_scatter alltoall gather scatter\n"
+	      "  COLLECTIVE             allreduce bcast reduce allgather reduce_scatter alltoall "
+	      "gather scatter\n"
 	      "  -b, --minbytes=SIZE    smallest size, such as 8 or 32M (default 32M)\n"
 	      "  -e, --maxbytes=SIZE    largest size (default 32M)\n"
 	      "  -i, --stepbytes=SIZE   increment between sizes (default 1M)\n"
@@ -55,7 +73,8 @@ static void usage(FILE *out)
 	      "  -n, --iters=N          timed calls for each size (default 20)\n"
 	      "  -w, --warmup_iters=N   calls before, not timed (default 5)\n"
 	      "  -c, --check=N          check results: 0 or 1 (default 1)\n"
-	      "  -d, --datatype=TYPE    int8 uint8 int32 uint32 int64 uint64 float double (default float)\n"
+	      "  -d, --datatype=TYPE    int8 uint8 int32 uint32 int64 uint64 float double (default "
+	      "float)\n"
 	      "  -o, --op=OP            sum prod min max (default sum)\n"
 	      "  -r, --root=RANK        root of rooted collectives (default 0)\n"
 	      "  -m, --memory=WHERE     device, managed or host (default device)\n"
@@ -146,7 +165,8 @@ static void parse_option(int option, const char *text)
 		options.check = parse_count(text, 0);
 		break;
 	case 'd':
-		options.type = (enum type)parse_word(type_names, NUM_TYPES, text, "unknown datatype '%s'");
+		options.type =
+			(enum type)parse_word(type_names, NUM_TYPES, text, "unknown datatype '%s'");
 		break;
 	case 'o':
 		options.op = (enum op)parse_word(op_names, NUM_OPS, text, "unknown op '%s'");
@@ -157,7 +177,8 @@ static void parse_option(int option, const char *text)
 			fail("root %s is no rank of this job", text);
 		break;
 	case 'm':
-		options.memory = (enum memory)parse_word(memory_names, NUM_MEMORIES, text, "unknown memory '%s'");
+		options.memory = (enum memory)parse_word(memory_names, NUM_MEMORIES, text,
+							 "unknown memory '%s'");
 		break;
 	case 'J':
 		options.json = text;
@@ -174,22 +195,30 @@ static void parse_option(int option, const char *text)
 
 static void parse_options(int argc, char **argv)
 {
-	static const struct option long_options[] = {
-		{"minbytes", required_argument, NULL, 'b'}, {"maxbytes", required_argument, NULL, 'e'},
-		{"stepbytes", required_argument, NULL, 'i'}, {"stepfactor", required_argument, NULL, 'f'},
-		{"iters", required_argument, NULL, 'n'}, {"warmup_iters", required_argument, NULL, 'w'},
-		{"check", required_argument, NULL, 'c'}, {"datatype", required_argument, NULL, 'd'},
-		{"op", required_argument, NULL, 'o'}, {"root", required_argument, NULL, 'r'},
-		{"memory", required_argument, NULL, 'm'}, {"json", required_argument, NULL, 'J'},
-		{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	static const struct option long_options[] = {{"minbytes", required_argument, NULL, 'b'},
+						     {"maxbytes", required_argument, NULL, 'e'},
+						     {"stepbytes", required_argument, NULL, 'i'},
+						     {"stepfactor", required_argument, NULL, 'f'},
+						     {"iters", required_argument, NULL, 'n'},
+						     {"warmup_iters", required_argument, NULL, 'w'},
+						     {"check", required_argument, NULL, 'c'},
+						     {"datatype", required_argument, NULL, 'd'},
+						     {"op", required_argument, NULL, 'o'},
+						     {"root", required_argument, NULL, 'r'},
+						     {"memory", required_argument, NULL, 'm'},
+						     {"json", required_argument, NULL, 'J'},
+						     {"help", no_argument, NULL, 'h'},
+						     {NULL, 0, NULL, 0}};
 	int option;
 
 	opterr = rank == 0;
-	while ((option = getopt_long(argc, argv, "b:e:i:f:n:w:c:d:o:r:m:J:h", long_options, NULL)) != -1)
+	while ((option = getopt_long(argc, argv, "b:e:i:f:n:w:c:d:o:r:m:J:h", long_options,
+				     NULL)) != -1)
 		parse_option(option, optarg);
 	if (optind + 1 != argc)
 		fail("%s", "name one collective; try gpucoll-bench --help");
-	options.coll = (enum coll)parse_word(coll_names, NUM_COLLS, argv[optind], "unknown collective '%s'");
+	options.coll = (enum coll)parse_word(coll_names, NUM_COLLS, argv[optind],
+					     "unknown collective '%s'");
 	if (options.max_bytes < options.min_bytes)
 		options.max_bytes = options.min_bytes;
 	if (!options.factor && !options.step_bytes)
@@ -200,19 +229,21 @@ static void parse_options(int argc, char **argv)
 
 static bool is_rooted(void)
 {
-	return options.coll == BCAST || options.coll == REDUCE || options.coll == GATHER || options.coll == SCATTER;
+	return options.coll == BCAST || options.coll == REDUCE || options.coll == GATHER ||
+	       options.coll == SCATTER;
 }
 
 static bool is_reduction(void)
 {
-	return options.coll == ALLREDUCE || options.coll == REDUCE || options.coll == REDUCE_SCATTER;
+	return options.coll == ALLREDUCE || options.coll == REDUCE ||
+	       options.coll == REDUCE_SCATTER;
 }
 
 /* Whether the size is that of one block for each rank; `count` is then a block's. */
 static bool is_blocked(void)
 {
-	return options.coll == ALLGATHER || options.coll == REDUCE_SCATTER || options.coll == ALLTOALL ||
-	       options.coll == GATHER || options.coll == SCATTER;
+	return options.coll == ALLGATHER || options.coll == REDUCE_SCATTER ||
+	       options.coll == ALLTOALL || options.coll == GATHER || options.coll == SCATTER;
 }
 
 static int call(size_t wide_count, bool in_place)
@@ -239,14 +270,16 @@ static int call(size_t wide_count, bool in_place)
 	case GATHER:
 		return MPI_Gather(root_send, count, mpi_type, recv, count, mpi_type, root, comm);
 	case SCATTER:
-		return MPI_Scatter(send_buffer, count, mpi_type, in_place && at_root ? MPI_IN_PLACE : recv, count,
-				   mpi_type, root, comm);
+		return MPI_Scatter(send_buffer, count, mpi_type,
+				   in_place && at_root ? MPI_IN_PLACE : recv, count, mpi_type, root,
+				   comm);
 	default:
 		return MPI_ERR_INTERN;
 	}
 }
 
-/* ---- data: what a rank contributes, and what must come out, as numbers that every type holds exactly ---- */
+/* ---- data: what a rank contributes, and what must come out, as numbers that every type holds
+ * exactly ---- */
 
 static double contribution(int from, size_t index)
 {
@@ -270,7 +303,8 @@ static double reduced(size_t index)
 	return result;
 }
 
-/* What element `index` of this rank's receive buffer is after the call, `count` being a block's or all. */
+/* What element `index` of this rank's receive buffer is after the call, `count` being a block's or
+ * all. */
 static double expected(size_t index, size_t count)
 {
 	int block = (int)(index / count);
@@ -349,7 +383,8 @@ static void fill(size_t count, size_t total, bool in_place)
 	} else if (!in_place || options.coll == SCATTER || (is_rooted() && rank != options.root)) {
 		copy(send_buffer, data, mine * width);
 	} else {
-		copy(recv_buffer + (gathers ? (size_t)rank * count * width : 0), data, mine * width);
+		copy(recv_buffer + (gathers ? (size_t)rank * count * width : 0), data,
+		     mine * width);
 	}
 	free(data);
 	free(poison);
@@ -358,7 +393,8 @@ static void fill(size_t count, size_t total, bool in_place)
 static long count_wrong(size_t count, size_t total, bool in_place)
 {
 	size_t width = type_sizes[options.type];
-	bool receives = !is_rooted() || rank == options.root || options.coll == BCAST || options.coll == SCATTER;
+	bool receives = !is_rooted() || rank == options.root || options.coll == BCAST ||
+			options.coll == SCATTER;
 	bool one_block = options.coll == REDUCE_SCATTER || options.coll == SCATTER;
 	size_t received = one_block ? count : total;
 	char *got, want[8];
@@ -424,13 +460,15 @@ static void print_head(void)
 	char host[256] = "?";
 
 	gethostname(host, sizeof(host) - 1);
-	printf("# gpucoll-bench %s, %d ranks, %s memory, rank 0 on %s\n", coll_names[options.coll], size,
-	       memory_names[options.memory], host);
-	printf("#\n# %12s %12s %8s %6s %6s |%34s |%34s\n", "", "", "", "", "", "out of place", "in place");
-	printf("# %12s %12s %8s %6s %6s |%10s %8s %8s %6s |%10s %8s %8s %6s\n", "size", "count", "type", "redop",
-	       "root", "time", "algbw", "busbw", "#wrong", "time", "algbw", "busbw", "#wrong");
-	printf("# %12s %12s %8s %6s %6s |%10s %8s %8s %6s |%10s %8s %8s %6s\n", "(B)", "(elements)", "", "", "",
-	       "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
+	printf("# gpucoll-bench %s, %d ranks, %s memory, rank 0 on %s\n", coll_names[options.coll],
+	       size, memory_names[options.memory], host);
+	printf("#\n# %12s %12s %8s %6s %6s |%34s |%34s\n", "", "", "", "", "", "out of place",
+	       "in place");
+	printf("# %12s %12s %8s %6s %6s |%10s %8s %8s %6s |%10s %8s %8s %6s\n", "size", "count",
+	       "type", "redop", "root", "time", "algbw", "busbw", "#wrong", "time", "algbw",
+	       "busbw", "#wrong");
+	printf("# %12s %12s %8s %6s %6s |%10s %8s %8s %6s |%10s %8s %8s %6s\n", "(B)", "(elements)",
+	       "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)", "");
 }
 
 static void print_figure(const struct figure *figure)
@@ -439,13 +477,14 @@ static void print_figure(const struct figure *figure)
 
 	if (options.check)
 		snprintf(wrong, sizeof(wrong), "%ld", figure->wrong);
-	printf(" |%10.1f %8.2f %8.2f %6s", 1e6 * figure->seconds, figure->algbw, figure->busbw, wrong);
+	printf(" |%10.1f %8.2f %8.2f %6s", 1e6 * figure->seconds, figure->algbw, figure->busbw,
+	       wrong);
 }
 
 static json_t *to_json(const struct figure *figure)
 {
-	return json_pack("{s:f, s:f, s:f, s:o}", "time_us", 1e6 * figure->seconds, "algbw_GBps", figure->algbw,
-			 "busbw_GBps", figure->busbw, "wrong",
+	return json_pack("{s:f, s:f, s:f, s:o}", "time_us", 1e6 * figure->seconds, "algbw_GBps",
+			 figure->algbw, "busbw_GBps", figure->busbw, "wrong",
 			 options.check ? json_integer(figure->wrong) : json_null());
 }
 
@@ -463,19 +502,21 @@ static long run_size(size_t bytes, json_t *rows)
 	if (is_rooted())
 		snprintf(root, sizeof(root), "%d", options.root);
 	out = measure(count, total, false);
-	in = options.coll == BCAST ? out : measure(count, total, true); /* a broadcast is always in place */
+	in = options.coll == BCAST
+		     ? out
+		     : measure(count, total, true); /* a broadcast is always in place */
 	if (rank)
 		return out.wrong + in.wrong;
-	printf("  %12zu %12zu %8s %6s %6s", total * type_sizes[options.type], total, type_names[options.type],
-	       is_reduction() ? op_names[options.op] : "none", root);
+	printf("  %12zu %12zu %8s %6s %6s", total * type_sizes[options.type], total,
+	       type_names[options.type], is_reduction() ? op_names[options.op] : "none", root);
 	print_figure(&out);
 	print_figure(&in);
 	putchar('\n');
 	fflush(stdout);
 	json_array_append_new(rows, json_pack("{s:I, s:I, s:o, s:o}", "bytes",
-					      (json_int_t)(total * type_sizes[options.type]), "count",
-					      (json_int_t)total, "out_of_place", to_json(&out), "in_place",
-					      to_json(&in)));
+					      (json_int_t)(total * type_sizes[options.type]),
+					      "count", (json_int_t)total, "out_of_place",
+					      to_json(&out), "in_place", to_json(&in)));
 	return out.wrong + in.wrong;
 }
 
@@ -484,15 +525,16 @@ static void allocate(size_t bytes, char **buffer)
 	if (options.memory == DEVICE)
 		cuda_check(cudaMalloc((void **)buffer, bytes), "cudaMalloc");
 	else if (options.memory == MANAGED)
-		cuda_check(cudaMallocManaged((void **)buffer, bytes, cudaMemAttachGlobal), "cudaMallocManaged");
+		cuda_check(cudaMallocManaged((void **)buffer, bytes, cudaMemAttachGlobal),
+			   "cudaMallocManaged");
 	else
 		*buffer = malloc(bytes);
 }
 
 static void prepare(void)
 {
-	const MPI_Datatype types[] = {MPI_INT8_T, MPI_UINT8_T, MPI_INT32_T, MPI_UINT32_T,
-				      MPI_INT64_T, MPI_UINT64_T, MPI_FLOAT, MPI_DOUBLE};
+	const MPI_Datatype types[] = {MPI_INT8_T,  MPI_UINT8_T,  MPI_INT32_T, MPI_UINT32_T,
+				      MPI_INT64_T, MPI_UINT64_T, MPI_FLOAT,   MPI_DOUBLE};
 	const MPI_Op ops[] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX};
 	int devices;
 
@@ -517,9 +559,11 @@ static void show_progress(size_t bytes)
 
 static void write_json(json_t *rows)
 {
-	json_t *root = json_pack("{s:s, s:i, s:s, s:s, s:s, s:i, s:O}", "collective", coll_names[options.coll], "ranks",
-				 size, "memory", memory_names[options.memory], "type", type_names[options.type], "op",
-				 op_names[options.op], "iterations", options.iterations, "results", rows);
+	json_t *root =
+		json_pack("{s:s, s:i, s:s, s:s, s:s, s:i, s:O}", "collective",
+			  coll_names[options.coll], "ranks", size, "memory",
+			  memory_names[options.memory], "type", type_names[options.type], "op",
+			  op_names[options.op], "iterations", options.iterations, "results", rows);
 
 	if (json_dump_file(root, options.json, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
 		fprintf(stderr, "gpucoll-bench: can't write %s\n", options.json);
@@ -541,7 +585,8 @@ int main(int argc, char **argv)
 	for (size_t bytes = options.min_bytes; bytes <= options.max_bytes;) {
 		show_progress(bytes);
 		wrong += run_size(bytes, rows);
-		bytes = options.factor && bytes ? bytes * options.factor : bytes + options.step_bytes;
+		bytes = options.factor && bytes ? bytes * options.factor
+						: bytes + options.step_bytes;
 	}
 	if (rank == 0)
 		printf("# %ld wrong values\n", wrong);

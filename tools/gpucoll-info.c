@@ -10,7 +10,8 @@ static void usage(FILE *out)
 {
 	fputs("usage: gpucoll-info [-v] [-c] [-d]\n"
 	      "  -v, --version   version and build (default)\n"
-	      "  -c, --config    every option with its value, where that comes from, and what it does\n"
+	      "  -c, --config    every option with its value, where that comes from, and what it "
+	      "does\n"
 	      "  -d, --devices   the CUDA devices as the library sees them\n"
 	      "  -h, --help      this text\n",
 	      out);
@@ -41,11 +42,13 @@ static void print_device(int ordinal)
 	gpu_driver.cuDeviceGetName(name, sizeof(name), device);
 	gpu_driver.cuDeviceGetPCIBusId(bus, sizeof(bus), device);
 	gpu_driver.cuDeviceTotalMem(&bytes, device);
-	gpu_driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
-	gpu_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+	gpu_driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+					device);
+	gpu_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+					device);
 	gpu_driver.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-	printf("device %d: %s, PCI %s, compute capability %d.%d, %d multiprocessors, %.1f GiB\n", ordinal, name,
-	       bus, major, minor, sms, (double)bytes / (1 << 30));
+	printf("device %d: %s, PCI %s, compute capability %d.%d, %d multiprocessors, %.1f GiB\n",
+	       ordinal, name, bus, major, minor, sms, (double)bytes / (1 << 30));
 }
 
 static int print_devices(void)
@@ -69,9 +72,12 @@ static int print_devices(void)
 int main(int argc, char **argv)
 {
 	static const struct option long_options[] = {
-		{"version", no_argument, NULL, 'v'}, {"config", no_argument, NULL, 'c'},
-		{"devices", no_argument, NULL, 'd'}, {"help", no_argument, NULL, 'h'},
-		{"man-options", no_argument, NULL, 'm'}, /* for the build: the table as man page text */
+		{"version", no_argument, NULL, 'v'},
+		{"config", no_argument, NULL, 'c'},
+		{"devices", no_argument, NULL, 'd'},
+		{"help", no_argument, NULL, 'h'},
+		{"man-options", no_argument, NULL,
+		 'm'}, /* for the build: the table as man page text */
 		{NULL, 0, NULL, 0},
 	};
 	int option, result = 0, done = 0;

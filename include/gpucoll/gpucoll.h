@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The public interface of libgpucoll. No program needs it: the library works on MPI calls as they are. It is
- * for programs that want to ask. All functions may be called from any thread, also before MPI_Init.
+ * The public interface of libgpucoll. No program needs it: the library works on MPI calls as they
+ * are. It is for programs that want to ask. All functions may be called from any thread, also
+ * before MPI_Init.
  *
- * A program that must also run without the library looks the functions up with dlsym(RTLD_DEFAULT, ...).
+ * A program that must also run without the library looks the functions up with dlsym(RTLD_DEFAULT,
+ * ...).
  */
 #ifndef GPUCOLL_H
 #define GPUCOLL_H
@@ -28,18 +30,20 @@ const char *gpucoll_version(void);
  */
 int gpucoll_enable(int on);
 
-/* Whether an address is device or managed memory as the library sees it. The address need not be valid. */
+/* Whether an address is device or managed memory as the library sees it. The address need not be
+ * valid. */
 int gpucoll_is_device_buffer(const void *address);
 
 /* The path of the last collective that this thread made. */
 enum gpucoll_path gpucoll_last_path(void);
 
 /*
- * How many collectives this process has made by a path since MPI_Init, and how many bytes of its buffers they
- * read or wrote. Calls on host buffers are counted when GPUCOLL_STATS=1 only. Returns 0, or -1 for a path
- * that does not exist.
+ * How many collectives this process has made by a path since MPI_Init, and how many bytes of its
+ * buffers they read or wrote. Calls on host buffers are counted when GPUCOLL_STATS=1 only. Returns
+ * 0, or -1 for a path that does not exist.
  */
-int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls, unsigned long long *bytes);
+int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls,
+			unsigned long long *bytes);
 
 #ifdef __cplusplus
 }

@@ -14,12 +14,14 @@
 
 enum { CACHE_LINE = 64 };
 
-/* One process's counter alone on its line: the writer is on its way to the real MPI and must not wait. */
+/* One process's counter alone on its line: the writer is on its way to the real MPI and must not
+ * wait. */
 struct counter {
 	_Alignas(CACHE_LINE) _Atomic uint64_t passed;
 };
 
-/* A slot is free when its id is 0. All but the counters is read and written under the board's lock. */
+/* A slot is free when its id is 0. All but the counters is read and written under the board's lock.
+ */
 struct core_board_slot {
 	_Alignas(CACHE_LINE) uint64_t id;
 	uint32_t members, left;
@@ -37,7 +39,8 @@ static size_t board_bytes;
 
 static size_t slot_bytes(void)
 {
-	return sizeof(struct core_board_slot) + (size_t)core_mpi_job.local_size * sizeof(struct counter);
+	return sizeof(struct core_board_slot) +
+	       (size_t)core_mpi_job.local_size * sizeof(struct counter);
 }
 
 static struct core_board_slot *slot_at(uint64_t index)
@@ -52,8 +55,9 @@ static struct header *header(void)
 
 static enum util_status fail(const char *what, const char *name)
 {
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "the node's shared memory %s: %s: %s; collectives will be staged",
-		 name, what, strerror(errno));
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "the node's shared memory %s: %s: %s; collectives will be staged", name, what,
+		 strerror(errno));
 	return UTIL_ERR_SYSTEM;
 }
 
@@ -63,7 +67,8 @@ static int create_memory(const char *name, size_t bytes)
 
 	if (fd < 0)
 		return -1;
-	/* posix_fallocate, not ftruncate: a full /dev/shm is an error now rather than SIGBUS later. */
+	/* posix_fallocate, not ftruncate: a full /dev/shm is an error now rather than SIGBUS later.
+	 */
 	errno = posix_fallocate(fd, 0, (off_t)bytes);
 	if (!errno)
 		return fd;
@@ -133,8 +138,8 @@ bool core_board_is_up(void)
 }
 
 /*
- * A process may die inside, and then the job is about to be ended; until it is, the others go on with a table
- * that at worst has a slot too many in use.
+ * A process may die inside, and then the job is about to be ended; until it is, the others go on
+ * with a table that at worst has a slot too many in use.
  */
 static void lock_table(void)
 {
@@ -177,7 +182,8 @@ struct core_board_slot *core_board_join(uint64_t id, uint32_t members)
 void core_board_leave(struct core_board_slot *slot)
 {
 	lock_table();
-	/* A member leaves after it joined: when all have left, all have joined, and no one can come late. */
+	/* A member leaves after it joined: when all have left, all have joined, and no one can come
+	 * late. */
 	if (++slot->left == slot->members) {
 		for (int i = 0; i < core_mpi_job.local_size; i++)
 			atomic_store_explicit(&slot->counters[i].passed, 0, memory_order_relaxed);
@@ -189,7 +195,8 @@ void core_board_leave(struct core_board_slot *slot)
 
 void core_board_publish(struct core_board_slot *slot, uint64_t calls)
 {
-	atomic_store_explicit(&slot->counters[core_mpi_job.local_rank].passed, calls, memory_order_release);
+	atomic_store_explicit(&slot->counters[core_mpi_job.local_rank].passed, calls,
+			      memory_order_release);
 }
 
 uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank)

@@ -2,12 +2,14 @@
 /*
  * The node's board: shared memory in which the processes of a node publish how far they are.
  *
- * It holds a table of communicators. A communicator's slot has one counter for each process of the node:
- * the number of collective calls on it that the process has passed. The counter has one writer, its process;
- * readers are the others. A slot is found by the communicator's id, which is unique in the job, so members
- * need no message to agree on it: whoever comes first takes a free slot, the others find it.
+ * It holds a table of communicators. A communicator's slot has one counter for each process of the
+ * node: the number of collective calls on it that the process has passed. The counter has one
+ * writer, its process; readers are the others. A slot is found by the communicator's id, which is
+ * unique in the job, so members need no message to agree on it: whoever comes first takes a free
+ * slot, the others find it.
  *
- * The memory is anonymous as soon as all have mapped it (unlinked), so a killed job leaves nothing behind.
+ * The memory is anonymous as soon as all have mapped it (unlinked), so a killed job leaves nothing
+ * behind.
  */
 #ifndef CORE_BOARD_H
 #define CORE_BOARD_H
@@ -21,22 +23,26 @@ enum { CORE_BOARD_SLOTS = 1024 };
 
 struct core_board_slot; /* in shared memory */
 
-/* Make or map the node's board. Collective over the node. An error leaves no board: everything is staged. */
+/* Make or map the node's board. Collective over the node. An error leaves no board: everything is
+ * staged. */
 enum util_status core_board_start(void);
 void core_board_stop(void);
 bool core_board_is_up(void);
 
 /*
- * Find the communicator's slot, or take a free one. `members` is the number of its processes on this node;
- * the slot is free again when that many have joined and left. NULL when the board is full or not there.
+ * Find the communicator's slot, or take a free one. `members` is the number of its processes on
+ * this node; the slot is free again when that many have joined and left. NULL when the board is
+ * full or not there.
  */
 struct core_board_slot *core_board_join(uint64_t id, uint32_t members);
 void core_board_leave(struct core_board_slot *slot);
 
-/* Publish that this process has passed `calls` calls. Release: what it did before is seen by who reads it. */
+/* Publish that this process has passed `calls` calls. Release: what it did before is seen by who
+ * reads it. */
 void core_board_publish(struct core_board_slot *slot, uint64_t calls);
 
-/* How many calls the node's process `local_rank` has passed. Acquire: the pair of core_board_publish. */
+/* How many calls the node's process `local_rank` has passed. Acquire: the pair of
+ * core_board_publish. */
 uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank);
 
 /* Slots in use, for tests and the table at the end. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One call of a collective as the application made it, free of mpi.h: MPI's handles are integers in one MPI
- * and pointers in another, so here they are words that only src/pmpi and core_mpi.c turn back.
+ * One call of a collective as the application made it, free of mpi.h: MPI's handles are integers in
+ * one MPI and pointers in another, so here they are words that only src/pmpi and core_mpi.c turn
+ * back.
  */
 #ifndef CORE_CALL_H
 #define CORE_CALL_H
@@ -39,9 +40,9 @@ enum core_coll {
 typedef uintptr_t core_handle; /* an MPI_Comm, MPI_Datatype or MPI_Op */
 
 /*
- * Arguments have one name whatever the collective calls them; those it lacks are zero. Bcast's buffer is
- * recvbuf, and the one (count, datatype) of a reduction is (recvcount, recvtype). The arrays stay the
- * caller's and live as long as the call.
+ * Arguments have one name whatever the collective calls them; those it lacks are zero. Bcast's
+ * buffer is recvbuf, and the one (count, datatype) of a reduction is (recvcount, recvtype). The
+ * arrays stay the caller's and live as long as the call.
  */
 struct core_call {
 	enum core_coll coll;

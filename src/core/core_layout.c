@@ -94,8 +94,8 @@ static enum util_status run_list_add(struct core_run_list *list, ptrdiff_t offse
 	return UTIL_OK;
 }
 
-enum util_status core_run_list_scan(struct core_run_list *list, const unsigned char *mask, size_t bytes,
-				    ptrdiff_t base)
+enum util_status core_run_list_scan(struct core_run_list *list, const unsigned char *mask,
+				    size_t bytes, ptrdiff_t base)
 {
 	enum util_status status = UTIL_OK;
 

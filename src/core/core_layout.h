@@ -2,9 +2,10 @@
 /*
  * Which bytes of a buffer a call reads or writes.
  *
- * A typemap is one datatype as runs of bytes; a piece is `count` elements of it, one extent apart, at an
- * offset from the buffer's address; an operand is a buffer with its pieces. Runs matter because the bytes
- * between them belong to the application, which may be using them: they are never written.
+ * A typemap is one datatype as runs of bytes; a piece is `count` elements of it, one extent apart,
+ * at an offset from the buffer's address; an operand is a buffer with its pieces. Runs matter
+ * because the bytes between them belong to the application, which may be using them: they are never
+ * written.
  */
 #ifndef CORE_LAYOUT_H
 #define CORE_LAYOUT_H
@@ -35,9 +36,9 @@ struct core_piece {
 
 struct core_operand {
 	void *address;
-	bool in, out; /* what the call does to it */
-	bool is_send; /* it is the call's sendbuf, else its recvbuf */
-	bool apart;   /* must not share a stage with another operand at the same address */
+	bool in, out;     /* what the call does to it */
+	bool is_send;     /* it is the call's sendbuf, else its recvbuf */
+	bool apart;       /* must not share a stage with another operand at the same address */
 	ptrdiff_t lo, hi; /* the bytes touched lie in [address + lo, address + hi); equal: none */
 	size_t num_pieces, room;
 	struct core_piece *pieces; /* owned */
@@ -58,10 +59,10 @@ struct core_run_list {
 };
 
 /*
- * Append the runs of a mask, in which touched bytes are not zero. `base` is the offset of the mask's first
- * byte; a run that continues the last one in the list makes it longer.
+ * Append the runs of a mask, in which touched bytes are not zero. `base` is the offset of the
+ * mask's first byte; a run that continues the last one in the list makes it longer.
  */
-enum util_status core_run_list_scan(struct core_run_list *list, const unsigned char *mask, size_t bytes,
-				    ptrdiff_t base);
+enum util_status core_run_list_scan(struct core_run_list *list, const unsigned char *mask,
+				    size_t bytes, ptrdiff_t base);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The one file of src/core that knows MPI: handles, roles of buffers in each collective, datatypes as bytes,
- * the private communicator. Every MPI call here is PMPI and made under the door's guard (pmpi_call.c), so it
- * reaches the real MPI even where the library wraps it.
+ * The one file of src/core that knows MPI: handles, roles of buffers in each collective, datatypes
+ * as bytes, the private communicator. Every MPI call here is PMPI and made under the door's guard
+ * (pmpi_call.c), so it reaches the real MPI even where the library wraps it.
  */
 #include "core/core_mpi.h"
 #include "core/core_comm.h"
@@ -35,7 +35,8 @@ static MPI_Datatype as_type(core_handle handle)
 /* ---- datatypes as runs of bytes ---- */
 
 static pthread_mutex_t keyval_lock = PTHREAD_MUTEX_INITIALIZER;
-static int type_keyval = MPI_KEYVAL_INVALID; /* under the lock; on derived types: a struct core_typemap */
+static int type_keyval =
+	MPI_KEYVAL_INVALID; /* under the lock; on derived types: a struct core_typemap */
 
 static int delete_typemap(MPI_Datatype type, int keyval, void *value, void *extra)
 {
@@ -60,7 +61,8 @@ static int get_type_keyval(void)
 	return keyval;
 }
 
-/* Scan the parts of a sparse memory file that were written: a type under MPI_BOTTOM may span terabytes. */
+/* Scan the parts of a sparse memory file that were written: a type under MPI_BOTTOM may span
+ * terabytes. */
 static enum util_status scan_sparse(int fd, const unsigned char *mask, size_t bytes, ptrdiff_t base,
 				    struct core_run_list *list)
 {
@@ -81,7 +83,8 @@ static enum util_status scan_sparse(int fd, const unsigned char *mask, size_t by
 }
 
 /* Unpack `size` bytes of ones as one element: what turns to ones is what the type touches. */
-static enum util_status fill_mask(MPI_Datatype type, MPI_Comm comm, size_t size, unsigned char *origin)
+static enum util_status fill_mask(MPI_Datatype type, MPI_Comm comm, size_t size,
+				  unsigned char *origin)
 {
 	int position = 0, packed = 0;
 	enum util_status status = UTIL_ERR_MPI;
@@ -102,7 +105,8 @@ static enum util_status fill_mask(MPI_Datatype type, MPI_Comm comm, size_t size,
 
 /*
  * The runs of a derived type with gaps. MPI has no call for them, and taking the type apart by its
- * constructors is long; unpacking into a mask lets the real MPI tell, for every kind of type that it has.
+ * constructors is long; unpacking into a mask lets the real MPI tell, for every kind of type that
+ * it has.
  */
 static enum util_status find_runs(MPI_Datatype type, MPI_Comm comm, size_t size,
 				  struct core_typemap *map, struct core_run_list *list)
@@ -122,7 +126,8 @@ static enum util_status find_runs(MPI_Datatype type, MPI_Comm comm, size_t size,
 	}
 	if (status != UTIL_OK)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			 "can't tell which of the %zu bytes of a datatype's extent it touches (status %d)",
+			 "can't tell which of the %zu bytes of a datatype's extent it touches "
+			 "(status %d)",
 			 bytes, (int)status);
 	if (fd >= 0)
 		close(fd);
@@ -130,7 +135,8 @@ static enum util_status find_runs(MPI_Datatype type, MPI_Comm comm, size_t size,
 }
 
 static enum util_status cached_typemap(MPI_Datatype type, MPI_Comm comm, size_t size,
-				       const struct core_typemap *bounds, const struct core_typemap **out)
+				       const struct core_typemap *bounds,
+				       const struct core_typemap **out)
 {
 	struct core_run_list list = {0};
 	struct core_typemap *map;
@@ -247,8 +253,10 @@ static int64_t sum_counts(struct builder *b, int num)
 	return sum;
 }
 
-/* Begin the next operand, with room for the maps of `num_types` types. NULL when that is not to be. */
-static struct core_operand *begin(struct builder *b, const void *address, bool is_send, int num_types)
+/* Begin the next operand, with room for the maps of `num_types` types. NULL when that is not to be.
+ */
+static struct core_operand *begin(struct builder *b, const void *address, bool is_send,
+				  int num_types)
 {
 	struct core_operand *operand = &b->operands[b->num_operands];
 
@@ -267,7 +275,8 @@ static struct core_operand *begin(struct builder *b, const void *address, bool i
 	return operand;
 }
 
-static const struct core_typemap *map_of(struct builder *b, struct core_operand *operand, MPI_Datatype type)
+static const struct core_typemap *map_of(struct builder *b, struct core_operand *operand,
+					 MPI_Datatype type)
 {
 	MPI_Comm comm = b->comm == MPI_COMM_NULL ? MPI_COMM_SELF : b->comm;
 	const struct core_typemap *map = NULL;
@@ -280,8 +289,8 @@ static const struct core_typemap *map_of(struct builder *b, struct core_operand 
 }
 
 /* An operand of `count` elements that begin at element `first`. */
-static struct core_operand *add_elements(struct builder *b, const void *address, bool is_send, int64_t first,
-					 int64_t count, core_handle type)
+static struct core_operand *add_elements(struct builder *b, const void *address, bool is_send,
+					 int64_t first, int64_t count, core_handle type)
 {
 	struct core_operand *operand;
 	const struct core_typemap *map;
@@ -296,15 +305,16 @@ static struct core_operand *add_elements(struct builder *b, const void *address,
 
 struct blocks {
 	int num;
-	const void *counts, *displs; /* NULL counts: `count` each; NULL displs: one after the other */
+	const void *counts,
+		*displs; /* NULL counts: `count` each; NULL displs: one after the other */
 	int64_t count;
 	core_handle type;
-	const void *types;          /* NULL: `type` */
+	const void *types;           /* NULL: `type` */
 	const unsigned char *absent; /* NULL, or not 0 where the block is not communicated */
 };
 
-static void add_block(struct builder *b, struct core_operand *operand, const struct blocks *blocks, int i,
-		      const struct core_typemap *map)
+static void add_block(struct builder *b, struct core_operand *operand, const struct blocks *blocks,
+		      int i, const struct core_typemap *map)
 {
 	bool wide = b->call->wide_counts;
 	int64_t count = blocks->counts ? count_at(blocks->counts, wide, (size_t)i) : blocks->count;
@@ -312,7 +322,8 @@ static void add_block(struct builder *b, struct core_operand *operand, const str
 
 	if (blocks->displs) {
 		offset = displ_at(blocks->displs, b->call->wide_displs, (size_t)i);
-		if (!blocks->types) /* displacements are in bytes only where each block has its type */
+		if (!blocks->types) /* displacements are in bytes only where each block has its type
+				     */
 			offset *= map->extent;
 	}
 	b->refuse |= count < 0;
@@ -323,7 +334,8 @@ static void add_block(struct builder *b, struct core_operand *operand, const str
 static struct core_operand *add_blocks(struct builder *b, const void *address, bool is_send,
 				       const struct blocks *blocks)
 {
-	struct core_operand *operand = begin(b, address, is_send, blocks->types ? blocks->num + 1 : 1);
+	struct core_operand *operand =
+		begin(b, address, is_send, blocks->types ? blocks->num + 1 : 1);
 	const struct core_typemap *map = NULL;
 
 	if (operand && !blocks->types)
@@ -343,14 +355,22 @@ static struct core_operand *add_blocks(struct builder *b, const void *address, b
 
 static struct blocks send_blocks(const struct core_call *call, int num)
 {
-	return (struct blocks){.num = num, .counts = call->sendcounts, .displs = call->sdispls,
-			       .count = call->sendcount, .type = call->sendtype, .types = call->sendtypes};
+	return (struct blocks){.num = num,
+			       .counts = call->sendcounts,
+			       .displs = call->sdispls,
+			       .count = call->sendcount,
+			       .type = call->sendtype,
+			       .types = call->sendtypes};
 }
 
 static struct blocks recv_blocks(const struct core_call *call, int num)
 {
-	return (struct blocks){.num = num, .counts = call->recvcounts, .displs = call->rdispls,
-			       .count = call->recvcount, .type = call->recvtype, .types = call->recvtypes};
+	return (struct blocks){.num = num,
+			       .counts = call->recvcounts,
+			       .displs = call->rdispls,
+			       .count = call->recvcount,
+			       .type = call->recvtype,
+			       .types = call->recvtypes};
 }
 
 static void add_send(struct builder *b)
@@ -363,14 +383,16 @@ static void add_recv(struct builder *b)
 	add_elements(b, b->call->recvbuf, false, 0, b->call->recvcount, b->call->recvtype);
 }
 
-/* The input of a reduction: the send buffer, or in place the first `count` elements of the receive buffer. */
+/* The input of a reduction: the send buffer, or in place the first `count` elements of the receive
+ * buffer. */
 static struct core_operand *add_reduce_input(struct builder *b, int64_t count)
 {
 	const struct core_call *call = b->call;
 	bool in_place = call->sendbuf == MPI_IN_PLACE;
 	struct core_operand *operand;
 
-	operand = add_elements(b, in_place ? call->recvbuf : call->sendbuf, true, 0, count, call->recvtype);
+	operand = add_elements(b, in_place ? call->recvbuf : call->sendbuf, true, 0, count,
+			       call->recvtype);
 	if (operand)
 		operand->is_send = !in_place;
 	return operand;
@@ -388,8 +410,9 @@ static void build_bcast(struct builder *b)
 }
 
 /*
- * MPICH 4.0 crashes in MPI_Reduce in place for some roots and sizes, on host buffers too. In place is the
- * root's private matter in this collective, so it is turned into two buffers that are kept apart.
+ * MPICH 4.0 crashes in MPI_Reduce in place for some roots and sizes, on host buffers too. In place
+ * is the root's private matter in this collective, so it is turned into two buffers that are kept
+ * apart.
  */
 static void build_reduce(struct builder *b)
 {
@@ -440,7 +463,8 @@ static void build_reduce_local(struct builder *b)
 		b->operands[1].in = true;
 }
 
-/* In place, this rank's block of the receive buffer is input, which the real MPI expects to find there. */
+/* In place, this rank's block of the receive buffer is input, which the real MPI expects to find
+ * there. */
 static void add_own_block(struct builder *b)
 {
 	struct blocks own = recv_blocks(b->call, b->peers);
@@ -486,7 +510,8 @@ static void build_scatter(struct builder *b)
 		b->refuse = true;
 	if (b->role == ROLE_ROOT)
 		add_blocks(b, b->call->sendbuf, true, &all);
-	if ((b->inter ? b->role == ROLE_LEAF : b->role != ROLE_NONE) && b->call->recvbuf != MPI_IN_PLACE)
+	if ((b->inter ? b->role == ROLE_LEAF : b->role != ROLE_NONE) &&
+	    b->call->recvbuf != MPI_IN_PLACE)
 		add_recv(b);
 }
 
@@ -522,7 +547,8 @@ static void build_alltoall(struct builder *b)
 		b->operands[0].in = true;
 }
 
-/* Neighbours in MPI's order: in each dimension the one below and the one above, absent at a border. */
+/* Neighbours in MPI's order: in each dimension the one below and the one above, absent at a border.
+ */
 static void cart_absent(MPI_Comm comm, int dims, unsigned char *absent)
 {
 	for (int i = 0; i < dims; i++) {
@@ -534,7 +560,8 @@ static void cart_absent(MPI_Comm comm, int dims, unsigned char *absent)
 	}
 }
 
-/* The numbers of neighbours; for a Cartesian topology also which of them are absent (caller frees). */
+/* The numbers of neighbours; for a Cartesian topology also which of them are absent (caller frees).
+ */
 static void count_neighbours(struct builder *b, int *in, int *out, unsigned char **absent)
 {
 	int topology = MPI_UNDEFINED, weighted;
@@ -584,8 +611,8 @@ static void build_neighbor(struct builder *b)
 
 static bool is_rooted(enum core_coll coll)
 {
-	return coll == CORE_BCAST || coll == CORE_REDUCE || coll == CORE_GATHER || coll == CORE_GATHERV ||
-	       coll == CORE_SCATTER || coll == CORE_SCATTERV;
+	return coll == CORE_BCAST || coll == CORE_REDUCE || coll == CORE_GATHER ||
+	       coll == CORE_GATHERV || coll == CORE_SCATTER || coll == CORE_SCATTERV;
 }
 
 static void find_role(struct builder *b)
@@ -692,7 +719,8 @@ static MPI_Comm private_comm = MPI_COMM_NULL;
 static MPI_Comm node_comm = MPI_COMM_NULL;
 static int *node_of; /* by rank in MPI_COMM_WORLD */
 static int comm_keyval = MPI_KEYVAL_INVALID;
-static uint64_t id_base; /* random, so that ids drawn by processes of different jobs (spawn) differ */
+static uint64_t
+	id_base; /* random, so that ids drawn by processes of different jobs (spawn) differ */
 
 struct introduction {
 	uint64_t host;
@@ -706,7 +734,8 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 	return hash;
 }
 
-/* Processes are on one node when they share the kernel, the IPC namespace and the file system of /dev/shm. */
+/* Processes are on one node when they share the kernel, the IPC namespace and the file system of
+ * /dev/shm. */
 static uint64_t host_identity(const char *hostid)
 {
 	char text[256] = "", shm[64];
@@ -777,8 +806,10 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 	all = calloc((size_t)job->size, sizeof(*all));
 	node_of = calloc((size_t)job->size, sizeof(*node_of));
 	if (!all || !node_of) {
-		/* The others are waiting in the exchange: a job that can't have this memory can't go on. */
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for %d ranks at start", job->size);
+		/* The others are waiting in the exchange: a job that can't have this memory can't
+		 * go on. */
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for %d ranks at start",
+			 job->size);
 		PMPI_Abort(MPI_COMM_WORLD, 1);
 	}
 	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, private_comm);
@@ -797,7 +828,8 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 
 enum util_status core_mpi_node_bcast(void *data, int bytes)
 {
-	return PMPI_Bcast(data, bytes, MPI_BYTE, 0, node_comm) == MPI_SUCCESS ? UTIL_OK : UTIL_ERR_MPI;
+	return PMPI_Bcast(data, bytes, MPI_BYTE, 0, node_comm) == MPI_SUCCESS ? UTIL_OK
+									      : UTIL_ERR_MPI;
 }
 
 enum util_status core_mpi_node_barrier(void)
@@ -825,9 +857,9 @@ void core_mpi_stop(void)
 }
 
 /*
- * Waiting must not stop the application's own pending communication, which only this MPI can move; a probe
- * for a message that no one sends is the portable way to make it progress. Between probes the core is given
- * up: other ranks may need it.
+ * Waiting must not stop the application's own pending communication, which only this MPI can move;
+ * a probe for a message that no one sends is the portable way to make it progress. Between probes
+ * the core is given up: other ranks may need it.
  */
 void core_mpi_drive(void)
 {
@@ -848,7 +880,8 @@ void core_mpi_drive(void)
 
 /* ---- identities of communicators ---- */
 
-/* How many members are on this node; 0 when some are of another job (spawn), which has other boards. */
+/* How many members are on this node; 0 when some are of another job (spawn), which has other
+ * boards. */
 static uint32_t local_members(MPI_Comm comm)
 {
 	MPI_Group group, world;

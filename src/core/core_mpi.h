@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What core asks of the real MPI. core_mpi.c is the one file of src/core that includes mpi.h, and is compiled
- * once for each MPI; everything else in core is compiled once for all.
+ * What core asks of the real MPI. core_mpi.c is the one file of src/core that includes mpi.h, and
+ * is compiled once for each MPI; everything else in core is compiled once for all.
  */
 #ifndef CORE_MPI_H
 #define CORE_MPI_H
@@ -12,8 +12,9 @@
 enum { CORE_MAX_OPERANDS = 2 };
 
 /*
- * Work out which buffers a call reads and writes on this rank, and which bytes of them. Arguments that the
- * real MPI will refuse give no operand at all, so that the call reaches it as it is and is refused there.
+ * Work out which buffers a call reads and writes on this rank, and which bytes of them. Arguments
+ * that the real MPI will refuse give no operand at all, so that the call reaches it as it is and is
+ * refused there.
  *
  * operands: CORE_MAX_OPERANDS, zeroed by the caller, who releases them also after an error.
  * Calls MPI functions that are local. Thread-safe.
@@ -24,7 +25,8 @@ enum util_status core_mpi_operands(const struct core_call *call, struct core_ope
 /* Whether the pointer is one of the constants that stand for no buffer (MPI_IN_PLACE). */
 bool core_mpi_is_in_place(const void *buffer);
 
-/* What the identity of this process is in the job. Valid between core_mpi_start and core_mpi_stop. */
+/* What the identity of this process is in the job. Valid between core_mpi_start and core_mpi_stop.
+ */
 struct core_mpi_job {
 	int rank, size;
 	int node;       /* index of this process's node, in order of their lowest ranks */
@@ -37,7 +39,8 @@ extern struct core_mpi_job core_mpi_job;
 /* Collective over MPI_COMM_WORLD: make the private communicator and agree on the job. */
 enum util_status core_mpi_start(const char *hostid, bool have_driver);
 
-/* Share `bytes` bytes from the lowest rank of each node with the other processes of it. Collective. */
+/* Share `bytes` bytes from the lowest rank of each node with the other processes of it. Collective.
+ */
 enum util_status core_mpi_node_bcast(void *data, int bytes);
 enum util_status core_mpi_node_barrier(void);
 
@@ -48,8 +51,8 @@ void core_mpi_drive(void);
 void core_mpi_stop(void);
 
 /*
- * Give a communicator that was just made an identity: its lowest rank draws it, one broadcast spreads it.
- * Collective over it. Intercommunicators and MPI_COMM_NULL get none.
+ * Give a communicator that was just made an identity: its lowest rank draws it, one broadcast
+ * spreads it. Collective over it. Intercommunicators and MPI_COMM_NULL get none.
  */
 void core_mpi_comm_identify(core_handle comm);
 
@@ -60,10 +63,12 @@ struct core_comm *core_mpi_comm_find(core_handle comm);
 /* MPI_COMM_WORLD. */
 core_handle core_mpi_world(void);
 
-/* The bytes that this rank's scalar count and type stand for, 0 where the call has none; for statistics. */
+/* The bytes that this rank's scalar count and type stand for, 0 where the call has none; for
+ * statistics. */
 size_t core_mpi_call_bytes(const struct core_call *call);
 
-/* Turn a status of ours into the MPI error of the same meaning, raised on the call's communicator. */
+/* Turn a status of ours into the MPI error of the same meaning, raised on the call's communicator.
+ */
 int core_mpi_raise(const struct core_call *call, enum util_status status);
 
 #endif

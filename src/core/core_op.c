@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* An earlier operand whose stage this one shares: it begins at the same address and is not kept apart. */
+/* An earlier operand whose stage this one shares: it begins at the same address and is not kept
+ * apart. */
 static struct core_stage *shared_stage(struct core_op *op, size_t index)
 {
 	for (size_t i = 0; i < index && !op->operands[index].apart; i++) {
@@ -14,7 +15,8 @@ static struct core_stage *shared_stage(struct core_op *op, size_t index)
 }
 
 /* Make a stage for an operand, wide enough for the later ones that will share it. */
-static enum util_status open_stage(struct core_op *op, size_t index, const struct gpu_pointer *where)
+static enum util_status open_stage(struct core_op *op, size_t index,
+				   const struct gpu_pointer *where)
 {
 	const struct core_operand *operand = &op->operands[index];
 	ptrdiff_t lo = operand->lo, hi = operand->hi;
@@ -38,9 +40,9 @@ static enum util_status open_stage(struct core_op *op, size_t index, const struc
 }
 
 /*
- * What memory the operand is. The address need not be in it (a displacement leads there), so the first byte
- * touched is looked at; under MPI_BOTTOM, where each run has its own address, the first of each until one is
- * device memory. Host memory among them is copied through the stage as well.
+ * What memory the operand is. The address need not be in it (a displacement leads there), so the
+ * first byte touched is looked at; under MPI_BOTTOM, where each run has its own address, the first
+ * of each until one is device memory. Host memory among them is copied through the stage as well.
  */
 static void classify(const struct core_operand *operand, struct gpu_pointer *where)
 {
@@ -48,8 +50,10 @@ static void classify(const struct core_operand *operand, struct gpu_pointer *whe
 	for (size_t i = 0; !operand->address && i < operand->num_pieces; i++) {
 		const struct core_piece *piece = &operand->pieces[i];
 
-		for (size_t j = 0; where->memory == GPU_MEMORY_HOST && j < piece->map->num_runs; j++)
-			gpu_pointer_classify((void *)(piece->offset + piece->map->runs[j].offset), where);
+		for (size_t j = 0; where->memory == GPU_MEMORY_HOST && j < piece->map->num_runs;
+		     j++)
+			gpu_pointer_classify((void *)(piece->offset + piece->map->runs[j].offset),
+					     where);
 	}
 }
 
@@ -147,7 +151,8 @@ static enum util_status poll_copies(struct core_op *op)
 	return UTIL_OK;
 }
 
-/* A call that the real MPI refused leaves the device as it was: what is in the stage is nobody's result. */
+/* A call that the real MPI refused leaves the device as it was: what is in the stage is nobody's
+ * result. */
 static enum util_status make_call(struct core_op *op)
 {
 	op->mpi_result = op->call.real(&op->call);

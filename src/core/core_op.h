@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The operation engine. An operation is one call on its way, a state machine: start, progress until it is no
- * longer in progress, finish. Progress never waits for the device, so whoever drives it (today the calling
- * thread) can drive other things in between.
+ * The operation engine. An operation is one call on its way, a state machine: start, progress until
+ * it is no longer in progress, finish. Progress never waits for the device, so whoever drives it
+ * (today the calling thread) can drive other things in between.
  *
  *     READY     earlier work on the buffers (late memset and such) finishes
  *     COPY_IN   the staging buffers are filled from the device
@@ -25,10 +25,11 @@ struct core_op {
 	struct core_stage stages[CORE_MAX_OPERANDS];
 	size_t num_stages;
 	struct core_stage *stage_of[CORE_MAX_OPERANDS]; /* of each operand; NULL: host memory */
-	int mpi_result; /* what the real MPI returned */
+	int mpi_result;                                 /* what the real MPI returned */
 };
 
-/* Begin. On an error the operation must still be finished. The operation must not move in memory. */
+/* Begin. On an error the operation must still be finished. The operation must not move in memory.
+ */
 enum util_status core_op_start(struct core_op *op, const struct core_call *call);
 
 /* Do what can be done now. UTIL_IN_PROGRESS: call again. Anything else is final. */
@@ -37,7 +38,8 @@ enum util_status core_op_progress(struct core_op *op);
 /* Give back all that the operation holds. */
 void core_op_finish(struct core_op *op);
 
-/* Whether the operation moves any data through the library; false: the real MPI can have the call as it is. */
+/* Whether the operation moves any data through the library; false: the real MPI can have the call
+ * as it is. */
 bool core_op_is_staged(const struct core_op *op);
 
 #endif

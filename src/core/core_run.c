@@ -23,13 +23,15 @@ bool core_is_awake(void)
 	return awake;
 }
 
-/* Warnings are on by default, and a program that is well should print nothing more than without us. */
+/* Warnings are on by default, and a program that is well should print nothing more than without us.
+ */
 static void log_version(void)
 {
 	if (util_config.debug == UTIL_LOG_WARN)
 		return;
-	util_log(UTIL_LOG_VERSION, UTIL_SUBSYS_INIT, "libgpucoll " GPUCOLL_VERSION_STRING ", %d ranks, %s",
-		 core_mpi_job.size, core_mpi_job.any_driver ? "CUDA driver found" : "no CUDA driver: asleep");
+	util_log(UTIL_LOG_VERSION, UTIL_SUBSYS_INIT,
+		 "libgpucoll " GPUCOLL_VERSION_STRING ", %d ranks, %s", core_mpi_job.size,
+		 core_mpi_job.any_driver ? "CUDA driver found" : "no CUDA driver: asleep");
 }
 
 void core_start(void)
@@ -144,8 +146,8 @@ static int run_started(struct core_op *op, const struct core_call *call)
 	publish(call);
 	status = wait_for(op);
 	core_stats_add(call->coll, CORE_PATH_STAGE, op_bytes(op), now() - start);
-	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s staged, %zu bytes, %.1f us", core_coll_name(call->coll),
-		 op_bytes(op), 1e6 * (now() - start));
+	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s staged, %zu bytes, %.1f us",
+		 core_coll_name(call->coll), op_bytes(op), 1e6 * (now() - start));
 	if (status == UTIL_OK || status == UTIL_ERR_MPI)
 		return op->mpi_result;
 	return core_mpi_raise(call, status);

@@ -4,12 +4,13 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Room to move the stage when its shifted address would be one of MPI's constants (NULL, MPI_IN_PLACE). */
+/* Room to move the stage when its shifted address would be one of MPI's constants (NULL,
+ * MPI_IN_PLACE). */
 enum { ALIGNMENT = 256 };
 
 /*
- * The shifted address keeps the device address's alignment (256, cudaMalloc's), for the real MPI's vector
- * loops. It may lie outside the block when lo is not 0; only [lo, hi) from it is used.
+ * The shifted address keeps the device address's alignment (256, cudaMalloc's), for the real MPI's
+ * vector loops. It may lie outside the block when lo is not 0; only [lo, hi) from it is used.
  */
 static void *shifted_address(const struct core_stage *stage)
 {
@@ -22,8 +23,8 @@ static void *shifted_address(const struct core_stage *stage)
 	return (char *)shifted + ALIGNMENT;
 }
 
-enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo, ptrdiff_t hi,
-				 const struct gpu_pointer *where)
+enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
+				 ptrdiff_t hi, const struct gpu_pointer *where)
 {
 	size_t bytes = (size_t)(hi - lo) + 2 * ALIGNMENT;
 	enum util_status status;
@@ -44,7 +45,8 @@ enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdif
 
 void core_stage_close(struct core_stage *stage)
 {
-	/* After an error copies may still be under way, and the block must not be another's before they end. */
+	/* After an error copies may still be under way, and the block must not be another's before
+	 * they end. */
 	while (stage->stream && gpu_stream_poll(stage->stream) == UTIL_IN_PROGRESS)
 		core_mpi_drive();
 	if (stage->block)
@@ -54,9 +56,10 @@ void core_stage_close(struct core_stage *stage)
 	memset(stage, 0, sizeof(*stage));
 }
 
-/* `rows` runs of one length, `pitch` apart (of either sign), starting at `offset` from the addresses. */
-static enum util_status copy_rows(struct core_stage *stage, char *to, const char *from, ptrdiff_t offset,
-				  size_t length, ptrdiff_t pitch, size_t rows)
+/* `rows` runs of one length, `pitch` apart (of either sign), starting at `offset` from the
+ * addresses. */
+static enum util_status copy_rows(struct core_stage *stage, char *to, const char *from,
+				  ptrdiff_t offset, size_t length, ptrdiff_t pitch, size_t rows)
 {
 	enum util_status status = UTIL_OK;
 
@@ -69,13 +72,15 @@ static enum util_status copy_rows(struct core_stage *stage, char *to, const char
 		from += (ptrdiff_t)(rows - 1) * pitch;
 		pitch = -pitch;
 	}
-	/* Under MPI_BOTTOM rows may be in different allocations, which one copy of the driver can't span. */
+	/* Under MPI_BOTTOM rows may be in different allocations, which one copy of the driver can't
+	 * span. */
 	if ((size_t)pitch >= length && stage->address)
 		return gpu_stream_copy_rows(stage->stream, to, from, length, (size_t)pitch, rows);
-	/* Elements that overlap, which is legal where they are only read; or allocations far apart. */
+	/* Elements that overlap, which is legal where they are only read; or allocations far apart.
+	 */
 	for (size_t i = 0; i < rows && status == UTIL_OK; i++)
-		status = gpu_stream_copy(stage->stream, to + (ptrdiff_t)i * pitch, from + (ptrdiff_t)i * pitch,
-					 length);
+		status = gpu_stream_copy(stage->stream, to + (ptrdiff_t)i * pitch,
+					 from + (ptrdiff_t)i * pitch, length);
 	return status;
 }
 
@@ -93,7 +98,8 @@ static bool runs_are_regular(const struct core_typemap *map, ptrdiff_t *pitch)
 	return true;
 }
 
-/* Copy a piece run by run, choosing the fewest driver calls: by rows of an element or by runs of a kind. */
+/* Copy a piece run by run, choosing the fewest driver calls: by rows of an element or by runs of a
+ * kind. */
 static enum util_status copy_piece(struct core_stage *stage, char *to, const char *from,
 				   const struct core_piece *piece)
 {
@@ -104,13 +110,14 @@ static enum util_status copy_piece(struct core_stage *stage, char *to, const cha
 	if (piece->count < map->num_runs && runs_are_regular(map, &pitch)) {
 		for (size_t i = 0; i < piece->count && status == UTIL_OK; i++)
 			status = copy_rows(stage, to, from,
-					   piece->offset + (ptrdiff_t)i * map->extent + map->runs[0].offset,
+					   piece->offset + (ptrdiff_t)i * map->extent +
+						   map->runs[0].offset,
 					   map->runs[0].length, pitch, map->num_runs);
 		return status;
 	}
 	for (size_t i = 0; i < map->num_runs && status == UTIL_OK; i++)
-		status = copy_rows(stage, to, from, piece->offset + map->runs[i].offset, map->runs[i].length,
-				   map->extent, piece->count);
+		status = copy_rows(stage, to, from, piece->offset + map->runs[i].offset,
+				   map->runs[i].length, map->extent, piece->count);
 	return status;
 }
 
@@ -119,7 +126,8 @@ enum util_status core_stage_copy_in(struct core_stage *stage, const struct core_
 	enum util_status status = UTIL_OK;
 
 	for (size_t i = 0; i < operand->num_pieces && status == UTIL_OK; i++)
-		status = copy_piece(stage, stage->host_address, stage->address, &operand->pieces[i]);
+		status =
+			copy_piece(stage, stage->host_address, stage->address, &operand->pieces[i]);
 	return status;
 }
 
@@ -128,6 +136,7 @@ enum util_status core_stage_copy_out(struct core_stage *stage, const struct core
 	enum util_status status = UTIL_OK;
 
 	for (size_t i = 0; i < operand->num_pieces && status == UTIL_OK; i++)
-		status = copy_piece(stage, stage->address, stage->host_address, &operand->pieces[i]);
+		status =
+			copy_piece(stage, stage->address, stage->host_address, &operand->pieces[i]);
 	return status;
 }

@@ -2,9 +2,9 @@
 /*
  * Staging: a host buffer that stands for a device buffer in a call of the real MPI.
  *
- * Operands that begin at the same address share one stage, so the real MPI sees the aliasing that the
- * application made (in place, or an error that it is to report). An address in the stage is the address in
- * the device buffer plus a constant shift.
+ * Operands that begin at the same address share one stage, so the real MPI sees the aliasing that
+ * the application made (in place, or an error that it is to report). An address in the stage is the
+ * address in the device buffer plus a constant shift.
  */
 #ifndef CORE_STAGE_H
 #define CORE_STAGE_H
@@ -14,21 +14,21 @@
 #include "gpu/gpu_staging.h"
 
 struct core_stage {
-	void *address;       /* the application's, as in the operands */
-	ptrdiff_t lo, hi;    /* the bytes that any of its operands touches */
-	bool pending;        /* earlier work of the legacy stream must be waited for first */
+	void *address;    /* the application's, as in the operands */
+	ptrdiff_t lo, hi; /* the bytes that any of its operands touches */
+	bool pending;     /* earlier work of the legacy stream must be waited for first */
 	struct gpu_pointer where;
 	struct gpu_staging_block *block;
 	struct gpu_stream *stream;
-	void *host_address;  /* what the real MPI is given for `address` */
+	void *host_address; /* what the real MPI is given for `address` */
 };
 
 /*
- * Prepare a stage for bytes [lo, hi) around an address, of which the first is device or managed memory as
- * `where` says. On an error the stage holds nothing.
+ * Prepare a stage for bytes [lo, hi) around an address, of which the first is device or managed
+ * memory as `where` says. On an error the stage holds nothing.
  */
-enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo, ptrdiff_t hi,
-				 const struct gpu_pointer *where);
+enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
+				 ptrdiff_t hi, const struct gpu_pointer *where);
 
 /* Put on the stage's stream the copies of the bytes that the operand reads (in) or writes (out). */
 enum util_status core_stage_copy_in(struct core_stage *stage, const struct core_operand *operand);

@@ -5,7 +5,8 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-/* Written by the thread that made the call, read at the end; counts need no order among each other. */
+/* Written by the thread that made the call, read at the end; counts need no order among each other.
+ */
 struct tally {
 	_Atomic uint64_t calls, bytes, nanoseconds;
 };
@@ -56,7 +57,8 @@ void core_stats_print(void)
 	static const char *const paths[] = {"pass", "stage", "accel"};
 	char line[256];
 
-	snprintf(line, sizeof(line), "# libgpucoll: collectives of this rank\n# %-26s %-6s %10s %14s %12s  %-21s %s\n",
+	snprintf(line, sizeof(line),
+		 "# libgpucoll: collectives of this rank\n# %-26s %-6s %10s %14s %12s  %-21s %s\n",
 		 "call", "path", "calls", "bytes", "seconds", "algorithm", "reason");
 	util_log_text(line);
 	for (int i = 0; i < CORE_COLL_NUM; i++) {
@@ -65,11 +67,13 @@ void core_stats_print(void)
 
 			if (!get(&tally->calls))
 				continue;
-			snprintf(line, sizeof(line), "  %-26s %-6s %10llu %14llu %12.6f  %-21s %s\n",
+			snprintf(line, sizeof(line),
+				 "  %-26s %-6s %10llu %14llu %12.6f  %-21s %s\n",
 				 core_coll_name((enum core_coll)i), paths[path],
-				 (unsigned long long)get(&tally->calls), (unsigned long long)get(&tally->bytes),
-				 1e-9 * (double)get(&tally->nanoseconds), algorithm((enum core_path)path),
-				 reason((enum core_path)path));
+				 (unsigned long long)get(&tally->calls),
+				 (unsigned long long)get(&tally->bytes),
+				 1e-9 * (double)get(&tally->nanoseconds),
+				 algorithm((enum core_path)path), reason((enum core_path)path));
 			util_log_text(line);
 		}
 	}

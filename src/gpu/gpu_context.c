@@ -5,20 +5,22 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* cuMemcpy2D refuses a larger pitch (CU_DEVICE_ATTRIBUTE_MAX_PITCH is this on every device so far). */
+/* cuMemcpy2D refuses a larger pitch (CU_DEVICE_ATTRIBUTE_MAX_PITCH is this on every device so far).
+ */
 static const size_t max_pitch = 0x7fffffff;
 
 struct gpu_stream {
 	struct gpu_stream *next;
-	struct gpu_pointer where; /* a buffer in the stream's context: context and device are read */
+	struct gpu_pointer
+		where; /* a buffer in the stream's context: context and device are read */
 	unsigned long long context_id;
 	CUstream stream;
 };
 
 enum { MAX_DEVICES = 64 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gpu_stream *idle;         /* under the lock */
-static CUcontext primary[MAX_DEVICES];  /* under the lock: retained by us, NULL where not */
+static struct gpu_stream *idle;        /* under the lock */
+static CUcontext primary[MAX_DEVICES]; /* under the lock: retained by us, NULL where not */
 
 static enum util_status primary_context(int ordinal, CUcontext *out)
 {
@@ -37,7 +39,8 @@ static enum util_status primary_context(int ordinal, CUcontext *out)
 	}
 	*out = primary[ordinal];
 	pthread_mutex_unlock(&lock);
-	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuDevicePrimaryCtxRetain");
+	return result == CUDA_SUCCESS ? UTIL_OK
+				      : gpu_driver_error(result, "cuDevicePrimaryCtxRetain");
 }
 
 enum util_status gpu_scope_enter(struct gpu_scope *scope, const struct gpu_pointer *pointer)
@@ -152,7 +155,8 @@ enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
 	CUcontext current = NULL;
 	CUresult result;
 
-	/* A thread without a context, or with one that was destroyed, has put no work on its legacy stream. */
+	/* A thread without a context, or with one that was destroyed, has put no work on its legacy
+	 * stream. */
 	if (gpu_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
 	    current != stream->where.context) {
 		result = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY);
@@ -162,7 +166,8 @@ enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
 	return poll(stream, CU_STREAM_LEGACY);
 }
 
-enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from, size_t bytes)
+enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from,
+				 size_t bytes)
 {
 	struct gpu_scope scope;
 	enum util_status status = gpu_scope_enter(&scope, &stream->where);
@@ -170,18 +175,23 @@ enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void
 
 	if (status != UTIL_OK)
 		return status;
-	result = gpu_driver.cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, bytes, stream->stream);
+	result =
+		gpu_driver.cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, bytes, stream->stream);
 	gpu_scope_leave(&scope);
 	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuMemcpyAsync");
 }
 
-enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const void *from, size_t bytes,
-				      size_t pitch, size_t rows)
+enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const void *from,
+				      size_t bytes, size_t pitch, size_t rows)
 {
-	CUDA_MEMCPY2D copy = {
-		.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = (CUdeviceptr)from, .srcPitch = pitch,
-		.dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = (CUdeviceptr)to, .dstPitch = pitch,
-		.WidthInBytes = bytes, .Height = rows};
+	CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+			      .srcDevice = (CUdeviceptr)from,
+			      .srcPitch = pitch,
+			      .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+			      .dstDevice = (CUdeviceptr)to,
+			      .dstPitch = pitch,
+			      .WidthInBytes = bytes,
+			      .Height = rows};
 	struct gpu_scope scope;
 	enum util_status status;
 	CUresult result;
@@ -202,7 +212,8 @@ enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const
 	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuMemcpy2DAsync");
 }
 
-/* Only the primary contexts can be asked whether they live; streams elsewhere end with the process. */
+/* Only the primary contexts can be asked whether they live; streams elsewhere end with the process.
+ */
 static bool is_alive(int ordinal)
 {
 	unsigned flags;
@@ -210,7 +221,8 @@ static bool is_alive(int ordinal)
 	CUdevice device;
 
 	return gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
-	       gpu_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active;
+	       gpu_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+	       active;
 }
 
 static void stream_destroy(struct gpu_stream *stream)
@@ -219,7 +231,8 @@ static void stream_destroy(struct gpu_stream *stream)
 	unsigned long long context_id;
 	struct gpu_scope scope;
 
-	/* Where the primary context lives, entering it creates nothing; the id says if it is the stream's. */
+	/* Where the primary context lives, entering it creates nothing; the id says if it is the
+	 * stream's. */
 	if (is_alive(stream->where.device) && gpu_scope_enter(&scope, &device) == UTIL_OK) {
 		if (gpu_driver.cuCtxGetId(NULL, &context_id) == CUDA_SUCCESS &&
 		    context_id == stream->context_id)

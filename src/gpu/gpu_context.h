@@ -2,9 +2,9 @@
 /*
  * Working in a buffer's context without the application noticing, and streams to do it on.
  *
- * Nothing here creates a context of its own: a buffer's context exists as long as the buffer does. A context
- * may go away between calls (cudaDeviceReset, cuCtxDestroy) and its handle be used again for another, so
- * streams are kept by the context's id, which is unique in a process.
+ * Nothing here creates a context of its own: a buffer's context exists as long as the buffer does.
+ * A context may go away between calls (cudaDeviceReset, cuCtxDestroy) and its handle be used again
+ * for another, so streams are kept by the context's id, which is unique in a process.
  */
 #ifndef GPU_CONTEXT_H
 #define GPU_CONTEXT_H
@@ -16,9 +16,9 @@ struct gpu_scope {
 };
 
 /*
- * Make the context of the buffer current in this thread, and its capture mode relaxed, since the application
- * may be capturing a graph on a stream of its own. gpu_scope_leave puts both back; call it when, and only
- * when, this returned UTIL_OK.
+ * Make the context of the buffer current in this thread, and its capture mode relaxed, since the
+ * application may be capturing a graph on a stream of its own. gpu_scope_leave puts both back; call
+ * it when, and only when, this returned UTIL_OK.
  */
 enum util_status gpu_scope_enter(struct gpu_scope *scope, const struct gpu_pointer *pointer);
 void gpu_scope_leave(struct gpu_scope *scope);
@@ -31,21 +31,26 @@ enum util_status gpu_stream_get(const struct gpu_pointer *pointer, struct gpu_st
 /* Give it back; work that is still on it must be finished. */
 void gpu_stream_put(struct gpu_stream *stream);
 
-/* UTIL_OK when all that was put on the stream is done, UTIL_IN_PROGRESS, or the error that stopped it. */
+/* UTIL_OK when all that was put on the stream is done, UTIL_IN_PROGRESS, or the error that stopped
+ * it. */
 enum util_status gpu_stream_poll(struct gpu_stream *stream);
 
 /*
- * The same for the legacy default streams (see gpu_pointer_may_be_pending): that of the buffer's context, and that
- * of the calling thread's, in which the application may have copied to a buffer of another context.
+ * The same for the legacy default streams (see gpu_pointer_may_be_pending): that of the buffer's
+ * context, and that of the calling thread's, in which the application may have copied to a buffer
+ * of another context.
  */
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
 
-/* Copy bytes between device, managed and host memory in stream order. Returns at once or when done. */
-enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from, size_t bytes);
+/* Copy bytes between device, managed and host memory in stream order. Returns at once or when done.
+ */
+enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from,
+				 size_t bytes);
 
-/* Copy `rows` runs of `bytes` bytes that stand `pitch` bytes apart, on both sides. bytes <= pitch. */
-enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const void *from, size_t bytes,
-				      size_t pitch, size_t rows);
+/* Copy `rows` runs of `bytes` bytes that stand `pitch` bytes apart, on both sides. bytes <= pitch.
+ */
+enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const void *from,
+				      size_t bytes, size_t pitch, size_t rows);
 
 /* Destroy the idle streams of contexts that still exist, and let the primary contexts go. */
 void gpu_context_finalize(void);

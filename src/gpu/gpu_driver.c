@@ -16,9 +16,11 @@ bool gpu_driver_bound;
 struct link_map *gpu_driver_last_object;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool unusable; /* a libcuda that lacks a call we need: said once, then as if it were not there */
+static bool
+	unusable; /* a libcuda that lacks a call we need: said once, then as if it were not there */
 
-/* The two-step stringification lets cuda.h turn cuMemHostRegister into cuMemHostRegister_v2 first. */
+/* The two-step stringification lets cuda.h turn cuMemHostRegister into cuMemHostRegister_v2 first.
+ */
 #define TEXT(name) #name
 #define SYMBOL(name) TEXT(name)
 
@@ -38,7 +40,8 @@ static bool bind_calls(void *handle)
 
 		if (!address) {
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_GPU,
-				 "%s lacks %s: the driver is older than CUDA 12.0, device buffers are handed "
+				 "%s lacks %s: the driver is older than CUDA 12.0, device buffers "
+				 "are handed "
 				 "to the MPI as they are",
 				 LIBCUDA, calls[i].symbol);
 			return false;
@@ -48,7 +51,8 @@ static bool bind_calls(void *handle)
 	return true;
 }
 
-/* Under the lock. The handle is kept for ever: its functions may be called until the process ends. */
+/* Under the lock. The handle is kept for ever: its functions may be called until the process ends.
+ */
 static bool bind_handle(void *handle)
 {
 	if (!handle || unusable)
@@ -75,8 +79,8 @@ static int find_last(struct dl_phdr_info *info, size_t size, void *argument)
 }
 
 /*
- * Take a reference on the last object so that its link_map stays allocated. The main program, the vdso and
- * such can't be opened by name, nor be unloaded.
+ * Take a reference on the last object so that its link_map stays allocated. The main program, the
+ * vdso and such can't be opened by name, nor be unloaded.
  */
 static struct link_map *pin_last_object(void)
 {
@@ -96,7 +100,8 @@ bool gpu_driver_look(void)
 {
 	pthread_mutex_lock(&lock);
 	if (!gpu_driver_bound) {
-		/* First the list, then the search: what is loaded in between is seen by the next call. */
+		/* First the list, then the search: what is loaded in between is seen by the next
+		 * call. */
 		struct link_map *last = pin_last_object();
 
 		if (!bind_handle(dlopen(LIBCUDA, RTLD_LAZY | RTLD_NOLOAD)))
@@ -117,9 +122,10 @@ bool gpu_driver_load(void)
 
 static bool on_library_path(void)
 {
-	static const char system_path[] = "/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu:/lib/aarch64-linux-gnu:"
-					  "/usr/lib/aarch64-linux-gnu:/lib64:/usr/lib64:/usr/lib:"
-					  "/usr/lib/wsl/lib:/usr/local/nvidia/lib64";
+	static const char system_path[] =
+		"/lib/x86_64-linux-gnu:/usr/lib/x86_64-linux-gnu:/lib/aarch64-linux-gnu:"
+		"/usr/lib/aarch64-linux-gnu:/lib64:/usr/lib64:/usr/lib:"
+		"/usr/lib/wsl/lib:/usr/local/nvidia/lib64";
 	const char *paths[] = {getenv("LD_LIBRARY_PATH"), system_path};
 	char name[4096];
 

@@ -2,9 +2,9 @@
 /*
  * The CUDA driver, bound at run time.
  *
- * The library must load where there is no driver, and a program that uses no GPU must not have one loaded
- * for it. So nothing links libcuda: it is looked for among the objects that the process has loaded already,
- * and it is there before the first device pointer can exist.
+ * The library must load where there is no driver, and a program that uses no GPU must not have one
+ * loaded for it. So nothing links libcuda: it is looked for among the objects that the process has
+ * loaded already, and it is there before the first device pointer can exist.
  */
 #ifndef GPU_DRIVER_H
 #define GPU_DRIVER_H
@@ -15,7 +15,8 @@
 #include <link.h>
 #include <stdbool.h>
 
-/* Every driver function that the library calls. cuda.h's macros give each the version of its header. */
+/* Every driver function that the library calls. cuda.h's macros give each the version of its
+ * header. */
 #define GPU_DRIVER_CALLS(X)                                                                        \
 	X(cuCtxGetCurrent)                                                                         \
 	X(cuCtxGetId)                                                                              \
@@ -65,12 +66,14 @@ extern struct link_map *gpu_driver_last_object;
 bool gpu_driver_look(void);
 
 /*
- * Whether libcuda is in this process; binds it when first seen. Until then the cost is one load: the
- * dynamic linker appends each object that it loads to a list, so nothing is new while the last object that
- * was looked at has no successor. (gpu_driver_look keeps a reference on that object, so it can't vanish.)
+ * Whether libcuda is in this process; binds it when first seen. Until then the cost is one load:
+ * the dynamic linker appends each object that it loads to a list, so nothing is new while the last
+ * object that was looked at has no successor. (gpu_driver_look keeps a reference on that object, so
+ * it can't vanish.)
  *
- * Ordering: a program that hands us a device pointer made it with libcuda, so the load of libcuda happens
- * before the call in this thread or before a synchronisation of the program's own. Relaxed is enough.
+ * Ordering: a program that hands us a device pointer made it with libcuda, so the load of libcuda
+ * happens before the call in this thread or before a synchronisation of the program's own. Relaxed
+ * is enough.
  */
 static inline bool gpu_driver_present(void)
 {
@@ -86,12 +89,13 @@ static inline bool gpu_driver_present(void)
 bool gpu_driver_load(void);
 
 /*
- * Whether this machine seems to have a driver that a program could load later: its device node, or libcuda
- * on the loader's path. Loads nothing.
+ * Whether this machine seems to have a driver that a program could load later: its device node, or
+ * libcuda on the loader's path. Loads nothing.
  */
 bool gpu_driver_installed(void);
 
-/* Log a failed driver call at level warn, with its name and the driver's text. Returns UTIL_ERR_CUDA. */
+/* Log a failed driver call at level warn, with its name and the driver's text. Returns
+ * UTIL_ERR_CUDA. */
 enum util_status gpu_driver_error(CUresult result, const char *call);
 
 #endif

@@ -28,9 +28,9 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 }
 
 /*
- * The allocations that were made synchronous, by buffer id: a hash set with open addressing. Ids of freed
- * memory stay in it, harmlessly; when it is full it is emptied, which costs each live allocation one more
- * wait.
+ * The allocations that were made synchronous, by buffer id: a hash set with open addressing. Ids of
+ * freed memory stay in it, harmlessly; when it is full it is emptied, which costs each live
+ * allocation one more wait.
  */
 enum { SEEN_SLOTS = 1 << 14 };
 static unsigned long long seen[SEEN_SLOTS];

@@ -6,15 +6,15 @@
 #include "gpu/gpu_driver.h"
 
 enum gpu_memory {
-	GPU_MEMORY_HOST,    /* unknown to CUDA, or pinned: the real MPI may read and write it */
+	GPU_MEMORY_HOST, /* unknown to CUDA, or pinned: the real MPI may read and write it */
 	GPU_MEMORY_DEVICE,
 	GPU_MEMORY_MANAGED, /* both may touch it, but a system call on it (as MPIs use) may fault */
 };
 
 struct gpu_pointer {
 	enum gpu_memory memory;
-	int device;                   /* ordinal, valid unless host */
-	CUcontext context;            /* NULL: none recorded (pool and VMM memory); use the primary one */
+	int device;        /* ordinal, valid unless host */
+	CUcontext context; /* NULL: none recorded (pool and VMM memory); use the primary one */
 	unsigned long long buffer_id; /* unique to the allocation in this process, never reused */
 };
 
@@ -24,7 +24,8 @@ struct gpu_pointer {
  */
 void gpu_pointer_classify(const void *address, struct gpu_pointer *out);
 
-/* Whether the address is device or managed memory; false at the cost of a load where CUDA is not loaded. */
+/* Whether the address is device or managed memory; false at the cost of a load where CUDA is not
+ * loaded. */
 static inline bool gpu_pointer_is_device(const void *address)
 {
 	struct gpu_pointer pointer;
@@ -36,11 +37,11 @@ static inline bool gpu_pointer_is_device(const void *address)
 }
 
 /*
- * Whether earlier operations on the allocation that return before they finish (cudaMemset, copies inside the
- * device, copies from pageable memory) may still be under way. The first time that an allocation is seen,
- * later ones are made synchronous (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as UCX and Open MPI do), so that only
- * that first time, and memory whose attribute can't be set, needs the legacy stream to be waited for.
- * Thread-safe.
+ * Whether earlier operations on the allocation that return before they finish (cudaMemset, copies
+ * inside the device, copies from pageable memory) may still be under way. The first time that an
+ * allocation is seen, later ones are made synchronous (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as UCX and
+ * Open MPI do), so that only that first time, and memory whose attribute can't be set, needs the
+ * legacy stream to be waited for. Thread-safe.
  */
 bool gpu_pointer_may_be_pending(const void *address, const struct gpu_pointer *pointer);
 

@@ -19,7 +19,7 @@ static int size_class(size_t bytes)
 	int class = 0;
 
 	while (class < NUM_CLASSES && ((size_t)1 << (class + MIN_SHIFT)) < bytes)
-		class++;
+		class ++;
 	return class;
 }
 
@@ -41,7 +41,8 @@ static void block_free(struct gpu_staging_block *block)
 	free(block);
 }
 
-/* Reserve room in the pool, giving idle blocks of other sizes back to the system where that helps. */
+/* Reserve room in the pool, giving idle blocks of other sizes back to the system where that helps.
+ */
 static bool reserve(size_t bytes)
 {
 	struct gpu_staging_block *victims = NULL;
@@ -102,12 +103,13 @@ static void block_register(struct gpu_staging_block *block, const struct gpu_poi
 
 	if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
 		return;
-	result = gpu_driver.cuMemHostRegister(block->base, block->bytes, CU_MEMHOSTREGISTER_PORTABLE);
+	result = gpu_driver.cuMemHostRegister(block->base, block->bytes,
+					      CU_MEMHOSTREGISTER_PORTABLE);
 	gpu_scope_leave(&scope);
 	block->registered = result == CUDA_SUCCESS;
 	if (!block->registered)
-		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU, "%zu bytes for staging can't be pinned (%d)",
-			 block->bytes, (int)result);
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
+			 "%zu bytes for staging can't be pinned (%d)", block->bytes, (int)result);
 }
 
 enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer,
@@ -124,7 +126,8 @@ enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer
 	if (!*out) {
 		if (pool)
 			unreserve(rounded);
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_GPU, "no memory for %zu bytes of staging", bytes);
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_GPU, "no memory for %zu bytes of staging",
+			 bytes);
 		return UTIL_ERR_NO_MEMORY;
 	}
 	if (pool)

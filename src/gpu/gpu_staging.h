@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Host memory to stage device buffers through: pinned blocks in sizes of powers of two, kept for reuse up to
- * GPUCOLL_STAGING_POOL bytes. What would exceed that comes as ordinary memory, used once.
+ * Host memory to stage device buffers through: pinned blocks in sizes of powers of two, kept for
+ * reuse up to GPUCOLL_STAGING_POOL bytes. What would exceed that comes as ordinary memory, used
+ * once.
  *
- * Blocks are mapped by us and registered with CUDA, rather than allocated by it: cudaDeviceReset then takes
- * the pinning away (later copies are slower) but never the memory under a running operation.
+ * Blocks are mapped by us and registered with CUDA, rather than allocated by it: cudaDeviceReset
+ * then takes the pinning away (later copies are slower) but never the memory under a running
+ * operation.
  */
 #ifndef GPU_STAGING_H
 #define GPU_STAGING_H
@@ -22,8 +24,9 @@ struct gpu_staging_block {
 };
 
 /*
- * Take a block of at least `bytes` bytes, pinned in the context of `pointer` (portable to all others).
- * Thread-safe. The contents are undefined. Returns UTIL_ERR_NO_MEMORY when the system has none.
+ * Take a block of at least `bytes` bytes, pinned in the context of `pointer` (portable to all
+ * others). Thread-safe. The contents are undefined. Returns UTIL_ERR_NO_MEMORY when the system has
+ * none.
  */
 enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer,
 				 struct gpu_staging_block **out);

@@ -10,8 +10,8 @@ _Thread_local enum pmpi_door pmpi_door;
 bool pmpi_off;
 
 /*
- * MPI_IN_PLACE is no memory. NULL may be MPI_BOTTOM, under which the datatype says where the data are, so it
- * needs the longer look that core takes.
+ * MPI_IN_PLACE is no memory. NULL may be MPI_BOTTOM, under which the datatype says where the data
+ * are, so it needs the longer look that core takes.
  */
 static bool may_be_device(const void *buffer)
 {
@@ -25,7 +25,8 @@ int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 	int result;
 
 	pmpi_enter(door);
-	if (may_be_device(call->recvbuf) || (call->coll != CORE_BCAST && may_be_device(call->sendbuf)))
+	if (may_be_device(call->recvbuf) ||
+	    (call->coll != CORE_BCAST && may_be_device(call->sendbuf)))
 		result = core_run(call);
 	else
 		result = core_run_host(call);
@@ -70,7 +71,8 @@ void pmpi_warn_handed(const char *function, bool *warned)
 	if (mpi_is_cuda_aware() || __atomic_exchange_n(warned, true, __ATOMIC_RELAXED))
 		return;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
-		 "%s was given a device buffer: only blocking collectives are staged, and this MPI is not "
+		 "%s was given a device buffer: only blocking collectives are staged, and this MPI "
+		 "is not "
 		 "CUDA-aware, so it will fail",
 		 function);
 }

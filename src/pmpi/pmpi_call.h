@@ -2,10 +2,10 @@
 /*
  * The door: how a wrapped MPI call comes in and goes on.
  *
- * A program calls MPI_X; other tools, and Open MPI's Fortran bindings, call PMPI_X. Both names are taken, and
- * each is forwarded to the next definition of the same name (dlsym RTLD_NEXT), so tools above and below still
- * stack. One call may then pass here twice (MPI_X here, MPI_X of a tool, PMPI_X here): a thread-local depth
- * marks that it has been seen.
+ * A program calls MPI_X; other tools, and Open MPI's Fortran bindings, call PMPI_X. Both names are
+ * taken, and each is forwarded to the next definition of the same name (dlsym RTLD_NEXT), so tools
+ * above and below still stack. One call may then pass here twice (MPI_X here, MPI_X of a tool,
+ * PMPI_X here): a thread-local depth marks that it has been seen.
  */
 #ifndef PMPI_CALL_H
 #define PMPI_CALL_H
@@ -26,10 +26,12 @@ struct pmpi_binding {
 extern _Thread_local int pmpi_depth __attribute__((tls_model("initial-exec")));
 extern _Thread_local enum pmpi_door pmpi_door __attribute__((tls_model("initial-exec")));
 
-/* Set by GPUCOLL_DISABLE, gpucoll_enable and in a forked child. Read without order: it takes effect soon. */
+/* Set by GPUCOLL_DISABLE, gpucoll_enable and in a forked child. Read without order: it takes effect
+ * soon. */
 extern bool pmpi_off;
 
-/* Whether a collective goes to the real MPI without a look: no CUDA in this process, seen, or switched off. */
+/* Whether a collective goes to the real MPI without a look: no CUDA in this process, seen, or
+ * switched off. */
 static inline bool pmpi_passes(void)
 {
 	return !gpu_driver_present() || pmpi_depth || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED);
@@ -52,7 +54,8 @@ static inline void pmpi_leave(void)
 /* Run a collective that came in by `door`; returns what MPI returns. */
 int pmpi_collective(const struct core_call *call, enum pmpi_door door);
 
-/* After a constructor of communicators returned `result`: give the new one an identity, and leave. */
+/* After a constructor of communicators returned `result`: give the new one an identity, and leave.
+ */
 int pmpi_leave_constructor(int result, MPI_Comm *newcomm);
 
 /* Whether calls that are handed through are to be looked at for device buffers. */
@@ -64,8 +67,8 @@ void pmpi_bind(const struct pmpi_binding *bindings, size_t num_bindings);
 void pmpi_bind_all(void);
 
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv);
-int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv, int required,
-			 int *provided);
+int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
+			 int required, int *provided);
 int pmpi_own_Finalize(int (*next)(void));
 
 #endif

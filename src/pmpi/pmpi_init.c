@@ -7,7 +7,8 @@
 
 #include <pthread.h>
 
-/* A child of fork has no MPI and no use of the parent's CUDA contexts: it gets the real MPI's own errors. */
+/* A child of fork has no MPI and no use of the parent's CUDA contexts: it gets the real MPI's own
+ * errors. */
 static void disable_in_child(void)
 {
 	pmpi_off = true;
@@ -33,8 +34,8 @@ int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 	return result;
 }
 
-int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv, int required,
-			 int *provided)
+int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
+			 int required, int *provided)
 {
 	pmpi_enter(PMPI_DOOR_MPI);
 	int result = next(argc, argv, required, provided);
@@ -74,7 +75,8 @@ enum gpucoll_path gpucoll_last_path(void)
 	return (enum gpucoll_path)core_last_path;
 }
 
-int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls, unsigned long long *bytes)
+int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls,
+			unsigned long long *bytes)
 {
 	if (path < GPUCOLL_PATH_PASS || path > GPUCOLL_PATH_ACCEL)
 		return -1;

@@ -23,7 +23,8 @@ struct option {
 	enum type type;
 	size_t offset;
 	const char *fallback;
-	const char *const *words; /* of TYPE_ENUM and TYPE_FLAGS, ended by NULL; the value is the index */
+	const char *const
+		*words; /* of TYPE_ENUM and TYPE_FLAGS, ended by NULL; the value is the index */
 	const char *doc;
 };
 
@@ -36,28 +37,37 @@ static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", NULL};
 
 static const struct option options[] = {
 	{"GPUCOLL_DEBUG", TYPE_ENUM, FIELD(debug), "warn", level_words,
-	 "How much is logged. version: one line at start. warn: what is wrong or slower than it should be, "
+	 "How much is logged. version: one line at start. warn: what is wrong or slower than it "
+	 "should be, "
 	 "once each. info: decisions, once for each kind of call. trace: every call."},
 	{"GPUCOLL_DEBUG_SUBSYS", TYPE_FLAGS, FIELD(debug_subsys), "all", subsys_words,
-	 "The parts that log at info and trace: a comma-separated list, or all. A leading ^ takes the "
+	 "The parts that log at info and trace: a comma-separated list, or all. A leading ^ takes "
+	 "the "
 	 "listed ones away."},
 	{"GPUCOLL_DEBUG_FILE", TYPE_STRING, FIELD(debug_file), "", NULL,
-	 "Where the log goes: a file name in which %h stands for the host's name and %p for the process "
+	 "Where the log goes: a file name in which %h stands for the host's name and %p for the "
+	 "process "
 	 "id. Empty: standard error."},
 	{"GPUCOLL_DISABLE", TYPE_BOOL, FIELD(disable), "0", NULL,
 	 "Hand every call to the real MPI untouched, as if the library were not loaded."},
 	{"GPUCOLL_ACCEL", TYPE_BOOL, FIELD(accel), "1", NULL,
-	 "Allow the accelerated path. With 0 every call on device buffers is staged through host memory. "
+	 "Allow the accelerated path. With 0 every call on device buffers is staged through host "
+	 "memory. "
 	 "This version has no accelerated path yet, so both values stage."},
 	{"GPUCOLL_STATS", TYPE_BOOL, FIELD(stats), "0", NULL,
-	 "Print a table at MPI_Finalize: calls, bytes and time by collective, path and algorithm, with the "
-	 "reason whenever a call on device buffers was staged. Rank 0 of MPI_COMM_WORLD prints its own."},
+	 "Print a table at MPI_Finalize: calls, bytes and time by collective, path and algorithm, "
+	 "with the "
+	 "reason whenever a call on device buffers was staged. Rank 0 of MPI_COMM_WORLD prints its "
+	 "own."},
 	{"GPUCOLL_HOSTID", TYPE_STRING, FIELD(hostid), "", NULL,
-	 "The identity of this node, any string. Processes with equal identities share memory. Empty: made "
+	 "The identity of this node, any string. Processes with equal identities share memory. "
+	 "Empty: made "
 	 "from the boot id and the IPC namespace. Used to test several \"nodes\" on one machine."},
 	{"GPUCOLL_STAGING_POOL", TYPE_SIZE, FIELD(staging_pool), "256M", NULL,
-	 "Most pinned host memory kept for staging, in bytes (K, M and G are powers of 1024). A buffer "
-	 "that would exceed it is staged through ordinary memory, which is slower, and is given back."},
+	 "Most pinned host memory kept for staging, in bytes (K, M and G are powers of 1024). A "
+	 "buffer "
+	 "that would exceed it is staged through ordinary memory, which is slower, and is given "
+	 "back."},
 	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
 	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
 	 "0: never."},
@@ -216,8 +226,8 @@ static void load_option(int index)
 		return;
 	if (!parse(option, text)) {
 		valid_values(option, valid, sizeof(valid));
-		complain("%s=%.60s is not understood and ignored; valid: %s (default %s)", option->name,
-			 text, valid, option->fallback);
+		complain("%s=%.60s is not understood and ignored; valid: %s (default %s)",
+			 option->name, text, valid, option->fallback);
 		return;
 	}
 	values[index] = text;
@@ -249,7 +259,8 @@ void util_config_load(void)
 
 		if (strncmp(*entry, PREFIX, strlen(PREFIX)) || known_name(*entry, length))
 			continue;
-		complain("%.*s is no option of this version and ignored; `gpucoll-info -c` lists the valid ones",
+		complain("%.*s is no option of this version and ignored; `gpucoll-info -c` lists "
+			 "the valid ones",
 			 (int)(length < 80 ? length : 80), *entry);
 	}
 }
@@ -266,8 +277,8 @@ void util_config_print(FILE *out)
 
 	for (int i = 0; i < NUM_OPTIONS; i++) {
 		valid_values(&options[i], valid, sizeof(valid));
-		fprintf(out, "# %s\n# Valid: %s. Default: %s. Source: %s.\n%s=%s\n\n", options[i].doc,
-			valid, *options[i].fallback ? options[i].fallback : "empty",
+		fprintf(out, "# %s\n# Valid: %s. Default: %s. Source: %s.\n%s=%s\n\n",
+			options[i].doc, valid, *options[i].fallback ? options[i].fallback : "empty",
 			from_env[i] ? "environment" : "default", options[i].name, values[i]);
 	}
 	for (int i = 0; i < num_messages; i++)

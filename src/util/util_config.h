@@ -2,8 +2,8 @@
 /*
  * The configuration: one table of options, the only reader of the environment.
  *
- * To add an option, add a field to struct util_config and a row to the table in util_config.c. The row's
- * documentation is what `gpucoll-info -c` prints and what gpucoll-env(7) is made from.
+ * To add an option, add a field to struct util_config and a row to the table in util_config.c. The
+ * row's documentation is what `gpucoll-info -c` prints and what gpucoll-env(7) is made from.
  */
 #ifndef UTIL_CONFIG_H
 #define UTIL_CONFIG_H
@@ -12,18 +12,24 @@
 #include <stddef.h>
 #include <stdio.h>
 
-enum util_log_level { UTIL_LOG_NONE, UTIL_LOG_VERSION, UTIL_LOG_WARN, UTIL_LOG_INFO, UTIL_LOG_TRACE };
+enum util_log_level {
+	UTIL_LOG_NONE,
+	UTIL_LOG_VERSION,
+	UTIL_LOG_WARN,
+	UTIL_LOG_INFO,
+	UTIL_LOG_TRACE
+};
 
 struct util_config {
-	int debug;                /* enum util_log_level */
-	unsigned debug_subsys;    /* bit mask over enum util_subsys */
-	const char *debug_file;   /* NULL: standard error */
+	int debug;              /* enum util_log_level */
+	unsigned debug_subsys;  /* bit mask over enum util_subsys */
+	const char *debug_file; /* NULL: standard error */
 	bool disable;
 	bool accel;
 	bool stats;
-	const char *hostid;       /* NULL: the machine's own identity */
-	size_t staging_pool;      /* bytes of pinned host memory kept for reuse */
-	size_t timeout;           /* seconds; 0: never report */
+	const char *hostid;  /* NULL: the machine's own identity */
+	size_t staging_pool; /* bytes of pinned host memory kept for reuse */
+	size_t timeout;      /* seconds; 0: never report */
 };
 
 enum util_subsys {
@@ -34,12 +40,13 @@ enum util_subsys {
 	UTIL_SUBSYS_NUM
 };
 
-/* The process's configuration, filled by util_config_load. Read-only afterwards, so any thread may read. */
+/* The process's configuration, filled by util_config_load. Read-only afterwards, so any thread may
+ * read. */
 extern struct util_config util_config;
 
 /*
- * Read the environment into util_config; a second call does nothing. Every unknown GPUCOLL_* name and
- * every bad value is kept as a message for util_config_warn, and the default stays in force.
+ * Read the environment into util_config; a second call does nothing. Every unknown GPUCOLL_* name
+ * and every bad value is kept as a message for util_config_warn, and the default stays in force.
  */
 void util_config_load(void);
 

@@ -74,7 +74,8 @@ static void open_file(void)
 	expand_name(util_config.debug_file, name, sizeof(name));
 	int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 	if (fd < 0) {
-		dprintf(STDERR_FILENO, "gpucoll WARN init: GPUCOLL_DEBUG_FILE=%s: %s; logging to standard error\n",
+		dprintf(STDERR_FILENO,
+			"gpucoll WARN init: GPUCOLL_DEBUG_FILE=%s: %s; logging to standard error\n",
 			name, strerror(errno));
 		return;
 	}
@@ -111,7 +112,8 @@ void util_log_write(const char *level, const char *subsys, const char *format, .
 	if (log_rank >= 0)
 		used = snprintf(line, sizeof(line), "gpucoll[%d] %s %s: ", log_rank, level, subsys);
 	else
-		used = snprintf(line, sizeof(line), "gpucoll(%ld) %s %s: ", (long)getpid(), level, subsys);
+		used = snprintf(line, sizeof(line), "gpucoll(%ld) %s %s: ", (long)getpid(), level,
+				subsys);
 	va_start(args, format);
 	int length = vsnprintf(line + used, sizeof(line) - (size_t)used - 1, format, args);
 	va_end(args);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The log. One line a message, written with one write(2) so that the lines of many ranks do not mix:
+ * The log. One line a message, written with one write(2) so that the lines of many ranks do not
+ * mix:
  *
  *     gpucoll[3] WARN pmpi: MPI_Isend was given a device buffer ...
  *
@@ -16,7 +17,8 @@
 /* Set the rank that lines carry; -1, the value at start, prints none. */
 void util_log_set_rank(int rank);
 
-/* Write one line whatever the level: for util_log and for output that the user asked for (statistics). */
+/* Write one line whatever the level: for util_log and for output that the user asked for
+ * (statistics). */
 void util_log_write(const char *level, const char *subsys, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

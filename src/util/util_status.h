@@ -8,12 +8,12 @@
 
 enum util_status {
 	UTIL_OK = 0,
-	UTIL_IN_PROGRESS = 1,   /* not an error: call progress again */
+	UTIL_IN_PROGRESS = 1, /* not an error: call progress again */
 	UTIL_ERR_NO_MEMORY = -1,
-	UTIL_ERR_CUDA = -2,     /* a CUDA driver call failed; its text has been logged */
+	UTIL_ERR_CUDA = -2, /* a CUDA driver call failed; its text has been logged */
 	UTIL_ERR_UNSUPPORTED = -3,
-	UTIL_ERR_SYSTEM = -4,   /* errno's text has been logged */
-	UTIL_ERR_MPI = -5,      /* the real MPI returned an error code, kept beside the status */
+	UTIL_ERR_SYSTEM = -4, /* errno's text has been logged */
+	UTIL_ERR_MPI = -5,    /* the real MPI returned an error code, kept beside the status */
 };
 
 #endif

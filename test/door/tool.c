@@ -5,7 +5,8 @@
 
 static int calls;
 
-int MPI_Allreduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm)
+int MPI_Allreduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op,
+		  MPI_Comm comm)
 {
 	calls++;
 	return PMPI_Allreduce(send, recv, count, type, op, comm);

@@ -2,16 +2,18 @@
 /*
  * The emulated CUDA driver: what its files share.
  *
- * Memory. One arena of address space is reserved twice over: [base, base + size) are the addresses given out
- * and stay PROT_NONE, so that host code that touches a device pointer gets SIGSEGV as on hardware;
- * [base + size, base + 2 size) is where the emulator itself, and the kernels' host twins, see the same bytes.
- * The bytes are in memfds, which other processes open through /proc (IPC) and which vanish with the process.
+ * Memory. One arena of address space is reserved twice over: [base, base + size) are the addresses
+ * given out and stay PROT_NONE, so that host code that touches a device pointer gets SIGSEGV as on
+ * hardware; [base + size, base + 2 size) is where the emulator itself, and the kernels' host twins,
+ * see the same bytes. The bytes are in memfds, which other processes open through /proc (IPC) and
+ * which vanish with the process.
  *
- * Time. Each stream has a thread that runs its operations in order, late on purpose (CUEMU_DELAY_US), so that
- * a missing synchronisation shows.
+ * Time. Each stream has a thread that runs its operations in order, late on purpose
+ * (CUEMU_DELAY_US), so that a missing synchronisation shows.
  *
- * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, or a matrix as
- * rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US, CUEMU_FAULT (see emu_fault).
+ * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, or a
+ * matrix as rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US, CUEMU_FAULT
+ * (see emu_fault).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -36,13 +38,15 @@ extern struct emu_config emu_config;
 /* Read the environment once. A bad value ends the program with a message that names it. */
 void emu_config_load(void);
 
-/* Print "cuemu: ..." and end the program: for what a program must not do, and what is not emulated. */
+/* Print "cuemu: ..." and end the program: for what a program must not do, and what is not emulated.
+ */
 void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 /*
- * Fault injection. CUEMU_FAULT is a list "NAME[:N][+][=CODE],...": the Nth call (default 1) of the driver
- * function NAME in this process, and with + all later ones, fails with CODE (default 2, out of memory). Codes
- * from 700 on are sticky: the context is lost and every later call fails the same way.
+ * Fault injection. CUEMU_FAULT is a list "NAME[:N][+][=CODE],...": the Nth call (default 1) of the
+ * driver function NAME in this process, and with + all later ones, fails with CODE (default 2, out
+ * of memory). Codes from 700 on are sticky: the context is lost and every later call fails the same
+ * way.
  */
 CUresult emu_fault(const char *name);
 

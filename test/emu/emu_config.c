@@ -70,11 +70,13 @@ static void load_p2p(void)
 		if (*at == ',') {
 			row++;
 			column = 0;
-		} else if ((*at == '0' || *at == '1') && row < EMU_MAX_DEVICES && column < EMU_MAX_DEVICES) {
+		} else if ((*at == '0' || *at == '1') && row < EMU_MAX_DEVICES &&
+			   column < EMU_MAX_DEVICES) {
 			emu_config.p2p[row][column] = *at == '1' && row != column;
 			column++;
 		} else {
-			emu_die("CUEMU_P2P=%s: all, none, or rows of 0 and 1 separated by ','", text);
+			emu_die("CUEMU_P2P=%s: all, none, or rows of 0 and 1 separated by ','",
+				text);
 		}
 	}
 }
@@ -106,7 +108,8 @@ static void load_faults(void)
 			fault->nth = (unsigned)atoi(mark + 1);
 			*mark = 0;
 		}
-		if (!*item || strlen(item) >= sizeof(fault->name) || !fault->nth || fault->code <= 0)
+		if (!*item || strlen(item) >= sizeof(fault->name) || !fault->nth ||
+		    fault->code <= 0)
 			emu_die("CUEMU_FAULT=%s: NAME[:N][+][=CODE] is needed", text);
 		strcpy(fault->name, item);
 		num_faults++;
@@ -130,12 +133,14 @@ void emu_config_load(void)
 	pthread_once(&once, load);
 }
 
-/* A function that cuda.h calls cuMemAlloc is defined as cuMemAlloc_v2; a fault names it without that. */
+/* A function that cuda.h calls cuMemAlloc is defined as cuMemAlloc_v2; a fault names it without
+ * that. */
 static bool matches(const struct fault *fault, const char *name)
 {
 	size_t length = strlen(fault->name);
 
-	return !strncmp(fault->name, name, length) && (!name[length] || !strncmp(name + length, "_v", 2));
+	return !strncmp(fault->name, name, length) &&
+	       (!name[length] || !strncmp(name + length, "_v", 2));
 }
 
 CUresult emu_fault(const char *name)
@@ -151,7 +156,8 @@ CUresult emu_fault(const char *name)
 		if (!matches(&faults[i], name))
 			continue;
 		faults[i].calls++;
-		if (faults[i].calls == faults[i].nth || (faults[i].later && faults[i].calls > faults[i].nth))
+		if (faults[i].calls == faults[i].nth ||
+		    (faults[i].later && faults[i].calls > faults[i].nth))
 			code = faults[i].code;
 		if ((int)code >= FIRST_STICKY)
 			lost = code;

@@ -110,7 +110,8 @@ EMU_API CUresult CUDAAPI cuDeviceTotalMem(size_t *bytes, CUdevice device)
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
+EMU_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
+					      CUdevice device)
 {
 	static const struct {
 		CUdevice_attribute attribute;
@@ -165,8 +166,8 @@ EMU_API CUresult CUDAAPI cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevi
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice from,
-						 CUdevice to)
+EMU_API CUresult CUDAAPI cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute,
+						 CUdevice from, CUdevice to)
 {
 	NEED_INIT();
 	if (!is_device(from) || !is_device(to))
@@ -180,8 +181,9 @@ EMU_API CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer, unsigned flags)
 	NEED_INIT();
 	if (flags || !emu_current() || !peer || !peer->alive)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	return emu_config.p2p[emu_current()->device][peer->device] ? CUDA_SUCCESS
-								    : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	return emu_config.p2p[emu_current()->device][peer->device]
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 }
 
 /* ---- contexts ---- */
@@ -393,11 +395,13 @@ static const struct {
 	{CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
 	{CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
 	{CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
-	{CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported"},
+	{CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
+	 "peer access is not supported"},
 	{CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
 	{CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
 	{CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
-	{CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+	{CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS",
+	 "an illegal memory access was encountered"},
 	{CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
 	{CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
 	{CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
@@ -452,9 +456,10 @@ static void *find_symbol(const char *name, const char *suffix)
 	return NULL;
 }
 
-/* The newest form that is no newer than the program was built for: _v4 came with 13.0 (cuCtxCreate). */
-EMU_API CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags,
-					  CUdriverProcAddressQueryResult *status)
+/* The newest form that is no newer than the program was built for: _v4 came with 13.0
+ * (cuCtxCreate). */
+EMU_API CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **function, int version,
+					  cuuint64_t flags, CUdriverProcAddressQueryResult *status)
 {
 	static const struct {
 		const char *suffix;
@@ -469,6 +474,7 @@ EMU_API CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **function, i
 			*function = find_symbol(symbol, forms[i].suffix);
 	}
 	if (status)
-		*status = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+		*status = *function ? CU_GET_PROC_ADDRESS_SUCCESS
+				    : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 	return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }

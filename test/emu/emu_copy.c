@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Copies and fills. All of them run in the stream's thread; what differs is whether the call waits for it,
- * and here it waits no more than the hardware's driver promises: fills, copies inside the device and small
- * copies from pageable memory return before they are done, unless the allocation has SYNC_MEMOPS.
+ * Copies and fills. All of them run in the stream's thread; what differs is whether the call waits
+ * for it, and here it waits no more than the hardware's driver promises: fills, copies inside the
+ * device and small copies from pageable memory return before they are done, unless the allocation
+ * has SYNC_MEMOPS.
  */
 #include "emu.h"
 
@@ -23,7 +24,8 @@ static void run_copy(void *argument)
 	struct copy *copy = argument;
 
 	for (size_t row = 0; row < copy->height; row++)
-		memmove(copy->to + row * copy->to_pitch, copy->from + row * copy->from_pitch, copy->width);
+		memmove(copy->to + row * copy->to_pitch, copy->from + row * copy->from_pitch,
+			copy->width);
 	free(copy->owned);
 }
 
@@ -44,7 +46,8 @@ static bool look_at(uintptr_t address, size_t size, struct side *side)
 	return true;
 }
 
-/* Take the source as it is now, as the driver does with pageable memory that it copies away first. */
+/* Take the source as it is now, as the driver does with pageable memory that it copies away first.
+ */
 static void snapshot(struct copy *copy)
 {
 	char *owned = malloc(copy->width * copy->height);
@@ -62,9 +65,11 @@ static size_t span(size_t width, size_t height, size_t pitch)
 }
 
 /* Whether the call returns only when the copy is done. */
-static bool must_wait(const struct copy *copy, const struct side *to, const struct side *from, bool async)
+static bool must_wait(const struct copy *copy, const struct side *to, const struct side *from,
+		      bool async)
 {
-	bool pageable = (!to->device && !to->pinned) || (!from->device && !from->pinned && !copy->owned);
+	bool pageable =
+		(!to->device && !to->pinned) || (!from->device && !from->pinned && !copy->owned);
 
 	if (pageable)
 		return true;
@@ -101,7 +106,8 @@ static CUresult copy_2d(struct copy copy, struct emu_stream *stream, bool async)
 static CUresult copy_1d(uintptr_t to, uintptr_t from, size_t size, CUstream handle, bool async)
 {
 	struct emu_stream *stream = emu_stream_of(handle);
-	struct copy copy = {.to = (char *)to, .from = (const char *)from, .width = size, .height = 1};
+	struct copy copy = {
+		.to = (char *)to, .from = (const char *)from, .width = size, .height = 1};
 
 	if (!emu_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
@@ -114,7 +120,8 @@ EMU_API CUresult CUDAAPI cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size)
 	return copy_1d(to, from, size, CU_STREAM_LEGACY, false);
 }
 
-EMU_API CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+EMU_API CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size,
+				       CUstream stream)
 {
 	EMU_ENTER();
 	return copy_1d(to, from, size, stream, true);
@@ -138,7 +145,8 @@ EMU_API CUresult CUDAAPI cuMemcpyDtoD(CUdeviceptr to, CUdeviceptr from, size_t s
 	return copy_1d(to, from, size, CU_STREAM_LEGACY, false);
 }
 
-EMU_API CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+EMU_API CUresult CUDAAPI cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t size,
+					   CUstream stream)
 {
 	EMU_ENTER();
 	return copy_1d(to, (uintptr_t)from, size, stream, true);
@@ -150,13 +158,15 @@ EMU_API CUresult CUDAAPI cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t si
 	return copy_1d((uintptr_t)to, from, size, stream, true);
 }
 
-EMU_API CUresult CUDAAPI cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+EMU_API CUresult CUDAAPI cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t size,
+					   CUstream stream)
 {
 	EMU_ENTER();
 	return copy_1d(to, from, size, stream, true);
 }
 
-static uintptr_t place(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y, size_t pitch)
+static uintptr_t place(CUmemorytype type, const void *host, CUdeviceptr device, size_t x, size_t y,
+		       size_t pitch)
 {
 	uintptr_t base = type == CU_MEMORYTYPE_HOST ? (uintptr_t)host : (uintptr_t)device;
 
@@ -166,19 +176,22 @@ static uintptr_t place(CUmemorytype type, const void *host, CUdeviceptr device, 
 static CUresult copy_described(const CUDA_MEMCPY2D *d, CUstream handle, bool async)
 {
 	struct emu_stream *stream = emu_stream_of(handle);
-	struct copy copy = {.width = d->WidthInBytes, .height = d->Height, .to_pitch = d->dstPitch,
+	struct copy copy = {.width = d->WidthInBytes,
+			    .height = d->Height,
+			    .to_pitch = d->dstPitch,
 			    .from_pitch = d->srcPitch};
 
 	if (!emu_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!stream)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (d->srcPitch < d->WidthInBytes || d->dstPitch < d->WidthInBytes || d->srcPitch > 0x7fffffff ||
-	    d->dstPitch > 0x7fffffff)
+	if (d->srcPitch < d->WidthInBytes || d->dstPitch < d->WidthInBytes ||
+	    d->srcPitch > 0x7fffffff || d->dstPitch > 0x7fffffff)
 		return CUDA_ERROR_INVALID_VALUE;
-	copy.to = (char *)place(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstXInBytes, d->dstY, d->dstPitch);
-	copy.from = (const char *)place(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcXInBytes, d->srcY,
-					d->srcPitch);
+	copy.to = (char *)place(d->dstMemoryType, d->dstHost, d->dstDevice, d->dstXInBytes, d->dstY,
+				d->dstPitch);
+	copy.from = (const char *)place(d->srcMemoryType, d->srcHost, d->srcDevice, d->srcXInBytes,
+					d->srcY, d->srcPitch);
 	return copy_2d(copy, stream, async);
 }
 
@@ -214,7 +227,8 @@ static void run_fill(void *argument)
 		memcpy(fill->to + i * fill->element, &fill->value, fill->element);
 }
 
-static CUresult fill(CUdeviceptr to, unsigned value, size_t element, size_t count, CUstream handle, bool async)
+static CUresult fill(CUdeviceptr to, unsigned value, size_t element, size_t count, CUstream handle,
+		     bool async)
 {
 	struct emu_stream *stream = emu_stream_of(handle);
 	struct fill *argument;
@@ -248,13 +262,15 @@ EMU_API CUresult CUDAAPI cuMemsetD32(CUdeviceptr to, unsigned value, size_t coun
 	return fill(to, value, 4, count, CU_STREAM_LEGACY, false);
 }
 
-EMU_API CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream)
+EMU_API CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count,
+					 CUstream stream)
 {
 	EMU_ENTER();
 	return fill(to, value, 1, count, stream, true);
 }
 
-EMU_API CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream)
+EMU_API CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count,
+					  CUstream stream)
 {
 	EMU_ENTER();
 	return fill(to, value, 4, count, stream, true);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The runtime library over the emulated driver: what OSU's benchmarks, gpucoll-bench and the CUDA programs of
- * MPI test suites call. Contexts are made at the first call that needs one, as the real runtime does.
+ * The runtime library over the emulated driver: what OSU's benchmarks, gpucoll-bench and the CUDA
+ * programs of MPI test suites call. Contexts are made at the first call that needs one, as the real
+ * runtime does.
  */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -39,7 +40,8 @@ static cudaError_t done(CUresult result)
 	return from_driver(result);
 }
 
-/* Make the current device's primary context current, unless the program set a context of its own. */
+/* Make the current device's primary context current, unless the program set a context of its own.
+ */
 static CUresult enter(void)
 {
 	CUcontext context = NULL, primary;
@@ -49,8 +51,9 @@ static CUresult enter(void)
 	if (result != CUDA_SUCCESS)
 		return result;
 	unsigned long long id;
-	if (cuCtxGetCurrent(&context) == CUDA_SUCCESS && context && cuCtxGetId(context, &id) == CUDA_SUCCESS &&
-	    cuCtxGetDevice(&device) == CUDA_SUCCESS && device == current_device)
+	if (cuCtxGetCurrent(&context) == CUDA_SUCCESS && context &&
+	    cuCtxGetId(context, &id) == CUDA_SUCCESS && cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+	    device == current_device)
 		return CUDA_SUCCESS;
 	result = cuDevicePrimaryCtxRetain(&primary, current_device);
 	return result == CUDA_SUCCESS ? cuCtxSetCurrent(primary) : result;
@@ -108,7 +111,8 @@ RT_API cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int *can, int device, int p
 	return done(cuDeviceCanAccessPeer(can, device, peer));
 }
 
-RT_API cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+RT_API cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
+						    int device)
 {
 	ENTER();
 	return done(cuDeviceGetAttribute(value, (CUdevice_attribute)attribute, device));
@@ -242,28 +246,34 @@ RT_API cudaError_t CUDARTAPI cudaMemGetInfo(size_t *unused, size_t *total)
 	return done(cuMemGetInfo(unused, total));
 }
 
-RT_API cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t size, enum cudaMemcpyKind kind)
+RT_API cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t size,
+					enum cudaMemcpyKind kind)
 {
 	(void)kind; /* unified addressing: the addresses tell */
 	ENTER();
 	return done(cuMemcpy((CUdeviceptr)to, (CUdeviceptr)from, size));
 }
 
-RT_API cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t size, enum cudaMemcpyKind kind,
-					     cudaStream_t stream)
+RT_API cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t size,
+					     enum cudaMemcpyKind kind, cudaStream_t stream)
 {
 	(void)kind;
 	ENTER();
 	return done(cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, size, stream));
 }
 
-RT_API cudaError_t CUDARTAPI cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
-					  size_t width, size_t height, enum cudaMemcpyKind kind)
+RT_API cudaError_t CUDARTAPI cudaMemcpy2D(void *to, size_t to_pitch, const void *from,
+					  size_t from_pitch, size_t width, size_t height,
+					  enum cudaMemcpyKind kind)
 {
-	CUDA_MEMCPY2D copy = {
-		.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = (CUdeviceptr)from, .srcPitch = from_pitch,
-		.dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = (CUdeviceptr)to, .dstPitch = to_pitch,
-		.WidthInBytes = width, .Height = height};
+	CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+			      .srcDevice = (CUdeviceptr)from,
+			      .srcPitch = from_pitch,
+			      .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+			      .dstDevice = (CUdeviceptr)to,
+			      .dstPitch = to_pitch,
+			      .WidthInBytes = width,
+			      .Height = height};
 
 	(void)kind;
 	ENTER();
@@ -279,12 +289,14 @@ RT_API cudaError_t CUDARTAPI cudaMemset(void *to, int value, size_t size)
 RT_API cudaError_t CUDARTAPI cudaMemsetAsync(void *to, int value, size_t size, cudaStream_t stream)
 {
 	ENTER();
-	return size ? done(cuMemsetD8Async((CUdeviceptr)to, (unsigned char)value, size, stream)) : cudaSuccess;
+	return size ? done(cuMemsetD8Async((CUdeviceptr)to, (unsigned char)value, size, stream))
+		    : cudaSuccess;
 }
 
 /* A hint; the emulated device's managed memory is where it is. */
-RT_API cudaError_t CUDARTAPI cudaMemPrefetchAsync(const void *address, size_t size, struct cudaMemLocation to,
-						  unsigned flags, cudaStream_t stream)
+RT_API cudaError_t CUDARTAPI cudaMemPrefetchAsync(const void *address, size_t size,
+						  struct cudaMemLocation to, unsigned flags,
+						  cudaStream_t stream)
 {
 	(void)address;
 	(void)size;
@@ -299,17 +311,18 @@ RT_API cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttribut
 						      const void *address)
 {
 	unsigned type = 0, managed = 0;
-	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+					CU_POINTER_ATTRIBUTE_IS_MANAGED,
 					CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
 	void *data[] = {&type, &managed, &attributes->device};
 	CUresult result;
 
 	ENTER();
 	result = cuPointerGetAttributes(3, wanted, data, (CUdeviceptr)address);
-	attributes->type = managed			   ? cudaMemoryTypeManaged
+	attributes->type = managed                        ? cudaMemoryTypeManaged
 			   : type == CU_MEMORYTYPE_DEVICE ? cudaMemoryTypeDevice
-			   : type == CU_MEMORYTYPE_HOST	   ? cudaMemoryTypeHost
-							   : cudaMemoryTypeUnregistered;
+			   : type == CU_MEMORYTYPE_HOST   ? cudaMemoryTypeHost
+							  : cudaMemoryTypeUnregistered;
 	attributes->devicePointer = type ? (void *)address : NULL;
 	attributes->hostPointer = type == CU_MEMORYTYPE_HOST || managed ? (void *)address : NULL;
 	return done(result);
@@ -347,7 +360,8 @@ RT_API cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream)
 	return done(cuStreamQuery(stream));
 }
 
-RT_API cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+RT_API cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+						 unsigned flags)
 {
 	ENTER();
 	return done(cuStreamWaitEvent(stream, event, flags));
@@ -389,7 +403,8 @@ RT_API cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event)
 	return done(cuEventSynchronize(event));
 }
 
-RT_API cudaError_t CUDARTAPI cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
+RT_API cudaError_t CUDARTAPI cudaEventElapsedTime(float *milliseconds, cudaEvent_t start,
+						  cudaEvent_t end)
 {
 	ENTER();
 	return done(cuEventElapsedTime(milliseconds, start, end));
@@ -428,7 +443,8 @@ RT_API cudaError_t CUDARTAPI cudaPeekAtLastError(void)
 	return last_error;
 }
 
-/* ---- the launch ABI: programs with kernels load and register; a launch of a kernel of theirs can't work ---- */
+/* ---- the launch ABI: programs with kernels load and register; a launch of a kernel of theirs
+ * can't work ---- */
 
 RT_API void **CUDARTAPI __cudaRegisterFatBinary(void *binary);
 RT_API void **CUDARTAPI __cudaRegisterFatBinary(void *binary)
@@ -451,10 +467,12 @@ RT_API void CUDARTAPI __cudaUnregisterFatBinary(void **handle)
 	free(handle);
 }
 
-RT_API void CUDARTAPI __cudaRegisterFunction(void **handle, const char *host, char *name, const char *device_name,
-					     int limit, void *tid, void *bid, void *bdim, void *gdim, int *warp);
-RT_API void CUDARTAPI __cudaRegisterFunction(void **handle, const char *host, char *name, const char *device_name,
-					     int limit, void *tid, void *bid, void *bdim, void *gdim, int *warp)
+RT_API void CUDARTAPI __cudaRegisterFunction(void **handle, const char *host, char *name,
+					     const char *device_name, int limit, void *tid,
+					     void *bid, void *bdim, void *gdim, int *warp);
+RT_API void CUDARTAPI __cudaRegisterFunction(void **handle, const char *host, char *name,
+					     const char *device_name, int limit, void *tid,
+					     void *bid, void *bdim, void *gdim, int *warp)
 {
 	(void)handle, (void)host, (void)name, (void)device_name, (void)limit;
 	(void)tid, (void)bid, (void)bdim, (void)gdim, (void)warp;

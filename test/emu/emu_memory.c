@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* As the hardware's driver: small allocations share blocks of 2 MiB and are aligned to 512 bytes. */
+/* As the hardware's driver: small allocations share blocks of 2 MiB and are aligned to 512 bytes.
+ */
 enum { BLOCK = 2 << 20, SMALL = 1 << 20, ALIGNMENT = 512 };
 
 struct emu_region {
@@ -45,7 +46,8 @@ static void reserve_arena(void)
 	if (arena)
 		return;
 	emu_config_load();
-	base = mmap(NULL, 2 * emu_config.arena, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	base = mmap(NULL, 2 * emu_config.arena, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (base == MAP_FAILED)
 		emu_die("can't reserve %zu bytes of address space (%s); CUEMU_ARENA sets less",
 			2 * emu_config.arena, strerror(errno));
@@ -84,13 +86,15 @@ static void map_shadow(struct emu_region *region)
 {
 	void *at = emu_shadow(region->address);
 
-	if (mmap(at, region->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, region->fd, 0) == MAP_FAILED)
+	if (mmap(at, region->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, region->fd, 0) ==
+	    MAP_FAILED)
 		emu_die("mmap of device memory: %s", strerror(errno));
 }
 
 static void unmap(uintptr_t address, size_t size)
 {
-	mmap((void *)address, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	mmap((void *)address, size, PROT_NONE,
+	     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 /* Take address space; `fd` is owned by the region from now on, and -1 leaves it without memory. */
@@ -104,8 +108,12 @@ static struct emu_region *region_new(size_t size, int fd, int device, CUcontext 
 	if (!address)
 		return NULL;
 	region = calloc(1, sizeof(*region));
-	*region = (struct emu_region){.next = *link, .address = address, .size = size, .fd = fd,
-				      .device = device, .context = context};
+	*region = (struct emu_region){.next = *link,
+				      .address = address,
+				      .size = size,
+				      .fd = fd,
+				      .device = device,
+				      .context = context};
 	*link = region;
 	if (fd >= 0)
 		map_shadow(region);
@@ -139,18 +147,24 @@ static struct entry *find(uintptr_t address)
 {
 	struct entry *entry = entries;
 
-	while (entry && (address < entry->alloc.address || address - entry->alloc.address >= entry->alloc.size))
+	while (entry && (address < entry->alloc.address ||
+			 address - entry->alloc.address >= entry->alloc.size))
 		entry = entry->next;
 	return entry;
 }
 
-static struct emu_alloc *entry_new(uintptr_t address, size_t size, enum emu_kind kind, CUcontext context,
-				   int device, struct emu_region *region)
+static struct emu_alloc *entry_new(uintptr_t address, size_t size, enum emu_kind kind,
+				   CUcontext context, int device, struct emu_region *region)
 {
 	struct entry *entry = calloc(1, sizeof(*entry));
 
-	entry->alloc = (struct emu_alloc){.address = address, .size = size, .kind = kind, .device = device,
-					  .context = context, .buffer_id = ++last_buffer_id, .region = region};
+	entry->alloc = (struct emu_alloc){.address = address,
+					  .size = size,
+					  .kind = kind,
+					  .device = device,
+					  .context = context,
+					  .buffer_id = ++last_buffer_id,
+					  .region = region};
 	entry->next = entries;
 	entries = entry;
 	if (region)
@@ -218,7 +232,8 @@ static uintptr_t take_small(size_t size, CUcontext context, struct emu_region **
 {
 	struct emu_region *region = regions;
 
-	while (region && !(region->small && region->context == context && region->size - region->used >= size))
+	while (region && !(region->small && region->context == context &&
+			   region->size - region->used >= size))
 		region = region->next;
 	if (!region) {
 		region = region_new(BLOCK, memory_fd(BLOCK), context->device, context);
@@ -246,8 +261,9 @@ static CUresult allocate(CUdeviceptr *out, size_t size, enum emu_kind kind)
 	if (size <= emu_config.memory && memory_used[context->device] <= emu_config.memory - size) {
 		if (size <= SMALL && kind == EMU_DEVICE)
 			address = take_small(rounded, context, &region);
-		else if ((region = region_new(round_up(size, BLOCK), memory_fd(round_up(size, BLOCK)),
-					      context->device, context)))
+		else if ((region = region_new(round_up(size, BLOCK),
+					      memory_fd(round_up(size, BLOCK)), context->device,
+					      context)))
 			address = region->address;
 	}
 	if (address) {
@@ -266,8 +282,8 @@ EMU_API CUresult CUDAAPI cuMemAlloc(CUdeviceptr *out, size_t size)
 	return allocate(out, size, EMU_DEVICE);
 }
 
-EMU_API CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
-					 unsigned element)
+EMU_API CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr *out, size_t *pitch, size_t width,
+					 size_t height, unsigned element)
 {
 	EMU_ENTER();
 	(void)element;
@@ -316,7 +332,8 @@ EMU_API CUresult CUDAAPI cuMemFree(CUdeviceptr address)
 	return result;
 }
 
-/* Pool memory: no context, no legacy IPC. Ordered by waiting, which is stricter than the stream's order. */
+/* Pool memory: no context, no legacy IPC. Ordered by waiting, which is stricter than the stream's
+ * order. */
 EMU_API CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream stream)
 {
 	EMU_ENTER();
@@ -376,7 +393,8 @@ static CUresult forget_host(void *address, enum emu_kind kind, CUresult missing)
 {
 	pthread_mutex_lock(&lock);
 	struct entry *entry = find((uintptr_t)address);
-	bool found = entry && entry->alloc.kind == kind && entry->alloc.address == (uintptr_t)address;
+	bool found =
+		entry && entry->alloc.kind == kind && entry->alloc.address == (uintptr_t)address;
 	if (found)
 		entry_free(entry);
 	pthread_mutex_unlock(&lock);
@@ -432,7 +450,8 @@ static bool is_host(const struct emu_alloc *alloc)
 	return alloc->kind == EMU_HOST || alloc->kind == EMU_REGISTERED;
 }
 
-/* `alloc` is all zero, with device -2, for memory that CUDA does not know: attributes are then zero too. */
+/* `alloc` is all zero, with device -2, for memory that CUDA does not know: attributes are then zero
+ * too. */
 static void put_attribute(void *data, CUpointer_attribute attribute, const struct emu_alloc *alloc,
 			  CUdeviceptr address)
 {
@@ -483,8 +502,8 @@ static void look_up(CUdeviceptr address, struct emu_alloc *alloc)
 		*alloc = (struct emu_alloc){.device = CU_DEVICE_INVALID};
 }
 
-EMU_API CUresult CUDAAPI cuPointerGetAttributes(unsigned num, CUpointer_attribute *attributes, void **data,
-						CUdeviceptr address)
+EMU_API CUresult CUDAAPI cuPointerGetAttributes(unsigned num, CUpointer_attribute *attributes,
+						void **data, CUdeviceptr address)
 {
 	struct emu_alloc alloc;
 
@@ -497,7 +516,8 @@ EMU_API CUresult CUDAAPI cuPointerGetAttributes(unsigned num, CUpointer_attribut
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr address)
+EMU_API CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
+					       CUdeviceptr address)
 {
 	struct emu_alloc alloc;
 
@@ -545,7 +565,8 @@ EMU_API CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr *base, size_t *size, C
 
 /* ---- IPC ---- */
 
-/* What a CUipcMemHandle holds. The start time tells a process from a later one with the same number. */
+/* What a CUipcMemHandle holds. The start time tells a process from a later one with the same
+ * number. */
 struct handle {
 	uint64_t magic, node;
 	uint64_t start_time;
@@ -571,7 +592,9 @@ static uint64_t process_start_time(int pid)
 	text[length] = 0;
 	char *after_name = strrchr(text, ')');
 	if (after_name)
-		sscanf(after_name + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+		sscanf(after_name + 1,
+		       " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
+		       "%*d %llu",
 		       &time);
 	return time;
 }
@@ -593,10 +616,15 @@ EMU_API CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr addr
 	EMU_ENTER();
 	if (!emu_find(address, &alloc) || alloc.kind != EMU_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
-	handle = (struct handle){.magic = handle_magic, .node = node_identity(), .pid = getpid(),
+	handle = (struct handle){.magic = handle_magic,
+				 .node = node_identity(),
+				 .pid = getpid(),
 				 .start_time = process_start_time(getpid()),
-				 .offset = alloc.address - alloc.region->address, .size = alloc.size,
-				 .region_size = alloc.region->size, .fd = alloc.region->fd, .device = alloc.device};
+				 .offset = alloc.address - alloc.region->address,
+				 .size = alloc.size,
+				 .region_size = alloc.region->size,
+				 .fd = alloc.region->fd,
+				 .device = alloc.device};
 	memset(out, 0, sizeof(*out));
 	memcpy(out, &handle, sizeof(handle));
 	return CUDA_SUCCESS;
@@ -608,8 +636,8 @@ static int open_peer_memory(const struct handle *handle)
 	struct stat status;
 	int fd;
 
-	if (handle->magic != handle_magic || handle->node != node_identity() || handle->pid == getpid() ||
-	    process_start_time(handle->pid) != handle->start_time)
+	if (handle->magic != handle_magic || handle->node != node_identity() ||
+	    handle->pid == getpid() || process_start_time(handle->pid) != handle->start_time)
 		return -1;
 	snprintf(name, sizeof(name), "/proc/%d/fd/%d", handle->pid, handle->fd);
 	fd = open(name, O_RDWR | O_CLOEXEC);
@@ -673,7 +701,8 @@ struct physical {
 	int fd, device;
 };
 
-EMU_API CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
+EMU_API CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity,
+						       const CUmemAllocationProp *prop,
 						       CUmemAllocationGranularity_flags option)
 {
 	EMU_ENTER();
@@ -709,8 +738,10 @@ EMU_API CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle,
-						      CUmemAllocationHandleType type, unsigned long long flags)
+EMU_API CUresult CUDAAPI cuMemExportToShareableHandle(void *out,
+						      CUmemGenericAllocationHandle handle,
+						      CUmemAllocationHandleType type,
+						      unsigned long long flags)
 {
 	EMU_ENTER();
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags)
@@ -719,7 +750,8 @@ EMU_API CUresult CUDAAPI cuMemExportToShareableHandle(void *out, CUmemGenericAll
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *os_handle,
+EMU_API CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out,
+							void *os_handle,
 							CUmemAllocationHandleType type)
 {
 	struct physical *physical;
@@ -735,8 +767,8 @@ EMU_API CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHa
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CUdeviceptr hint,
-					     unsigned long long flags)
+EMU_API CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment,
+					     CUdeviceptr hint, unsigned long long flags)
 {
 	struct emu_region *region;
 
@@ -777,8 +809,8 @@ EMU_API CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offse
 	EMU_ENTER();
 	if (offset || flags || size != physical->size || address % BLOCK)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (mmap(emu_shadow(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, physical->fd, 0) ==
-	    MAP_FAILED)
+	if (mmap(emu_shadow(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+		 physical->fd, 0) == MAP_FAILED)
 		emu_die("mmap of device memory: %s", strerror(errno));
 	pthread_mutex_lock(&lock);
 	alloc = entry_new(address, size, EMU_VMM, NULL, physical->device, NULL);
@@ -787,8 +819,8 @@ EMU_API CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offse
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc *desc,
-					size_t count)
+EMU_API CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size,
+					const CUmemAccessDesc *desc, size_t count)
 {
 	EMU_ENTER();
 	(void)desc;

@@ -201,7 +201,8 @@ static void wait_locked(struct emu_stream *stream, unsigned long long sequence)
 		pthread_cond_wait(&changed, &lock);
 }
 
-/* A wait for the legacy stream is one for the blocking streams too, whose work comes before its next. */
+/* A wait for the legacy stream is one for the blocking streams too, whose work comes before its
+ * next. */
 static bool idle_locked(struct emu_stream *stream)
 {
 	if (stream->completed < stream->submitted)
@@ -209,7 +210,8 @@ static bool idle_locked(struct emu_stream *stream)
 	if (stream != stream->context->legacy)
 		return true;
 	for (struct emu_stream *other = streams; other; other = other->next) {
-		if (other->context == stream->context && other->blocking && other->completed < other->submitted)
+		if (other->context == stream->context && other->blocking &&
+		    other->completed < other->submitted)
 			return false;
 	}
 	return true;
@@ -249,7 +251,8 @@ struct emu_stream *emu_stream_of(CUstream handle)
 	if (!context)
 		return NULL;
 	if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
-		struct emu_stream **slot = handle == CU_STREAM_PER_THREAD ? &context->per_thread : &context->legacy;
+		struct emu_stream **slot =
+			handle == CU_STREAM_PER_THREAD ? &context->per_thread : &context->legacy;
 
 		if (!*slot)
 			*slot = emu_stream_create(context, handle == CU_STREAM_PER_THREAD);

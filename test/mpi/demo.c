@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The demonstration: three collectives on device buffers, every value checked, one row for each size. */
+/* The demonstration: three collectives on device buffers, every value checked, one row for each
+ * size. */
 #include "test.h"
 
 #include <dlfcn.h>
@@ -8,7 +9,8 @@ enum { ALLREDUCE, BCAST, ALLTOALL, NUM_COLLS };
 static const char *const names[] = {"MPI_Allreduce", "MPI_Bcast", "MPI_Alltoall"};
 static const char *const paths[] = {"pass", "stage", "accel"};
 
-/* How the library did the last call; the program runs without it too, and then there is nobody to ask. */
+/* How the library did the last call; the program runs without it too, and then there is nobody to
+ * ask. */
 static const char *last_path(void)
 {
 	int (*ask)(void);
@@ -87,8 +89,8 @@ int main(int argc, char **argv)
 	MPI_Init(&argc, &argv);
 	test_start();
 	if (test_rank == 0)
-		printf("%-14s %10s %12s %10s  %-6s %8s\n", "collective", "size (B)", "time (us)", "algbw GB/s", "path",
-		       "#wrong");
+		printf("%-14s %10s %12s %10s  %-6s %8s\n", "collective", "size (B)", "time (us)",
+		       "algbw GB/s", "path", "#wrong");
 	for (int coll = 0; coll < NUM_COLLS; coll++) {
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 			wrong += row(coll, sizes[i]);

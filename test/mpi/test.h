@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the MPI test programs share: buffers in device, managed or host memory between guard bytes, and
- * counting. The programs are ordinary MPI+CUDA programs; they know nothing of the library.
+ * What the MPI test programs share: buffers in device, managed or host memory between guard bytes,
+ * and counting. The programs are ordinary MPI+CUDA programs; they know nothing of the library.
  */
 #ifndef TEST_H
 #define TEST_H
@@ -69,7 +69,8 @@ static inline void buffer_put(struct buffer *b, const void *data, size_t bytes)
 		cuda_check(cudaMemcpy(b->data, data, bytes, cudaMemcpyDefault), "cudaMemcpy");
 }
 
-/* Compare with what is expected, poison included, and look at the guards. The first wrong byte is printed. */
+/* Compare with what is expected, poison included, and look at the guards. The first wrong byte is
+ * printed. */
 static inline bool buffer_equals(struct buffer *b, const void *expected, const char *what)
 {
 	size_t total = b->bytes + 2 * GUARD;
@@ -85,8 +86,8 @@ static inline bool buffer_equals(struct buffer *b, const void *expected, const c
 	for (i = 0; i < total && host[i] == want[i]; i++)
 		;
 	if (i < total)
-		fprintf(stderr, "rank %d: %s: %s: byte %zd of %zu is 0x%02x, expected 0x%02x\n", test_rank,
-			test_name, what, (ssize_t)i - GUARD, b->bytes, host[i], want[i]);
+		fprintf(stderr, "rank %d: %s: %s: byte %zd of %zu is 0x%02x, expected 0x%02x\n",
+			test_rank, test_name, what, (ssize_t)i - GUARD, b->bytes, host[i], want[i]);
 	free(host);
 	free(want);
 	return i == total;

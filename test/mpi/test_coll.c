@@ -1,33 +1,72 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Every blocking collective, on every mix of host, device, managed and empty buffers over the ranks, against the
- * real MPI on host copies: the same call is made twice, and afterwards all bytes of both buffers must be equal,
- * also those that the call must not touch.
+ * Every blocking collective, on every mix of host, device, managed and empty buffers over the
+ * ranks, against the real MPI on host copies: the same call is made twice, and afterwards all bytes
+ * of both buffers must be equal, also those that the call must not touch.
  *
  *     test_coll [ROUNDS]     rounds of random residency for each case (default 2)
  */
 #include "test.h"
 
 enum coll {
-	BCAST, REDUCE, ALLREDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, SCAN, EXSCAN, GATHER, GATHERV, SCATTER,
-	SCATTERV, ALLGATHER, ALLGATHERV, ALLTOALL, ALLTOALLV, ALLTOALLW, NEIGHBOR_ALLGATHER, NEIGHBOR_ALLGATHERV,
-	NEIGHBOR_ALLTOALL, NEIGHBOR_ALLTOALLV, NEIGHBOR_ALLTOALLW, REDUCE_LOCAL, NUM_COLLS
+	BCAST,
+	REDUCE,
+	ALLREDUCE,
+	REDUCE_SCATTER,
+	REDUCE_SCATTER_BLOCK,
+	SCAN,
+	EXSCAN,
+	GATHER,
+	GATHERV,
+	SCATTER,
+	SCATTERV,
+	ALLGATHER,
+	ALLGATHERV,
+	ALLTOALL,
+	ALLTOALLV,
+	ALLTOALLW,
+	NEIGHBOR_ALLGATHER,
+	NEIGHBOR_ALLGATHERV,
+	NEIGHBOR_ALLTOALL,
+	NEIGHBOR_ALLTOALLV,
+	NEIGHBOR_ALLTOALLW,
+	REDUCE_LOCAL,
+	NUM_COLLS
 };
 
-static const char *const names[NUM_COLLS] = {
-	"Bcast", "Reduce", "Allreduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan", "Gather",
-	"Gatherv", "Scatter", "Scatterv", "Allgather", "Allgatherv", "Alltoall", "Alltoallv", "Alltoallw",
-	"Neighbor_allgather", "Neighbor_allgatherv", "Neighbor_alltoall", "Neighbor_alltoallv",
-	"Neighbor_alltoallw", "Reduce_local"};
+static const char *const names[NUM_COLLS] = {"Bcast",
+					     "Reduce",
+					     "Allreduce",
+					     "Reduce_scatter",
+					     "Reduce_scatter_block",
+					     "Scan",
+					     "Exscan",
+					     "Gather",
+					     "Gatherv",
+					     "Scatter",
+					     "Scatterv",
+					     "Allgather",
+					     "Allgatherv",
+					     "Alltoall",
+					     "Alltoallv",
+					     "Alltoallw",
+					     "Neighbor_allgather",
+					     "Neighbor_allgatherv",
+					     "Neighbor_alltoall",
+					     "Neighbor_alltoallv",
+					     "Neighbor_alltoallw",
+					     "Reduce_local"};
 
 enum { MAX_PEERS = 64 };
 
-/* A case: everything that a call needs. Sizes in elements; a block of the v forms is count + peer % 3 long. */
+/* A case: everything that a call needs. Sizes in elements; a block of the v forms is count + peer %
+ * 3 long. */
 struct test {
 	enum coll coll;
 	MPI_Comm comm;
 	int rank, size, peers_in, peers_out, root, count;
-	bool in_place, inter, active; /* active: this rank's group has the root, or the call has none */
+	bool in_place, inter,
+		active; /* active: this rank's group has the root, or the call has none */
 	MPI_Datatype type;
 	MPI_Aint extent;
 	MPI_Op op;
@@ -48,8 +87,8 @@ static int call(const struct test *t, const void *send, void *recv)
 	case BCAST:
 		return MPI_Bcast(recv, rc, t->type, t->root, t->comm);
 	case REDUCE:
-		return MPI_Reduce(t->in_place && t->rank == t->root ? MPI_IN_PLACE : send, recv, rc, t->type, t->op,
-				  t->root, t->comm);
+		return MPI_Reduce(t->in_place && t->rank == t->root ? MPI_IN_PLACE : send, recv, rc,
+				  t->type, t->op, t->root, t->comm);
 	case ALLREDUCE:
 		return MPI_Allreduce(from, recv, rc, t->type, t->op, t->comm);
 	case REDUCE_SCATTER:
@@ -61,44 +100,47 @@ static int call(const struct test *t, const void *send, void *recv)
 	case EXSCAN:
 		return MPI_Exscan(from, recv, rc, t->type, t->op, t->comm);
 	case GATHER:
-		return MPI_Gather(t->in_place && t->rank == t->root ? MPI_IN_PLACE : send, rc, t->type, recv, rc,
-				  t->type, t->root, t->comm);
+		return MPI_Gather(t->in_place && t->rank == t->root ? MPI_IN_PLACE : send, rc,
+				  t->type, recv, rc, t->type, t->root, t->comm);
 	case GATHERV:
 		return MPI_Gatherv(t->in_place && t->rank == t->root ? MPI_IN_PLACE : send,
-				   t->inter ? rc : t->recvcounts[t->rank], t->type, recv, t->recvcounts, t->rdispls,
-				   t->type, t->root, t->comm);
+				   t->inter ? rc : t->recvcounts[t->rank], t->type, recv,
+				   t->recvcounts, t->rdispls, t->type, t->root, t->comm);
 	case SCATTER:
-		return MPI_Scatter(send, rc, t->type, t->in_place && t->rank == t->root ? MPI_IN_PLACE : recv, rc,
+		return MPI_Scatter(send, rc, t->type,
+				   t->in_place && t->rank == t->root ? MPI_IN_PLACE : recv, rc,
 				   t->type, t->root, t->comm);
 	case SCATTERV:
 		return MPI_Scatterv(send, t->sendcounts, t->sdispls, t->type,
 				    t->in_place && t->rank == t->root ? MPI_IN_PLACE : recv,
-				    t->inter ? rc : t->sendcounts[t->rank], t->type, t->root, t->comm);
+				    t->inter ? rc : t->sendcounts[t->rank], t->type, t->root,
+				    t->comm);
 	case ALLGATHER:
 		return MPI_Allgather(from, rc, t->type, recv, rc, t->type, t->comm);
 	case ALLGATHERV:
-		return MPI_Allgatherv(from, t->inter ? rc : t->recvcounts[t->rank], t->type, recv, t->recvcounts,
-				      t->rdispls, t->type, t->comm);
+		return MPI_Allgatherv(from, t->inter ? rc : t->recvcounts[t->rank], t->type, recv,
+				      t->recvcounts, t->rdispls, t->type, t->comm);
 	case ALLTOALL:
 		return MPI_Alltoall(from, rc, t->type, recv, rc, t->type, t->comm);
 	case ALLTOALLV:
-		return MPI_Alltoallv(from, t->sendcounts, t->sdispls, t->type, recv, t->recvcounts, t->rdispls,
-				     t->type, t->comm);
+		return MPI_Alltoallv(from, t->sendcounts, t->sdispls, t->type, recv, t->recvcounts,
+				     t->rdispls, t->type, t->comm);
 	case ALLTOALLW:
-		return MPI_Alltoallw(from, t->sendcounts, t->sdispls, t->types, recv, t->recvcounts, t->rdispls,
-				     t->types, t->comm);
+		return MPI_Alltoallw(from, t->sendcounts, t->sdispls, t->types, recv, t->recvcounts,
+				     t->rdispls, t->types, t->comm);
 	case NEIGHBOR_ALLGATHER:
 		return MPI_Neighbor_allgather(send, rc, t->type, recv, rc, t->type, t->comm);
 	case NEIGHBOR_ALLGATHERV:
-		return MPI_Neighbor_allgatherv(send, rc, t->type, recv, t->recvcounts, t->rdispls, t->type, t->comm);
+		return MPI_Neighbor_allgatherv(send, rc, t->type, recv, t->recvcounts, t->rdispls,
+					       t->type, t->comm);
 	case NEIGHBOR_ALLTOALL:
 		return MPI_Neighbor_alltoall(send, rc, t->type, recv, rc, t->type, t->comm);
 	case NEIGHBOR_ALLTOALLV:
-		return MPI_Neighbor_alltoallv(send, t->sendcounts, t->sdispls, t->type, recv, t->recvcounts,
-					      t->rdispls, t->type, t->comm);
+		return MPI_Neighbor_alltoallv(send, t->sendcounts, t->sdispls, t->type, recv,
+					      t->recvcounts, t->rdispls, t->type, t->comm);
 	case NEIGHBOR_ALLTOALLW:
-		return MPI_Neighbor_alltoallw(send, t->sendcounts, t->sdispls_wide, t->types, recv, t->recvcounts,
-					      t->rdispls_wide, t->types, t->comm);
+		return MPI_Neighbor_alltoallw(send, t->sendcounts, t->sdispls_wide, t->types, recv,
+					      t->recvcounts, t->rdispls_wide, t->types, t->comm);
 	case REDUCE_LOCAL:
 		return MPI_Reduce_local(send, recv, rc, t->type, t->op);
 	default:
@@ -108,12 +150,14 @@ static int call(const struct test *t, const void *send, void *recv)
 
 static bool has_equal_blocks(enum coll coll)
 {
-	return coll == NEIGHBOR_ALLGATHERV || coll == NEIGHBOR_ALLTOALLV || coll == NEIGHBOR_ALLTOALLW;
+	return coll == NEIGHBOR_ALLGATHERV || coll == NEIGHBOR_ALLTOALLV ||
+	       coll == NEIGHBOR_ALLTOALLW;
 }
 
 /*
- * What peer i exchanges with this rank must be known to both: block lengths depend on the receiver alone in the
- * gathers, and are symmetric (i + rank) in the exchanges. Neighbours and remote groups have blocks of one length.
+ * What peer i exchanges with this rank must be known to both: block lengths depend on the receiver
+ * alone in the gathers, and are symmetric (i + rank) in the exchanges. Neighbours and remote groups
+ * have blocks of one length.
  */
 static int block_length(const struct test *t, int peer)
 {
@@ -162,7 +206,9 @@ static size_t buffer_bytes(const struct test *t)
 {
 	int most = t->peers_in > t->peers_out ? t->peers_in : t->peers_out;
 
-	return (size_t)(t->count + 5) * (size_t)(most > t->size ? most : t->size) * (size_t)t->extent + 64;
+	return (size_t)(t->count + 5) * (size_t)(most > t->size ? most : t->size) *
+		       (size_t)t->extent +
+	       64;
 }
 
 static void fill(unsigned char *bytes, size_t size, int salt)
@@ -177,14 +223,19 @@ static enum place draw_place(void)
 {
 	uint64_t number = draw(&random_state) % 5;
 
-	return number < 2 ? PLACE_DEVICE : number < 3 ? PLACE_MANAGED : number < 4 ? PLACE_HOST : PLACE_DEVICE;
+	return number < 2   ? PLACE_DEVICE
+	       : number < 3 ? PLACE_MANAGED
+	       : number < 4 ? PLACE_HOST
+			    : PLACE_DEVICE;
 }
 
 /*
- * The reference avoids what is known to be broken on host buffers in MPICH 4.0: MPI_Reduce in place with a root
- * other than 0. It is called with the root's contribution in a send buffer, which means the same.
+ * The reference avoids what is known to be broken on host buffers in MPICH 4.0: MPI_Reduce in place
+ * with a root other than 0. It is called with the root's contribution in a send buffer, which means
+ * the same.
  */
-static int call_reference(const struct test *t, unsigned char *send, unsigned char *recv, size_t size)
+static int call_reference(const struct test *t, unsigned char *send, unsigned char *recv,
+			  size_t size)
 {
 	struct test plain = *t;
 
@@ -206,11 +257,13 @@ static void run(const struct test *t, enum place send_place, enum place recv_pla
 	struct buffer test_send, test_recv;
 	bool ok;
 
-	/* The same defect of MPICH on the root's own host buffer, which would reach it untouched. */
+	/* The same defect of MPICH on the root's own host buffer, which would reach it untouched.
+	 */
 	if (t->coll == REDUCE && t->in_place && t->rank == t->root && recv_place == PLACE_HOST)
 		recv_place = PLACE_DEVICE;
-	snprintf(test_name, sizeof(test_name), "%s count %d root %d%s%s%s ranks %d (rank %d: %s to %s)",
-		 names[t->coll], t->count, t->root, t->in_place ? " in place" : "", t->inter ? " inter" : "",
+	snprintf(test_name, sizeof(test_name),
+		 "%s count %d root %d%s%s%s ranks %d (rank %d: %s to %s)", names[t->coll], t->count,
+		 t->root, t->in_place ? " in place" : "", t->inter ? " inter" : "",
 		 t->inverse_displs ? " gaps" : "", t->size, test_rank, place_names[send_place],
 		 place_names[recv_place]);
 	fill(send, size, 2 * test_rank);
@@ -220,10 +273,12 @@ static void run(const struct test *t, enum place send_place, enum place recv_pla
 	test_recv = buffer_new(recv_place, size);
 	buffer_put(&test_send, send, size);
 	buffer_put(&test_recv, recv, size);
-	int want = call_reference(t, send, recv, size), got = call(t, test_send.data, test_recv.data);
+	int want = call_reference(t, send, recv, size),
+	    got = call(t, test_send.data, test_recv.data);
 	ok = want == got;
 	if (!ok)
-		fprintf(stderr, "rank %d: %s: returned %d, the reference %d\n", test_rank, test_name, got, want);
+		fprintf(stderr, "rank %d: %s: returned %d, the reference %d\n", test_rank,
+			test_name, got, want);
 	ok &= buffer_equals(&test_recv, recv, "receive buffer");
 	ok &= buffer_equals(&test_send, send_copy, "send buffer");
 	test_result(ok);
@@ -254,8 +309,8 @@ static void run_mixed(struct test *t, int rounds)
 
 static bool is_rooted(enum coll coll)
 {
-	return coll == BCAST || coll == REDUCE || coll == GATHER || coll == GATHERV || coll == SCATTER ||
-	       coll == SCATTERV;
+	return coll == BCAST || coll == REDUCE || coll == GATHER || coll == GATHERV ||
+	       coll == SCATTER || coll == SCATTERV;
 }
 
 static bool has_in_place(enum coll coll)
@@ -303,7 +358,8 @@ static void test_intra(int rounds)
 	}
 }
 
-/* Elements with gaps of each shape that the staging copies in another way, and one that is longer than its extent. */
+/* Elements with gaps of each shape that the staging copies in another way, and one that is longer
+ * than its extent. */
 static void make_types(MPI_Datatype types[4])
 {
 	int lengths[] = {3, 1, 2, 5, 1}, displs[] = {0, 5, 7, 12, 20};
@@ -313,7 +369,8 @@ static void make_types(MPI_Datatype types[4])
 	MPI_Type_indexed(5, lengths, displs, MPI_INT, &indexed);
 	MPI_Type_create_resized(indexed, -8, 24 * 4 + 8, &types[1]);
 	MPI_Type_contiguous(5, MPI_SHORT, &types[2]);
-	MPI_Type_vector(2, 1, 3, MPI_INT, &overlapping); /* elements interleave: extent of 4, two ints 12 apart */
+	MPI_Type_vector(2, 1, 3, MPI_INT,
+			&overlapping); /* elements interleave: extent of 4, two ints 12 apart */
 	MPI_Type_create_resized(overlapping, 0, 4, &types[3]);
 	for (int i = 0; i < 4; i++)
 		MPI_Type_commit(&types[i]);
@@ -323,8 +380,8 @@ static void make_types(MPI_Datatype types[4])
 
 static void test_derived(int rounds)
 {
-	static const enum coll colls[] = {BCAST, GATHER, GATHERV, SCATTER, SCATTERV, ALLGATHER, ALLGATHERV,
-					  ALLTOALL, ALLTOALLV, ALLTOALLW};
+	static const enum coll colls[] = {BCAST,     GATHER,     GATHERV,  SCATTER,   SCATTERV,
+					  ALLGATHER, ALLGATHERV, ALLTOALL, ALLTOALLV, ALLTOALLW};
 	MPI_Datatype types[4];
 
 	make_types(types);
@@ -332,7 +389,8 @@ static void test_derived(int rounds)
 		for (int type = 0; type < 4; type++) {
 			struct test t = make(colls[i], MPI_COMM_WORLD, types[type], 7);
 
-			/* Interleaved elements of several blocks would overlap, which receivers may not do. */
+			/* Interleaved elements of several blocks would overlap, which receivers may
+			 * not do. */
 			if (type == 3 && (t.coll != BCAST || t.size > 1))
 				continue;
 			t.root = t.size - 1;
@@ -368,12 +426,13 @@ static void test_cart(int rounds, int periodic)
 static void test_graph(int rounds)
 {
 	int sources[2] = {(test_rank + 1) % test_size, (test_rank + 2) % test_size};
-	int destinations[2] = {(test_rank + test_size - 1) % test_size, (test_rank + 2 * test_size - 2) % test_size};
+	int destinations[2] = {(test_rank + test_size - 1) % test_size,
+			       (test_rank + 2 * test_size - 2) % test_size};
 	int weights[2] = {1, 1};
 	MPI_Comm graph;
 
-	MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, sources, weights, 2, destinations, weights,
-				       MPI_INFO_NULL, 0, &graph);
+	MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 2, sources, weights, 2, destinations,
+				       weights, MPI_INFO_NULL, 0, &graph);
 	for (int coll = NEIGHBOR_ALLGATHER; coll <= NEIGHBOR_ALLTOALLW; coll++) {
 		struct test t = make((enum coll)coll, graph, MPI_INT, 9);
 
@@ -383,10 +442,12 @@ static void test_graph(int rounds)
 	MPI_Comm_free(&graph);
 }
 
-/* Rooted calls of an intercommunicator: the root's group says MPI_ROOT once and MPI_PROC_NULL otherwise. */
+/* Rooted calls of an intercommunicator: the root's group says MPI_ROOT once and MPI_PROC_NULL
+ * otherwise. */
 static void test_inter(int rounds)
 {
-	static const enum coll colls[] = {BCAST, REDUCE, ALLREDUCE, GATHER, GATHERV, SCATTER, SCATTERV, ALLGATHER,
+	static const enum coll colls[] = {BCAST,      REDUCE,   ALLREDUCE, GATHER,
+					  GATHERV,    SCATTER,  SCATTERV,  ALLGATHER,
 					  ALLGATHERV, ALLTOALL, ALLTOALLV, REDUCE_SCATTER_BLOCK};
 	bool first = test_rank < test_size / 2;
 	int remote;
@@ -401,7 +462,8 @@ static void test_inter(int rounds)
 		struct test t = make(colls[i], inter, MPI_INT, 12);
 
 		t.inter = true;
-		/* Both groups must contribute the same total: a block for each member of the other group. */
+		/* Both groups must contribute the same total: a block for each member of the other
+		 * group. */
 		if (t.coll == REDUCE_SCATTER_BLOCK && test_size % 2)
 			continue;
 		t.peers_in = t.peers_out = remote;
@@ -453,7 +515,8 @@ static void test_user_op(int rounds)
 static void test_bottom(void)
 {
 	enum { COUNT = 100 };
-	struct buffer a = buffer_new(PLACE_DEVICE, COUNT * sizeof(int)), b = buffer_new(PLACE_DEVICE, 8 << 20);
+	struct buffer a = buffer_new(PLACE_DEVICE, COUNT * sizeof(int)),
+		      b = buffer_new(PLACE_DEVICE, 8 << 20);
 	struct buffer c = buffer_new(PLACE_HOST, COUNT * sizeof(int));
 	unsigned char *want_a = malloc(a.bytes), *want_b = malloc(b.bytes);
 	int lengths[3] = {COUNT, COUNT, COUNT};
@@ -497,7 +560,8 @@ static void test_null(void)
 	int counts[MAX_PEERS], displs[MAX_PEERS], at = 0;
 	unsigned char want[64];
 
-	snprintf(test_name, sizeof(test_name), "Allgatherv and Gatherv with NULL for nothing, ranks %d", test_size);
+	snprintf(test_name, sizeof(test_name),
+		 "Allgatherv and Gatherv with NULL for nothing, ranks %d", test_size);
 	for (int i = 0; i < test_size; i++) {
 		counts[i] = i != 1;
 		displs[i] = at;
@@ -507,12 +571,13 @@ static void test_null(void)
 	memset(want, POISON, sizeof(want));
 	for (int i = 0; i < test_size; i++)
 		memset(want + displs[i], i, (size_t)counts[i]);
-	MPI_Allgatherv(active ? send.data : NULL, active, MPI_BYTE, recv.data, counts, displs, MPI_BYTE,
-		       MPI_COMM_WORLD);
+	MPI_Allgatherv(active ? send.data : NULL, active, MPI_BYTE, recv.data, counts, displs,
+		       MPI_BYTE, MPI_COMM_WORLD);
 	bool ok = buffer_equals(&recv, want, "allgatherv");
 	cuda_check(cudaMemset(recv.data, POISON, 64), "cudaMemset");
 	MPI_Gatherv(active ? send.data : NULL, active, MPI_BYTE, test_rank ? NULL : recv.data,
-		    test_rank ? NULL : counts, test_rank ? NULL : displs, MPI_BYTE, 0, MPI_COMM_WORLD);
+		    test_rank ? NULL : counts, test_rank ? NULL : displs, MPI_BYTE, 0,
+		    MPI_COMM_WORLD);
 	if (test_rank)
 		memset(want, POISON, sizeof(want));
 	ok &= buffer_equals(&recv, want, "gatherv");
@@ -543,7 +608,8 @@ static void test_large_forms(void)
 	}
 	for (int i = 0; i < test_size; i++)
 		want[i] = test_rank;
-	MPI_Alltoallv_c(send.data, counts, displs, MPI_INT, recv.data, counts, displs, MPI_INT, MPI_COMM_WORLD);
+	MPI_Alltoallv_c(send.data, counts, displs, MPI_INT, recv.data, counts, displs, MPI_INT,
+			MPI_COMM_WORLD);
 	ok &= buffer_equals(&recv, want, "alltoallv_c");
 	test_result(ok);
 	buffer_free(&send);

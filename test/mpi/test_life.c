@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What happens around the calls: late work on buffers, memory that is freed and allocated again, pools and pieces of
- * virtual memory, errors, threads, many communicators, resets, forks, exits.
+ * What happens around the calls: late work on buffers, memory that is freed and allocated again,
+ * pools and pieces of virtual memory, errors, threads, many communicators, resets, forks, exits.
  *
  *     test_life CASE        one of the names in the table at the end; some need 2 ranks or more
  */
@@ -18,7 +18,8 @@ static bool all_are(const int *device, int count, int value)
 	int *host = malloc((size_t)count * sizeof(int));
 	bool ok = true;
 
-	cuda_check(cudaMemcpy(host, device, (size_t)count * sizeof(int), cudaMemcpyDeviceToHost), "cudaMemcpy");
+	cuda_check(cudaMemcpy(host, device, (size_t)count * sizeof(int), cudaMemcpyDeviceToHost),
+		   "cudaMemcpy");
 	for (int i = 0; i < count && ok; i++)
 		ok = host[i] == value;
 	free(host);
@@ -31,7 +32,8 @@ static void put_all(int *device, int count, int value)
 
 	for (int i = 0; i < count; i++)
 		host[i] = value;
-	cuda_check(cudaMemcpy(device, host, (size_t)count * sizeof(int), cudaMemcpyHostToDevice), "cudaMemcpy");
+	cuda_check(cudaMemcpy(device, host, (size_t)count * sizeof(int), cudaMemcpyHostToDevice),
+		   "cudaMemcpy");
 	free(host);
 }
 
@@ -43,7 +45,8 @@ static bool allreduce_works(int *send, int *recv, int count, MPI_Comm comm)
 	MPI_Comm_rank(comm, &rank);
 	put_all(send, count, rank + 1);
 	want = size * (size + 1) / 2;
-	return MPI_Allreduce(send, recv, count, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS && all_are(recv, count, want);
+	return MPI_Allreduce(send, recv, count, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS &&
+	       all_are(recv, count, want);
 }
 
 /* cudaMemset returns before it is done; MPI is called right after, as OSU's benchmarks do. */
@@ -61,7 +64,8 @@ static void late_work(void)
 		cuda_check(cudaMemset(recv, 0xff, COUNT * sizeof(int)), "cudaMemset");
 		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
 		bool ok = all_are(recv, COUNT, value);
-		/* And again: by now the allocation is known, and the fill of the receive buffer must not come late. */
+		/* And again: by now the allocation is known, and the fill of the receive buffer
+		 * must not come late. */
 		cuda_check(cudaMemset(send, (i + 1) % 7, COUNT * sizeof(int)), "cudaMemset");
 		cuda_check(cudaMemset(recv, 0xff, COUNT * sizeof(int)), "cudaMemset");
 		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
@@ -106,7 +110,8 @@ static void pool_memory(void)
 	cuda_check(cudaFreeAsync(recv, 0), "cudaFreeAsync");
 }
 
-/* Device memory inside another context than the one that is current, and a current context that must stay. */
+/* Device memory inside another context than the one that is current, and a current context that
+ * must stay. */
 static void other_context(void)
 {
 	CUcontext before, created, after;
@@ -154,8 +159,8 @@ static bool same_error(int host, int device, const char *what)
 	MPI_Error_class(host, &host_class);
 	MPI_Error_class(device, &device_class);
 	if (host_class != device_class)
-		fprintf(stderr, "rank %d: %s: error class %d, on host buffers %d\n", test_rank, what, device_class,
-			host_class);
+		fprintf(stderr, "rank %d: %s: error class %d, on host buffers %d\n", test_rank,
+			what, device_class, host_class);
 	return host_class == device_class && host_class != MPI_SUCCESS;
 }
 
@@ -170,11 +175,13 @@ static void errors(void)
 	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
 	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
 	bool ok = same_error(MPI_Allreduce(c, d, -1, MPI_INT, MPI_SUM, comm),
-			     MPI_Allreduce(a.data, b.data, -1, MPI_INT, MPI_SUM, comm), "negative count");
-	ok &= same_error(MPI_Bcast(c, 1, MPI_INT, test_size, comm), MPI_Bcast(a.data, 1, MPI_INT, test_size, comm),
-			 "root out of range");
+			     MPI_Allreduce(a.data, b.data, -1, MPI_INT, MPI_SUM, comm),
+			     "negative count");
+	ok &= same_error(MPI_Bcast(c, 1, MPI_INT, test_size, comm),
+			 MPI_Bcast(a.data, 1, MPI_INT, test_size, comm), "root out of range");
 	ok &= same_error(MPI_Allreduce(c, d, 1, MPI_DATATYPE_NULL, MPI_SUM, comm),
-			 MPI_Allreduce(a.data, b.data, 1, MPI_DATATYPE_NULL, MPI_SUM, comm), "null datatype");
+			 MPI_Allreduce(a.data, b.data, 1, MPI_DATATYPE_NULL, MPI_SUM, comm),
+			 "null datatype");
 	ok &= same_error(MPI_Allreduce(c, d, 1, MPI_INT, MPI_OP_NULL, comm),
 			 MPI_Allreduce(a.data, b.data, 1, MPI_INT, MPI_OP_NULL, comm), "null op");
 	ok &= buffer_equals(&b, untouched, "after errors");
@@ -185,8 +192,8 @@ static void errors(void)
 }
 
 /*
- * Under CUEMU_FAULT: a driver call that the library makes fails. The call returns the right result, or an MPI error
- * with the receive buffer as it was.
+ * Under CUEMU_FAULT: a driver call that the library makes fails. The call returns the right result,
+ * or an MPI error with the receive buffer as it was.
  */
 static void fault(void)
 {
@@ -301,7 +308,8 @@ static void communicators(void)
 	test_result(ok);
 }
 
-/* Communicators without an identity: never completed by a constructor that is collective in the usual way. */
+/* Communicators without an identity: never completed by a constructor that is collective in the
+ * usual way. */
 static void idup(void)
 {
 	MPI_Request request;
@@ -344,10 +352,12 @@ static void huge(void)
 	cuda_check(cudaMalloc((void **)&buffer, count * sizeof(int)), "cudaMalloc");
 	cuda_check(cudaMemset(buffer, test_rank == 0 ? 7 : 0, count * sizeof(int)), "cudaMemset");
 	if (test_rank == 0)
-		cuda_check(cudaMemcpy(buffer + count - 1, &last, sizeof(int), cudaMemcpyDefault), "cudaMemcpy");
+		cuda_check(cudaMemcpy(buffer + count - 1, &last, sizeof(int), cudaMemcpyDefault),
+			   "cudaMemcpy");
 	MPI_Bcast(buffer, (int)count, MPI_INT, 0, MPI_COMM_WORLD);
 	int got[2];
-	cuda_check(cudaMemcpy(got, buffer + count - 2, sizeof(got), cudaMemcpyDefault), "cudaMemcpy");
+	cuda_check(cudaMemcpy(got, buffer + count - 2, sizeof(got), cudaMemcpyDefault),
+		   "cudaMemcpy");
 	test_result(got[0] == 0x07070707 && got[1] == 41 && all_are(buffer, 1000, 0x07070707));
 	cuda_check(cudaFree(buffer), "cudaFree");
 }
@@ -356,10 +366,19 @@ static const struct {
 	const char *name;
 	void (*run)(void);
 } cases[] = {
-	{"late_work", late_work}, {"reallocation", reallocation}, {"pool_memory", pool_memory},
-	{"other_context", other_context}, {"reset", reset}, {"errors", errors}, {"fault", fault},
-	{"threads", threads}, {"rendezvous", rendezvous}, {"communicators", communicators}, {"idup", idup},
-	{"fork", forks}, {"huge", huge},
+	{"late_work", late_work},
+	{"reallocation", reallocation},
+	{"pool_memory", pool_memory},
+	{"other_context", other_context},
+	{"reset", reset},
+	{"errors", errors},
+	{"fault", fault},
+	{"threads", threads},
+	{"rendezvous", rendezvous},
+	{"communicators", communicators},
+	{"idup", idup},
+	{"fork", forks},
+	{"huge", huge},
 };
 
 int main(int argc, char **argv)

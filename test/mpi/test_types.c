@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Allreduce and MPI_Reduce_scatter_block over all predefined types and operations on device buffers, against
- * arithmetic on the host. The values are small, so that every order of summation gives the same bits.
+ * MPI_Allreduce and MPI_Reduce_scatter_block over all predefined types and operations on device
+ * buffers, against arithmetic on the host. The values are small, so that every order of summation
+ * gives the same bits.
  */
 #include "test.h"
 
@@ -9,8 +10,8 @@
 
 enum op { SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR, BXOR, MINLOC, MAXLOC, NUM_OPS };
 
-static const char *const op_names[] = {"SUM", "PROD", "MIN", "MAX", "LAND", "LOR", "LXOR",
-				       "BAND", "BOR", "BXOR", "MINLOC", "MAXLOC"};
+static const char *const op_names[] = {"SUM",  "PROD", "MIN", "MAX",  "LAND",   "LOR",
+				       "LXOR", "BAND", "BOR", "BXOR", "MINLOC", "MAXLOC"};
 
 struct type {
 	const char *name;
@@ -47,16 +48,16 @@ struct type {
 		T *a = inout;                                                                      \
 		const T *b = in;                                                                   \
 		for (size_t i = 0; i < count; i++)                                                 \
-			a[i] = (T)(op == SUM ? a[i] + b[i]                                         \
+			a[i] = (T)(op == SUM    ? a[i] + b[i]                                      \
 				   : op == PROD ? a[i] * b[i]                                      \
-				   : op == MIN	? (a[i] < b[i] ? a[i] : b[i])                      \
-				   : op == MAX	? (a[i] > b[i] ? a[i] : b[i])                      \
+				   : op == MIN  ? (a[i] < b[i] ? a[i] : b[i])                      \
+				   : op == MAX  ? (a[i] > b[i] ? a[i] : b[i])                      \
 				   : op == LAND ? a[i] && b[i]                                     \
-				   : op == LOR	? a[i] || b[i]                                     \
+				   : op == LOR  ? a[i] || b[i]                                     \
 				   : op == LXOR ? !a[i] != !b[i]                                   \
 				   : op == BAND ? (a[i] & b[i])                                    \
-				   : op == BOR	? (a[i] | b[i])                                    \
-						: (a[i] ^ b[i]));                                  \
+				   : op == BOR  ? (a[i] | b[i])                                    \
+						: (a[i] ^ b[i]));                                   \
 	}
 
 #define DEFINE_FLOAT(id, T)                                                                        \
@@ -69,7 +70,7 @@ struct type {
 			a[i] = op == SUM    ? a[i] + b[i]                                          \
 			       : op == PROD ? a[i] * b[i]                                          \
 			       : op == MIN  ? (a[i] < b[i] ? a[i] : b[i])                          \
-					    : (a[i] > b[i] ? a[i] : b[i]);                         \
+					    : (a[i] > b[i] ? a[i] : b[i]);                          \
 	}
 
 #define DEFINE_COMPLEX(id, T)                                                                      \
@@ -89,7 +90,8 @@ struct type {
 			a[i] = op == SUM ? a[i] + b[i] : a[i] * b[i];                              \
 	}
 
-/* The index of the rank that has the value comes from the value's place, so that ties are made and broken. */
+/* The index of the rank that has the value comes from the value's place, so that ties are made and
+ * broken. */
 #define DEFINE_PAIR(id, T)                                                                         \
 	struct id##_pair {                                                                         \
 		T value;                                                                           \
@@ -110,7 +112,8 @@ struct type {
 		struct id##_pair *a = inout;                                                       \
 		const struct id##_pair *b = in;                                                    \
 		for (size_t i = 0; i < count; i++) {                                               \
-			bool better = op == MINLOC ? b[i].value < a[i].value : b[i].value > a[i].value; \
+			bool better =                                                              \
+				op == MINLOC ? b[i].value < a[i].value : b[i].value > a[i].value;  \
 			if (better || (b[i].value == a[i].value && b[i].index < a[i].index))       \
 				a[i] = b[i];                                                       \
 		}                                                                                  \
@@ -137,14 +140,21 @@ DEFINE_PAIR(pf32, float)
 DEFINE_PAIR(pf64, double)
 DEFINE_PAIR(pf80, long double)
 
-#define ROW(mpi, T, ops, id) {#mpi, mpi, sizeof(T), ops, id##_put, id##_apply, id##_equal}
+#define ROW(mpi, T, ops, id)                                                                       \
+	{                                                                                          \
+#mpi, mpi, sizeof(T), ops, id##_put, id##_apply, id##_equal                        \
+	}
 
-static void test_case(const struct type *type, enum op op, MPI_Op mpi_op, int count, bool in_place, bool scatter)
+static void test_case(const struct type *type, enum op op, MPI_Op mpi_op, int count, bool in_place,
+		      bool scatter)
 {
-	size_t total = (size_t)count * (scatter ? (size_t)test_size : 1), bytes = total * type->size;
-	unsigned char *mine = calloc(1, bytes + 1), *other = calloc(1, bytes + 1), *want = calloc(1, bytes + 1);
+	size_t total = (size_t)count * (scatter ? (size_t)test_size : 1),
+	       bytes = total * type->size;
+	unsigned char *mine = calloc(1, bytes + 1), *other = calloc(1, bytes + 1),
+		      *want = calloc(1, bytes + 1);
 	unsigned char *got = malloc(bytes + 1);
-	struct buffer send = buffer_new(PLACE_DEVICE, bytes), recv = buffer_new(PLACE_DEVICE, bytes);
+	struct buffer send = buffer_new(PLACE_DEVICE, bytes),
+		      recv = buffer_new(PLACE_DEVICE, bytes);
 	size_t first = scatter ? (size_t)test_rank * (size_t)count : 0;
 	int saved_rank = test_rank;
 	bool ok = true;
@@ -155,7 +165,8 @@ static void test_case(const struct type *type, enum op op, MPI_Op mpi_op, int co
 	for (int rank = 0; rank < test_size; rank++) {
 		test_rank = rank; /* whose contribution is made: pairs carry it */
 		for (size_t i = 0; i < total; i++)
-			type->put(rank == saved_rank ? mine : other, i, 1 + ((i + (size_t)rank) % 4 == 0));
+			type->put(rank == saved_rank ? mine : other, i,
+				  1 + ((i + (size_t)rank) % 4 == 0));
 		if (rank == 0)
 			memcpy(want, rank == saved_rank ? mine : other, bytes);
 		else
@@ -164,16 +175,17 @@ static void test_case(const struct type *type, enum op op, MPI_Op mpi_op, int co
 	test_rank = saved_rank;
 	buffer_put(in_place ? &recv : &send, mine, bytes);
 	if (scatter)
-		MPI_Reduce_scatter_block(in_place ? MPI_IN_PLACE : send.data, recv.data, count, type->mpi, mpi_op,
-					 MPI_COMM_WORLD);
+		MPI_Reduce_scatter_block(in_place ? MPI_IN_PLACE : send.data, recv.data, count,
+					 type->mpi, mpi_op, MPI_COMM_WORLD);
 	else
-		MPI_Allreduce(in_place ? MPI_IN_PLACE : send.data, recv.data, count, type->mpi, mpi_op,
-			      MPI_COMM_WORLD);
+		MPI_Allreduce(in_place ? MPI_IN_PLACE : send.data, recv.data, count, type->mpi,
+			      mpi_op, MPI_COMM_WORLD);
 	cuda_check(cudaMemcpy(got, recv.data, bytes, cudaMemcpyDefault), "cudaMemcpy");
 	for (size_t i = 0; i < (size_t)count && ok; i++) {
 		ok = type->equal(got, want + first * type->size, i);
 		if (!ok)
-			fprintf(stderr, "rank %d: %s: element %zu is wrong\n", test_rank, test_name, i);
+			fprintf(stderr, "rank %d: %s: element %zu is wrong\n", test_rank, test_name,
+				i);
 	}
 	/* The guards: what was received is as it is, whatever it is. */
 	ok &= buffer_equals(&recv, got, "receive buffer");
@@ -192,7 +204,7 @@ int main(int argc, char **argv)
 
 	MPI_Init(&argc, &argv);
 	test_start();
-	const MPI_Op ops[NUM_OPS] = {MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX, MPI_LAND, MPI_LOR,
+	const MPI_Op ops[NUM_OPS] = {MPI_SUM,  MPI_PROD, MPI_MIN, MPI_MAX,  MPI_LAND,   MPI_LOR,
 				     MPI_LXOR, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_MINLOC, MPI_MAXLOC};
 	const struct type types[] = {
 		ROW(MPI_SIGNED_CHAR, signed char, INTEGER, i8),
@@ -237,8 +249,8 @@ int main(int argc, char **argv)
 				continue;
 			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
 				for (int variant = 0; variant < 3; variant++)
-					test_case(&types[t], (enum op)op, ops[op], counts[c], variant == 1,
-						  variant == 2);
+					test_case(&types[t], (enum op)op, ops[op], counts[c],
+						  variant == 1, variant == 2);
 			}
 		}
 	}

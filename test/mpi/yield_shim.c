@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Preloaded under MPICH in the tests only: its waiting ranks never give up the core, so that more ranks than cores
- * take milliseconds for each message. After some idle rounds of UCX's progress the core is offered to others.
+ * Preloaded under MPICH in the tests only: its waiting ranks never give up the core, so that more
+ * ranks than cores take milliseconds for each message. After some idle rounds of UCX's progress the
+ * core is offered to others.
  */
 #include <dlfcn.h>
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The node's board, with processes made by fork for ranks: the functions of core_mpi.h that it needs are played by
- * pipes through shared memory here.
+ * The node's board, with processes made by fork for ranks: the functions of core_mpi.h that it
+ * needs are played by pipes through shared memory here.
  */
 #include "core/core_board.h"
 #include "core/core_mpi.h"
@@ -26,7 +26,7 @@ struct core_mpi_job core_mpi_job;
 static struct shared {
 	pthread_barrier_t barrier;
 	char text[256];
-} *shared;
+} * shared;
 
 enum util_status core_mpi_node_bcast(void *data, int bytes)
 {
@@ -47,7 +47,8 @@ enum util_status core_mpi_node_barrier(void)
 #define MUST(condition)                                                                            \
 	do {                                                                                       \
 		if (!(condition)) {                                                                \
-			fprintf(stderr, "rank %d: not so: %s\n", core_mpi_job.local_rank, #condition); \
+			fprintf(stderr, "rank %d: not so: %s\n", core_mpi_job.local_rank,          \
+				#condition);                                                       \
 			_exit(1);                                                                  \
 		}                                                                                  \
 	} while (0)
@@ -57,7 +58,8 @@ static void on_all_ranks(void (*body)(void))
 {
 	pthread_barrierattr_t attributes;
 
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	pthread_barrierattr_init(&attributes);
 	pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
 	pthread_barrier_init(&shared->barrier, &attributes, RANKS);
@@ -108,8 +110,8 @@ static void published_counts_are_read(void **state)
 }
 
 /*
- * Communicators made and freed by all ranks, at their own pace: some leave one before others have joined it, and a
- * slot that is taken again starts from zero.
+ * Communicators made and freed by all ranks, at their own pace: some leave one before others have
+ * joined it, and a slot that is taken again starts from zero.
  */
 static void churn_body(void)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The configuration table: values, units, what is refused. The environment is read once, so each test forks. */
+/* The configuration table: values, units, what is refused. The environment is read once, so each
+ * test forks. */
 #include "util/util_config.h"
 
 #include <setjmp.h>
@@ -12,8 +13,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Load with one variable set; exit status 0 when `check` holds and as many complaints are printed as wanted. */
-static void in_child(const char *name, const char *value, bool (*check)(void), const char *complaint)
+/* Load with one variable set; exit status 0 when `check` holds and as many complaints are printed
+ * as wanted. */
+static void in_child(const char *name, const char *value, bool (*check)(void),
+		     const char *complaint)
 {
 	pid_t child = fork();
 	int status;
@@ -28,7 +31,8 @@ static void in_child(const char *name, const char *value, bool (*check)(void), c
 		util_config_print(out);
 		fclose(out);
 		bool said = strstr(text, "WARNING") != NULL;
-		_exit(!check() || said != (complaint != NULL) || (complaint && !strstr(text, complaint)));
+		_exit(!check() || said != (complaint != NULL) ||
+		      (complaint && !strstr(text, complaint)));
 	}
 	waitpid(child, &status, 0);
 	assert_true(WIFEXITED(status));
@@ -84,7 +88,8 @@ static void sizes(void **state)
 	in_child("GPUCOLL_STAGING_POOL", "3X", pool_is_default, "GPUCOLL_STAGING_POOL=3X");
 	in_child("GPUCOLL_STAGING_POOL", "-1", pool_is_default, "GPUCOLL_STAGING_POOL=-1");
 	in_child("GPUCOLL_STAGING_POOL", "", pool_is_default, "GPUCOLL_STAGING_POOL=");
-	in_child("GPUCOLL_STAGING_POOL", "99999999999999999999", pool_is_default, "99999999999999999999");
+	in_child("GPUCOLL_STAGING_POOL", "99999999999999999999", pool_is_default,
+		 "99999999999999999999");
 	in_child("GPUCOLL_STAGING_POOL", "99999999999T", pool_is_default, "99999999999T");
 }
 
@@ -92,7 +97,8 @@ static void words(void **state)
 {
 	(void)state;
 	in_child("GPUCOLL_DEBUG", "TRACE", debug_is_trace, NULL);
-	in_child("GPUCOLL_DEBUG", "tracer", debug_is_default, "valid: none, version, warn, info, trace");
+	in_child("GPUCOLL_DEBUG", "tracer", debug_is_default,
+		 "valid: none, version, warn, info, trace");
 	in_child("GPUCOLL_DEBUG_SUBSYS", "gpu", only_gpu, NULL);
 	in_child("GPUCOLL_DEBUG_SUBSYS", "^gpu", all_but_gpu, NULL);
 	in_child("GPUCOLL_DISABLE", "yes", disabled, NULL);

@@ -112,7 +112,8 @@ static void copies_outside_an_allocation_are_refused(void **state)
 	assert_int_equal(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
 }
 
-/* A fill returns early, and reads in the stream's order see it; with SYNC_MEMOPS it returns when it is done. */
+/* A fill returns early, and reads in the stream's order see it; with SYNC_MEMOPS it returns when it
+ * is done. */
 static void fills_are_late(void **state)
 {
 	CUdeviceptr address = make(1000);
@@ -191,7 +192,8 @@ static void events_order_streams(void **state)
 	ok(cuMemFree(address));
 }
 
-/* Another process opens the memory; one's own handle, and one of a process that has ended, are refused. */
+/* Another process opens the memory; one's own handle, and one of a process that has ended, are
+ * refused. */
 static void ipc_between_processes(void **state)
 {
 	int to_parent[2], to_child[2], status;
@@ -202,7 +204,8 @@ static void ipc_between_processes(void **state)
 
 	(void)state;
 	assert_false(pipe(to_parent) || pipe(to_child));
-	/* The emulator's threads do not survive a fork, so the exporter is a new program: this one, with an argument. */
+	/* The emulator's threads do not survive a fork, so the exporter is a new program: this one,
+	 * with an argument. */
 	child = fork();
 	if (child == 0) {
 		dup2(to_parent[1], 10);
@@ -238,7 +241,8 @@ static int export_memory(void)
 	char text[16], byte;
 
 	if (set_up(NULL) || cuMemAlloc(&block, 700) || cuMemAlloc(&address, 100) ||
-	    cuMemcpyHtoD(address, "exported", 9) || cuCtxSynchronize() || cuIpcGetMemHandle(&handle, address) ||
+	    cuMemcpyHtoD(address, "exported", 9) || cuCtxSynchronize() ||
+	    cuIpcGetMemHandle(&handle, address) ||
 	    write(10, &handle, sizeof(handle)) != sizeof(handle) || read(11, &byte, 1) != 1 ||
 	    cuMemcpyDtoH(text, address, 9))
 		return 1;
@@ -255,11 +259,13 @@ static void pool_memory_has_no_legacy_ipc(void **state)
 	(void)state;
 	ok(cuMemAllocAsync(&address, 100, 0));
 	assert_int_not_equal(cuIpcGetMemHandle(&handle, address), CUDA_SUCCESS);
-	ok(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address));
+	ok(cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+				 address));
 	assert_int_equal(capable, 0);
 	ok(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, address));
 	assert_null(owner);
-	assert_int_not_equal(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address), CUDA_SUCCESS);
+	assert_int_not_equal(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address),
+			     CUDA_SUCCESS);
 	ok(cuMemFreeAsync(address, 0));
 }
 
@@ -339,8 +345,9 @@ static void look_up_honours_versions(void **state)
 	(void)state;
 	ok(cuGetProcAddress("cuCtxCreate", &old, 11000, 0, NULL));
 	ok(cuGetProcAddress("cuCtxCreate", &new, 13000, 0, NULL));
-	assert_true(old && new && old != new);
-	assert_int_equal(cuGetProcAddress("cuNoSuchThing", &missing, 13000, 0, NULL), CUDA_ERROR_NOT_FOUND);
+	assert_true(old && new &&old != new);
+	assert_int_equal(cuGetProcAddress("cuNoSuchThing", &missing, 13000, 0, NULL),
+			 CUDA_ERROR_NOT_FOUND);
 }
 
 static void call_by_name(void *name)

@@ -11,7 +11,8 @@
 #include <string.h>
 
 static const struct core_run int_run = {0, 4};
-static const struct core_typemap int_map = {.extent = 4, .lo = 0, .hi = 4, .num_runs = 1, .runs = &int_run};
+static const struct core_typemap int_map = {
+	.extent = 4, .lo = 0, .hi = 4, .num_runs = 1, .runs = &int_run};
 
 static void blocks_that_follow_are_one_piece(void **state)
 {
@@ -45,7 +46,8 @@ static void empty_blocks_are_nothing(void **state)
 static void bounds_with_negative_extents(void **state)
 {
 	static const struct core_run run = {-8, 4};
-	static const struct core_typemap backwards = {.extent = -16, .lo = -8, .hi = -4, .num_runs = 1, .runs = &run};
+	static const struct core_typemap backwards = {
+		.extent = -16, .lo = -8, .hi = -4, .num_runs = 1, .runs = &run};
 	struct core_operand operand = {0};
 
 	(void)state;
@@ -55,7 +57,8 @@ static void bounds_with_negative_extents(void **state)
 	core_operand_release(&operand);
 }
 
-/* Every mask of 12 bytes: its runs, written out again, are the mask; scanned in two halves, the runs are the same. */
+/* Every mask of 12 bytes: its runs, written out again, are the mask; scanned in two halves, the
+ * runs are the same. */
 static void runs_of_every_mask(void **state)
 {
 	(void)state;
@@ -70,13 +73,15 @@ static void runs_of_every_mask(void **state)
 		assert_int_equal(core_run_list_scan(&halves, mask + 6, 6, 1), UTIL_OK);
 		for (size_t i = 0; i < whole.num_runs; i++) {
 			memset(again + whole.runs[i].offset + 5, 0xff, whole.runs[i].length);
-			assert_true(i == 0 || whole.runs[i].offset > whole.runs[i - 1].offset +
-								     (ptrdiff_t)whole.runs[i - 1].length);
+			assert_true(i == 0 || whole.runs[i].offset >
+						      whole.runs[i - 1].offset +
+							      (ptrdiff_t)whole.runs[i - 1].length);
 		}
 		assert_memory_equal(mask, again, 12);
 		assert_int_equal(whole.num_runs, halves.num_runs);
 		if (whole.num_runs)
-			assert_memory_equal(whole.runs, halves.runs, whole.num_runs * sizeof(*whole.runs));
+			assert_memory_equal(whole.runs, halves.runs,
+					    whole.num_runs * sizeof(*whole.runs));
 		free(whole.runs);
 		free(halves.runs);
 	}
@@ -84,9 +89,10 @@ static void runs_of_every_mask(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(blocks_that_follow_are_one_piece), cmocka_unit_test(empty_blocks_are_nothing),
-		cmocka_unit_test(bounds_with_negative_extents), cmocka_unit_test(runs_of_every_mask)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_that_follow_are_one_piece),
+					   cmocka_unit_test(empty_blocks_are_nothing),
+					   cmocka_unit_test(bounds_with_negative_extents),
+					   cmocka_unit_test(runs_of_every_mask)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
