@@ -64,12 +64,20 @@ uninstall-mpi:
 	rm -f $(DESTDIR)$(libdir)/libgpucoll.so $(DESTDIR)$(libdir)/$(SONAME) $(DESTDIR)$(bindir)/gpucoll-bench
 
 # ---- the emulated CUDA driver and runtime ----
-EMU_OBJECTS = emu_config.o emu_context.o emu_copy.o emu_memory.o emu_stream.o
-EMU_COMPILE = $(CC) -D_GNU_SOURCE $(CUDA_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fvisibility=hidden -MMD -MP
+EMU_OBJECTS = emu_config.o emu_context.o emu_copy.o emu_kernel.o emu_memory.o emu_stream.o
+EMU_TWINS = gpu_runs.o emu_test_kernels.o
+EMU_COMPILE = $(CC) -D_GNU_SOURCE -I$(top_srcdir)/src $(CUDA_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fvisibility=hidden -MMD -MP
 EMU_LD = $(CC) -shared $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS)
 REAL_CUDA = $(CUDA_LIBDIR)/stubs/libcuda.so
 REAL_CUDART = $(CUDA_LIBDIR)/$(CUDART_SO)
 
+EMU_TWIN = $(CXX) -x c++ -std=gnu++17 -fPIC -I$(top_srcdir)/src $(WARN_CFLAGS) $(SAN_FLAGS) $(CXXFLAGS) -fvisibility=hidden
+emu/%.o: $(top_srcdir)/src/gpu/kernels/%.cu
+	$(AM_V_at)$(MKDIR_P) emu
+	$(AM_V_CXX)$(EMU_TWIN) -MMD -MP -c -o $@ $<
+emu/%.o: $(top_srcdir)/test/emu/%.cu
+	$(AM_V_at)$(MKDIR_P) emu
+	$(AM_V_CXX)$(EMU_TWIN) -MMD -MP -c -o $@ $<
 emu/%.o: $(top_srcdir)/test/emu/%.c
 	$(AM_V_at)$(MKDIR_P) emu
 	$(AM_V_CC)$(EMU_COMPILE) -c -o $@ $<
@@ -77,7 +85,7 @@ emu/driver_stubs.c: $(EMU_OBJECTS:%=emu/%) $(top_srcdir)/test/emu/gen-stubs.py
 	$(AM_V_GEN)$(PYTHON) $(top_srcdir)/test/emu/gen-stubs.py $(REAL_CUDA) cu $(EMU_OBJECTS:%=emu/%) >$@.tmp && mv $@.tmp $@
 emu/runtime_stubs.c: emu/emu_cudart.o $(top_srcdir)/test/emu/gen-stubs.py
 	$(AM_V_GEN)$(PYTHON) $(top_srcdir)/test/emu/gen-stubs.py $(REAL_CUDART) cuda emu/emu_cudart.o >$@.tmp && mv $@.tmp $@
-emu/libcuda.so.1: $(EMU_OBJECTS:%=emu/%) emu/driver_stubs.c
+emu/libcuda.so.1: $(EMU_OBJECTS:%=emu/%) $(EMU_TWINS:%=emu/%) emu/driver_stubs.c
 	$(AM_V_CCLD)$(EMU_LD) -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread
 emu/runtime.map:
 	$(AM_V_at)$(MKDIR_P) emu

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the tests share: the build tree, and running MPI programs in it.
 
-Environment: GPUCOLL_TEST_BUILD is the build tree (`make check` sets it); GPUCOLL_TEST_GPU=1 uses the machine's GPU
+Environment: GPUTEST_BUILD is the build tree (`make check` sets it); GPUTEST_GPU=1 uses the machine's GPU
 instead of the emulated CUDA driver.
 """
 import os
@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent
-BUILD = Path(os.environ.get("GPUCOLL_TEST_BUILD", SOURCE / "build")).resolve()
-ON_GPU = os.environ.get("GPUCOLL_TEST_GPU") == "1"
+BUILD = Path(os.environ.get("GPUTEST_BUILD", SOURCE / "build")).resolve()
+ON_GPU = os.environ.get("GPUTEST_GPU") == "1"
 MPIS = sorted(p.parent.name for p in BUILD.glob("mpi/*/libgpucoll.so.0"))
 SANITIZED = b"__asan_init" in (BUILD / "emu/libcuda.so.1").read_bytes() if MPIS else False
 

@@ -75,6 +75,14 @@ def test_errors(run_mpi, mpi):
     assert_passed(run_mpi(mpi, 2, "test_life", "errors"))
 
 
+@emulated_only
+@each_mpi
+def test_without_kernels(run_mpi, mpi):
+    """Where the kernels can't be loaded, or nothing can be pinned, the driver's copies do their work."""
+    for fault in ("cuModuleLoadData+=209", "cuMemHostRegister+"):
+        assert_passed(run_mpi(mpi, 2, "test_coll", 1, env={"CUEMU_FAULT": fault}))
+
+
 FAULTS = {"cuMemHostRegister": "survived", "cuStreamCreate": "error", "cuMemcpyAsync:1": "error",
           "cuMemcpyAsync:2": "error", "cuStreamQuery:2": "error", "cuPointerSetAttribute": "survived",
           "cuCtxPushCurrent": "error", "cuMemcpyAsync=719": "error"}

@@ -14,6 +14,16 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The address `offset` bytes from a base. In integers, since under MPI_BOTTOM the base is NULL and
+ * the offset an address, and since a shifted base may lie outside any object.
+ */
+static inline void *core_address(const void *base, ptrdiff_t offset)
+{
+	return (void *)((uintptr_t)base + (uintptr_t)offset);
+}
 
 struct core_run {
 	ptrdiff_t offset; /* from the element's origin, bytes */

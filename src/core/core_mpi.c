@@ -83,8 +83,7 @@ static enum util_status scan_sparse(int fd, const unsigned char *mask, size_t by
 }
 
 /* Unpack `size` bytes of ones as one element: what turns to ones is what the type touches. */
-static enum util_status fill_mask(MPI_Datatype type, MPI_Comm comm, size_t size,
-				  unsigned char *origin)
+static enum util_status fill_mask(MPI_Datatype type, MPI_Comm comm, size_t size, void *origin)
 {
 	int position = 0, packed = 0;
 	enum util_status status = UTIL_ERR_MPI;
@@ -119,7 +118,7 @@ static enum util_status find_runs(MPI_Datatype type, MPI_Comm comm, size_t size,
 	if (fd >= 0 && !ftruncate(fd, (off_t)bytes))
 		mask = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (mask != MAP_FAILED) {
-		status = fill_mask(type, comm, size, mask - map->lo);
+		status = fill_mask(type, comm, size, core_address(mask, -map->lo));
 		if (status == UTIL_OK)
 			status = scan_sparse(fd, mask, bytes, map->lo, list);
 		munmap(mask, bytes);

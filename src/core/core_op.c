@@ -46,14 +46,15 @@ static enum util_status open_stage(struct core_op *op, size_t index,
  */
 static void classify(const struct core_operand *operand, struct gpu_pointer *where)
 {
-	gpu_pointer_classify((char *)operand->address + operand->lo, where);
+	gpu_pointer_classify(core_address(operand->address, operand->lo), where);
 	for (size_t i = 0; !operand->address && i < operand->num_pieces; i++) {
 		const struct core_piece *piece = &operand->pieces[i];
 
 		for (size_t j = 0; where->memory == GPU_MEMORY_HOST && j < piece->map->num_runs;
 		     j++)
-			gpu_pointer_classify((void *)(piece->offset + piece->map->runs[j].offset),
-					     where);
+			gpu_pointer_classify(
+				core_address(NULL, piece->offset + piece->map->runs[j].offset),
+				where);
 	}
 }
 

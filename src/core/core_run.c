@@ -2,6 +2,7 @@
 #include "core/core_run.h"
 #include "core/core_comm.h"
 #include "core/core_op.h"
+#include "gpu/gpu_module.h"
 #include "util/util_log.h"
 
 #include <time.h>
@@ -57,6 +58,7 @@ void core_stop(void)
 	if (util_config.stats && core_mpi_job.rank == 0)
 		core_stats_print();
 	if (gpu_driver_present()) {
+		gpu_module_finalize();
 		gpu_staging_finalize();
 		gpu_context_finalize();
 	}

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_stage.h"
+#include "gpu/gpu_module.h"
+#include "gpu/kernels/gpu_runs.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -7,6 +9,10 @@
 /* Room to move the stage when its shifted address would be one of MPI's constants (NULL,
  * MPI_IN_PLACE). */
 enum { ALIGNMENT = 256 };
+
+/* A copy of the driver costs some microseconds, a launch not many more; beyond this many the kernel
+ * copies. */
+enum { MAX_DRIVER_COPIES = 16, KERNEL_THREADS = 256, KERNEL_BLOCKS = 256 };
 
 /*
  * The shifted address keeps the device address's alignment (256, cudaMalloc's), for the real MPI's
@@ -20,7 +26,7 @@ static void *shifted_address(const struct core_stage *stage)
 
 	if (shifted && !core_mpi_is_in_place(shifted))
 		return shifted;
-	return (char *)shifted + ALIGNMENT;
+	return core_address(shifted, ALIGNMENT);
 }
 
 enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
@@ -39,7 +45,7 @@ enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdif
 		return status;
 	}
 	stage->host_address = shifted_address(stage);
-	stage->pending = gpu_pointer_may_be_pending((char *)address + lo, where);
+	stage->pending = gpu_pointer_may_be_pending(core_address(address, lo), where);
 	return UTIL_OK;
 }
 
@@ -51,6 +57,12 @@ void core_stage_close(struct core_stage *stage)
 		core_mpi_drive();
 	if (stage->block)
 		gpu_staging_put(stage->block);
+	while (stage->tables) {
+		struct gpu_staging_block *table = stage->tables;
+
+		stage->tables = table->next;
+		gpu_staging_put(table);
+	}
 	if (stage->stream)
 		gpu_stream_put(stage->stream);
 	memset(stage, 0, sizeof(*stage));
@@ -58,18 +70,18 @@ void core_stage_close(struct core_stage *stage)
 
 /* `rows` runs of one length, `pitch` apart (of either sign), starting at `offset` from the
  * addresses. */
-static enum util_status copy_rows(struct core_stage *stage, char *to, const char *from,
+static enum util_status copy_rows(struct core_stage *stage, void *to, const void *from,
 				  ptrdiff_t offset, size_t length, ptrdiff_t pitch, size_t rows)
 {
 	enum util_status status = UTIL_OK;
 
-	to += offset;
-	from += offset;
+	to = core_address(to, offset);
+	from = core_address(from, offset);
 	if (rows == 1 || pitch == (ptrdiff_t)length)
 		return gpu_stream_copy(stage->stream, to, from, rows * length);
 	if (pitch < 0) {
-		to += (ptrdiff_t)(rows - 1) * pitch;
-		from += (ptrdiff_t)(rows - 1) * pitch;
+		to = core_address(to, (ptrdiff_t)(rows - 1) * pitch);
+		from = core_address(from, (ptrdiff_t)(rows - 1) * pitch);
 		pitch = -pitch;
 	}
 	/* Under MPI_BOTTOM rows may be in different allocations, which one copy of the driver can't
@@ -79,8 +91,8 @@ static enum util_status copy_rows(struct core_stage *stage, char *to, const char
 	/* Elements that overlap, which is legal where they are only read; or allocations far apart.
 	 */
 	for (size_t i = 0; i < rows && status == UTIL_OK; i++)
-		status = gpu_stream_copy(stage->stream, to + (ptrdiff_t)i * pitch,
-					 from + (ptrdiff_t)i * pitch, length);
+		status = gpu_stream_copy(stage->stream, core_address(to, (ptrdiff_t)i * pitch),
+					 core_address(from, (ptrdiff_t)i * pitch), length);
 	return status;
 }
 
@@ -98,26 +110,83 @@ static bool runs_are_regular(const struct core_typemap *map, ptrdiff_t *pitch)
 	return true;
 }
 
-/* Copy a piece run by run, choosing the fewest driver calls: by rows of an element or by runs of a
- * kind. */
-static enum util_status copy_piece(struct core_stage *stage, char *to, const char *from,
-				   const struct core_piece *piece)
+/* Put the runs where kernels can read them; the table stays until the stage is closed. 0: there is
+ * no room. */
+static uint64_t upload_runs(struct core_stage *stage, const struct core_typemap *map)
+{
+	struct gpu_staging_block *block;
+	struct gpu_run *table;
+
+	if (gpu_staging_get(map->num_runs * sizeof(*table), &stage->where, &block) != UTIL_OK)
+		return 0;
+	block->next = stage->tables;
+	stage->tables = block;
+	table = block->base;
+	for (size_t i = 0; i < map->num_runs; i++)
+		table[i] = (struct gpu_run){map->runs[i].offset, map->runs[i].length};
+	return gpu_staging_device_address(block, &stage->where);
+}
+
+/* UTIL_ERR_UNSUPPORTED where the driver's copies must do it: memory that is not pinned, kernels
+ * that don't load. */
+static enum util_status copy_by_kernel(struct core_stage *stage, const struct core_piece *piece,
+				       bool out)
+{
+	const struct core_typemap *map = piece->map;
+	uint64_t block = gpu_staging_device_address(stage->block, &stage->where);
+	uint64_t runs = block ? upload_runs(stage, map) : 0;
+	uint64_t host = block + ((uintptr_t)stage->host_address - (uintptr_t)stage->block->base) +
+			(uint64_t)piece->offset;
+	uint64_t device = (uintptr_t)stage->address + (uint64_t)piece->offset;
+	struct gpu_copy_runs_args args = {.to = out ? device : host,
+					  .from = out ? host : device,
+					  .runs = runs,
+					  .num_runs = map->num_runs,
+					  .num_elements = piece->count,
+					  .extent = map->extent};
+	size_t blocks = (map->num_runs * piece->count + KERNEL_THREADS - 1) / KERNEL_THREADS;
+
+	if (!runs)
+		return UTIL_ERR_UNSUPPORTED;
+	return gpu_module_launch(stage->stream, GPU_KERNEL_COPY_RUNS,
+				 (unsigned)(blocks < KERNEL_BLOCKS ? blocks : KERNEL_BLOCKS),
+				 KERNEL_THREADS, &args);
+}
+
+/* Copy run by run, by whichever way takes fewer calls of the driver: by rows of an element or by
+ * runs of a kind. */
+static enum util_status copy_by_driver(struct core_stage *stage, const struct core_piece *piece,
+				       bool by_rows, ptrdiff_t pitch, bool out)
 {
 	const struct core_typemap *map = piece->map;
 	enum util_status status = UTIL_OK;
-	ptrdiff_t pitch;
+	void *to = out ? stage->address : stage->host_address;
+	const void *from = out ? stage->host_address : stage->address;
 
-	if (piece->count < map->num_runs && runs_are_regular(map, &pitch)) {
-		for (size_t i = 0; i < piece->count && status == UTIL_OK; i++)
-			status = copy_rows(stage, to, from,
-					   piece->offset + (ptrdiff_t)i * map->extent +
-						   map->runs[0].offset,
-					   map->runs[0].length, pitch, map->num_runs);
-		return status;
-	}
-	for (size_t i = 0; i < map->num_runs && status == UTIL_OK; i++)
+	for (size_t i = 0; by_rows && i < piece->count && status == UTIL_OK; i++)
+		status = copy_rows(stage, to, from,
+				   piece->offset + (ptrdiff_t)i * map->extent + map->runs[0].offset,
+				   map->runs[0].length, pitch, map->num_runs);
+	for (size_t i = 0; !by_rows && i < map->num_runs && status == UTIL_OK; i++)
 		status = copy_rows(stage, to, from, piece->offset + map->runs[i].offset,
 				   map->runs[i].length, map->extent, piece->count);
+	return status;
+}
+
+static enum util_status copy_piece(struct core_stage *stage, const struct core_piece *piece,
+				   bool out)
+{
+	const struct core_typemap *map = piece->map;
+	ptrdiff_t pitch = 0;
+	bool by_rows = piece->count < map->num_runs && runs_are_regular(map, &pitch);
+	size_t calls = by_rows ? piece->count : map->num_runs;
+	enum util_status status = UTIL_ERR_UNSUPPORTED;
+
+	/* Under MPI_BOTTOM some runs may be host memory that no kernel reaches. */
+	if (calls > MAX_DRIVER_COPIES && stage->address)
+		status = copy_by_kernel(stage, piece, out);
+	if (status == UTIL_ERR_UNSUPPORTED)
+		status = copy_by_driver(stage, piece, by_rows, pitch, out);
 	return status;
 }
 
@@ -126,8 +195,7 @@ enum util_status core_stage_copy_in(struct core_stage *stage, const struct core_
 	enum util_status status = UTIL_OK;
 
 	for (size_t i = 0; i < operand->num_pieces && status == UTIL_OK; i++)
-		status =
-			copy_piece(stage, stage->host_address, stage->address, &operand->pieces[i]);
+		status = copy_piece(stage, &operand->pieces[i], false);
 	return status;
 }
 
@@ -136,7 +204,6 @@ enum util_status core_stage_copy_out(struct core_stage *stage, const struct core
 	enum util_status status = UTIL_OK;
 
 	for (size_t i = 0; i < operand->num_pieces && status == UTIL_OK; i++)
-		status =
-			copy_piece(stage, stage->address, stage->host_address, &operand->pieces[i]);
+		status = copy_piece(stage, &operand->pieces[i], true);
 	return status;
 }

@@ -20,7 +20,8 @@ struct core_stage {
 	struct gpu_pointer where;
 	struct gpu_staging_block *block;
 	struct gpu_stream *stream;
-	void *host_address; /* what the real MPI is given for `address` */
+	struct gpu_staging_block *tables; /* of runs, which kernels on the stream read */
+	void *host_address;               /* what the real MPI is given for `address` */
 };
 
 /*

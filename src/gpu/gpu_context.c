@@ -130,6 +130,21 @@ void gpu_stream_put(struct gpu_stream *stream)
 	pthread_mutex_unlock(&lock);
 }
 
+const struct gpu_pointer *gpu_stream_where(const struct gpu_stream *stream)
+{
+	return &stream->where;
+}
+
+unsigned long long gpu_stream_context_id(const struct gpu_stream *stream)
+{
+	return stream->context_id;
+}
+
+CUstream gpu_stream_handle(const struct gpu_stream *stream)
+{
+	return stream->stream;
+}
+
 static enum util_status poll(struct gpu_stream *stream, CUstream which)
 {
 	struct gpu_scope scope;

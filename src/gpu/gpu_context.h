@@ -31,6 +31,11 @@ enum util_status gpu_stream_get(const struct gpu_pointer *pointer, struct gpu_st
 /* Give it back; work that is still on it must be finished. */
 void gpu_stream_put(struct gpu_stream *stream);
 
+/* A buffer in the stream's context, the context's id, and the driver's handle, for launches. */
+const struct gpu_pointer *gpu_stream_where(const struct gpu_stream *stream);
+unsigned long long gpu_stream_context_id(const struct gpu_stream *stream);
+CUstream gpu_stream_handle(const struct gpu_stream *stream);
+
 /* UTIL_OK when all that was put on the stream is done, UTIL_IN_PROGRESS, or the error that stopped
  * it. */
 enum util_status gpu_stream_poll(struct gpu_stream *stream);

@@ -36,6 +36,7 @@
 	X(cuGetErrorString)                                                                        \
 	X(cuInit)                                                                                  \
 	X(cuLaunchKernel)                                                                          \
+	X(cuMemHostGetDevicePointer)                                                               \
 	X(cuMemHostRegister)                                                                       \
 	X(cuMemHostUnregister)                                                                     \
 	X(cuMemcpy2DAsync)                                                                         \

@@ -135,6 +135,21 @@ enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer
 	return UTIL_OK;
 }
 
+uint64_t gpu_staging_device_address(const struct gpu_staging_block *block,
+				    const struct gpu_pointer *pointer)
+{
+	CUdeviceptr address = 0;
+	struct gpu_scope scope;
+
+	if (!block->registered || gpu_scope_enter(&scope, pointer) != UTIL_OK)
+		return 0;
+	/* Fails also after a reset of the device, which undoes the registration. */
+	if (gpu_driver.cuMemHostGetDevicePointer(&address, block->base, 0) != CUDA_SUCCESS)
+		address = 0;
+	gpu_scope_leave(&scope);
+	return address;
+}
+
 void gpu_staging_put(struct gpu_staging_block *block)
 {
 	if (block->size_class < 0) {

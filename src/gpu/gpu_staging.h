@@ -14,6 +14,7 @@
 #include "gpu/gpu_pointer.h"
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct gpu_staging_block {
 	void *base;   /* page-aligned */
@@ -30,6 +31,13 @@ struct gpu_staging_block {
  */
 enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer,
 				 struct gpu_staging_block **out);
+
+/*
+ * The address under which kernels in the context of `pointer` reach the block; 0 when they can't
+ * (not pinned).
+ */
+uint64_t gpu_staging_device_address(const struct gpu_staging_block *block,
+				    const struct gpu_pointer *pointer);
 
 void gpu_staging_put(struct gpu_staging_block *block);
 

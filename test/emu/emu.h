@@ -12,7 +12,8 @@
  * (CUEMU_DELAY_US), so that a missing synchronisation shows.
  *
  * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, or a
- * matrix as rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US, CUEMU_FAULT
+ * matrix as rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US,
+ * CUEMU_THREADS (in a block of a kernel's twin), CUEMU_FAULT
  * (see emu_fault).
  */
 #ifndef EMU_H
@@ -28,7 +29,7 @@
 enum { EMU_MAX_DEVICES = 16 };
 
 struct emu_config {
-	int devices, sms;
+	int devices, sms, threads;
 	size_t memory, arena;
 	unsigned delay_us;
 	bool p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];

@@ -121,6 +121,7 @@ static void load(void)
 {
 	emu_config.devices = (int)number("CUEMU_DEVICES", 1, 0, EMU_MAX_DEVICES);
 	emu_config.sms = (int)number("CUEMU_SMS", 4, 1, 1024);
+	emu_config.threads = (int)number("CUEMU_THREADS", 2, 1, 64);
 	emu_config.memory = number("CUEMU_MEMORY", (size_t)8 << 30, 1 << 21, (size_t)1 << 40);
 	emu_config.arena = number("CUEMU_ARENA", (size_t)64 << 30, 1 << 26, (size_t)1 << 44);
 	emu_config.delay_us = (unsigned)number("CUEMU_DELAY_US", 20, 0, 10000000);

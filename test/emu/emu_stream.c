@@ -358,6 +358,32 @@ EMU_API CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *
 	return CUDA_SUCCESS;
 }
 
+struct host_call {
+	CUhostFn function;
+	void *data;
+};
+
+static void run_host_call(void *argument)
+{
+	struct host_call *call = argument;
+
+	call->function(call->data);
+}
+
+EMU_API CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void *data)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+	struct host_call *call;
+
+	EMU_ENTER();
+	if (!stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	call = malloc(sizeof(*call));
+	*call = (struct host_call){function, data};
+	emu_submit(stream, run_host_call, call);
+	return CUDA_SUCCESS;
+}
+
 EMU_API CUresult CUDAAPI cuEventCreate(CUevent *event, unsigned flags)
 {
 	EMU_ENTER();

@@ -360,9 +360,12 @@ static void test_intra(int rounds)
 
 /* Elements with gaps of each shape that the staging copies in another way, and one that is longer
  * than its extent. */
-static void make_types(MPI_Datatype types[4])
+enum { NUM_TYPES = 5 };
+
+static void make_types(MPI_Datatype types[NUM_TYPES])
 {
 	int lengths[] = {3, 1, 2, 5, 1}, displs[] = {0, 5, 7, 12, 20};
+	int many_lengths[40], many_displs[40], at = 0;
 	MPI_Datatype indexed, overlapping;
 
 	MPI_Type_vector(3, 2, 5, MPI_INT, &types[0]);
@@ -372,7 +375,15 @@ static void make_types(MPI_Datatype types[4])
 	MPI_Type_vector(2, 1, 3, MPI_INT,
 			&overlapping); /* elements interleave: extent of 4, two ints 12 apart */
 	MPI_Type_create_resized(overlapping, 0, 4, &types[3]);
-	for (int i = 0; i < 4; i++)
+	/* Forty runs of 1 to 9 shorts, at all alignments: more than the driver is asked to copy one
+	 * by one. */
+	for (int i = 0; i < 40; i++) {
+		many_lengths[i] = 1 + i % 9;
+		many_displs[i] = at;
+		at += many_lengths[i] + 1 + i % 3;
+	}
+	MPI_Type_indexed(40, many_lengths, many_displs, MPI_SHORT, &types[4]);
+	for (int i = 0; i < NUM_TYPES; i++)
 		MPI_Type_commit(&types[i]);
 	MPI_Type_free(&indexed);
 	MPI_Type_free(&overlapping);
@@ -382,11 +393,11 @@ static void test_derived(int rounds)
 {
 	static const enum coll colls[] = {BCAST,     GATHER,     GATHERV,  SCATTER,   SCATTERV,
 					  ALLGATHER, ALLGATHERV, ALLTOALL, ALLTOALLV, ALLTOALLW};
-	MPI_Datatype types[4];
+	MPI_Datatype types[NUM_TYPES];
 
 	make_types(types);
 	for (size_t i = 0; i < sizeof(colls) / sizeof(colls[0]); i++) {
-		for (int type = 0; type < 4; type++) {
+		for (int type = 0; type < NUM_TYPES; type++) {
 			struct test t = make(colls[i], MPI_COMM_WORLD, types[type], 7);
 
 			/* Interleaved elements of several blocks would overlap, which receivers may
@@ -399,7 +410,7 @@ static void test_derived(int rounds)
 			run_mixed(&t, rounds);
 		}
 	}
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < NUM_TYPES; i++)
 		MPI_Type_free(&types[i]);
 }
 

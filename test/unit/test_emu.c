@@ -8,7 +8,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <dlfcn.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,7 +27,6 @@ static void ok(CUresult result)
 static int set_up(void **state)
 {
 	(void)state;
-	setenv("CUEMU_DELAY_US", "3000", 1);
 	return cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context);
 }
 
@@ -112,27 +113,51 @@ static void copies_outside_an_allocation_are_refused(void **state)
 	assert_int_equal(cuMemFree(address), CUDA_ERROR_INVALID_VALUE);
 }
 
-/* A fill returns early, and reads in the stream's order see it; with SYNC_MEMOPS it returns when it
- * is done. */
+static sem_t gate;
+
+static void wait_at_gate(void *unused)
+{
+	(void)unused;
+	sem_wait(&gate);
+}
+
+/* Nothing that is put on the stream from now on runs before open_gate. */
+static void close_gate(CUstream stream)
+{
+	sem_init(&gate, 0, 0);
+	ok(cuLaunchHostFunc(stream, wait_at_gate, NULL));
+}
+
+static void open_gate(void)
+{
+	sem_post(&gate);
+}
+
+/* A fill returns before it is done, and reads in the stream's order see it. */
 static void fills_are_late(void **state)
 {
 	CUdeviceptr address = make(1000);
-	unsigned on = 1;
 	char host[1000];
-	CUstream other;
 
 	(void)state;
-	ok(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	ok(cuMemsetD8(address, 1, 1000));
-	ok(cuCtxSynchronize());
+	close_gate(CU_STREAM_LEGACY);
 	ok(cuMemsetD8(address, 2, 1000));
 	assert_int_equal(cuStreamQuery(CU_STREAM_LEGACY), CUDA_ERROR_NOT_READY);
+	open_gate();
 	ok(cuMemcpyDtoH(host, address, 1000));
 	assert_int_equal(host[999], 2);
+	ok(cuMemFree(address));
+}
+
+static void fills_wait_with_sync_memops(void **state)
+{
+	CUdeviceptr address = make(1000);
+	unsigned on = 1;
+
+	(void)state;
 	ok(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, address));
 	ok(cuMemsetD8(address, 3, 1000));
 	assert_int_equal(cuStreamQuery(CU_STREAM_LEGACY), CUDA_SUCCESS);
-	ok(cuStreamDestroy(other));
 	ok(cuMemFree(address));
 }
 
@@ -149,12 +174,14 @@ static void streams_are_ordered_as_promised(void **state)
 	ok(cuStreamCreate(&free_running, CU_STREAM_NON_BLOCKING));
 	ok(cuMemsetD32(address, 1, 1));
 	ok(cuCtxSynchronize());
-	for (int i = 0; i < 5; i++) /* far behind */
-		ok(cuMemsetD32Async(address, 2, 1, CU_STREAM_LEGACY));
+	close_gate(CU_STREAM_LEGACY);
+	ok(cuMemsetD32Async(address, 2, 1, CU_STREAM_LEGACY));
 	ok(cuMemcpyDtoHAsync(&pinned[0], address, 4, free_running));
 	ok(cuMemcpyDtoHAsync(&pinned[1], address, 4, blocking));
 	ok(cuStreamSynchronize(free_running));
-	assert_int_equal(cuStreamQuery(CU_STREAM_LEGACY), CUDA_ERROR_NOT_READY);
+	assert_int_equal(pinned[0], 1);
+	assert_int_equal(cuStreamQuery(blocking), CUDA_ERROR_NOT_READY);
+	open_gate();
 	ok(cuStreamSynchronize(blocking));
 	assert_int_equal(pinned[1], 2);
 	ok(cuStreamDestroy(blocking));
@@ -176,12 +203,14 @@ static void events_order_streams(void **state)
 	ok(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
 	ok(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
 	ok(cuEventCreate(&event, CU_EVENT_DEFAULT));
-	for (unsigned i = 0; i < 5; i++)
-		ok(cuMemsetD32Async(address, i, 1, first));
+	close_gate(first);
+	ok(cuMemsetD32Async(address, 4, 1, first));
 	ok(cuEventRecord(event, first));
 	assert_int_equal(cuEventQuery(event), CUDA_ERROR_NOT_READY);
 	ok(cuStreamWaitEvent(second, event, 0));
 	ok(cuMemcpyDtoHAsync(pinned, address, 4, second));
+	assert_int_equal(cuStreamQuery(second), CUDA_ERROR_NOT_READY);
+	open_gate();
 	ok(cuStreamSynchronize(second));
 	assert_int_equal(*pinned, 4);
 	ok(cuEventElapsedTime(&time, event, event));
@@ -247,6 +276,47 @@ static int export_memory(void)
 	    cuMemcpyDtoH(text, address, 9))
 		return 1;
 	return strcmp(text, "answered") != 0;
+}
+
+/* A fatbin's first bytes are all that the emulator looks at. */
+static const unsigned char image[16] = {0x50, 0xed, 0x55, 0xba};
+
+/* Run emu_rotate on 3 blocks of 2 threads; whether each block was shifted round by one. */
+static bool rotates(bool with_barrier)
+{
+	struct {
+		uint64_t array, barrier;
+	} args = {make(48), with_barrier};
+	uint64_t numbers[6] = {1, 2, 3, 4, 5, 6}, want[6] = {2, 1, 4, 3, 6, 5};
+	void *parameters[] = {&args};
+	CUfunction function;
+	CUmodule module;
+
+	ok(cuModuleLoadData(&module, image));
+	ok(cuModuleGetFunction(&function, module, "emu_rotate"));
+	ok(cuMemcpyHtoD(args.array, numbers, sizeof(numbers)));
+	ok(cuLaunchKernel(function, 3, 1, 1, 2, 1, 1, 0, NULL, parameters, NULL));
+	ok(cuMemcpyDtoH(numbers, args.array, sizeof(numbers)));
+	ok(cuMemFree(args.array));
+	return !memcmp(numbers, want, sizeof(want));
+}
+
+static void a_missing_barrier_shows(void **state)
+{
+	(void)state;
+	assert_true(rotates(true));
+	assert_false(rotates(false));
+}
+
+static void unknown_kernels_and_images_are_refused(void **state)
+{
+	CUfunction function;
+	CUmodule module;
+
+	(void)state;
+	assert_int_not_equal(cuModuleLoadData(&module, "no image at all"), CUDA_SUCCESS);
+	ok(cuModuleLoadData(&module, image));
+	assert_int_equal(cuModuleGetFunction(&function, module, "nonsense"), CUDA_ERROR_NOT_FOUND);
 }
 
 static void pool_memory_has_no_legacy_ipc(void **state)
@@ -373,9 +443,12 @@ int main(int argc, char **argv)
 		cmocka_unit_test(small_allocations_share_a_block),
 		cmocka_unit_test(copies_outside_an_allocation_are_refused),
 		cmocka_unit_test(fills_are_late),
+		cmocka_unit_test(fills_wait_with_sync_memops),
 		cmocka_unit_test(streams_are_ordered_as_promised),
 		cmocka_unit_test(events_order_streams),
 		cmocka_unit_test(ipc_between_processes),
+		cmocka_unit_test(a_missing_barrier_shows),
+		cmocka_unit_test(unknown_kernels_and_images_are_refused),
 		cmocka_unit_test(pool_memory_has_no_legacy_ipc),
 		cmocka_unit_test(virtual_memory),
 		cmocka_unit_test(a_reset_context_is_another),

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Kernels' host twins. The blocks of a launch run on OS threads, as many at a time as the device
+ * has multiprocessors. The threads of a block take turns on its OS thread (coroutines) and change
+ * at barriers, so that a barrier that is missing shows: a thread then reads what its neighbour has
+ * not written yet. CUEMU_THREADS says how many a block has, whatever the launch asks for (kernels
+ * are right for any number): 2 by default, 1 for speed.
+ */
+#include "emu.h"
+
+#include "gpu/kernels/gpu_runs.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+enum { MAX_THREADS = 64, STACK_BYTES = 256 << 10, MAX_ARGS = 256 };
+
+void gpu_copy_runs(struct gpu_copy_runs_args args);
+
+/* Of emu_test_kernels.cu: shifts a block's numbers round by one through shared memory. */
+struct emu_rotate_args {
+	uint64_t array, barrier;
+};
+void emu_rotate(struct emu_rotate_args args);
+
+static void run_copy_runs(const void *args)
+{
+	gpu_copy_runs(*(const struct gpu_copy_runs_args *)args);
+}
+
+static void run_rotate(const void *args)
+{
+	emu_rotate(*(const struct emu_rotate_args *)args);
+}
+
+static const struct twin {
+	const char *name;
+	void (*run)(const void *args);
+	size_t size;
+} twins[] = {
+	{"gpu_copy_runs", run_copy_runs, sizeof(struct gpu_copy_runs_args)},
+	{"emu_rotate", run_rotate, sizeof(struct emu_rotate_args)},
+};
+
+struct launch {
+	const struct twin *twin;
+	unsigned blocks;
+	_Alignas(16) unsigned char args[MAX_ARGS];
+	atomic_uint next_block;
+};
+
+/* The block that an OS thread runs. */
+struct block {
+	const struct launch *launch;
+	unsigned index, threads, current, alive, arrived, generation;
+	ucontext_t scheduler, contexts[MAX_THREADS];
+	bool ended[MAX_THREADS];
+	char *stacks;
+};
+static _Thread_local struct block *block;
+
+unsigned emu_thread(void);
+unsigned emu_threads(void);
+unsigned emu_block(void);
+unsigned emu_blocks(void);
+void emu_block_barrier(void);
+
+unsigned emu_thread(void)
+{
+	return block->current;
+}
+
+unsigned emu_threads(void)
+{
+	return block->threads;
+}
+
+unsigned emu_block(void)
+{
+	return block->index;
+}
+
+unsigned emu_blocks(void)
+{
+	return block->launch->blocks;
+}
+
+/* Go on with the next thread of the block that has not ended, if there is another. */
+static void yield(void)
+{
+	unsigned from = block->current, to = from;
+
+	do {
+		to = (to + 1) % block->threads;
+	} while (block->ended[to] && to != from);
+	if (to == from)
+		return;
+	block->current = to;
+	swapcontext(&block->contexts[from], &block->contexts[to]);
+}
+
+static void release_barrier(void)
+{
+	block->arrived = 0;
+	block->generation++;
+}
+
+void emu_block_barrier(void)
+{
+	unsigned generation = block->generation;
+
+	if (++block->arrived == block->alive) {
+		release_barrier();
+		return;
+	}
+	while (block->generation == generation)
+		yield();
+}
+
+static void thread_main(void)
+{
+	block->launch->twin->run(block->launch->args);
+	block->ended[block->current] = true;
+	/* Threads that have ended are not waited for at a barrier. */
+	if (--block->alive && block->arrived == block->alive)
+		release_barrier();
+	if (block->alive)
+		yield();
+	setcontext(&block->scheduler);
+}
+
+static void run_block(unsigned index)
+{
+	block->index = index;
+	block->alive = block->threads;
+	block->current = block->arrived = 0;
+	memset(block->ended, 0, sizeof(block->ended));
+	if (block->threads == 1) {
+		block->launch->twin->run(block->launch->args);
+		return;
+	}
+	for (unsigned i = 0; i < block->threads; i++) {
+		getcontext(&block->contexts[i]);
+		block->contexts[i].uc_stack.ss_sp = block->stacks + (size_t)i * STACK_BYTES;
+		block->contexts[i].uc_stack.ss_size = STACK_BYTES;
+		block->contexts[i].uc_link = NULL;
+		makecontext(&block->contexts[i], thread_main, 0);
+	}
+	swapcontext(&block->scheduler, &block->contexts[0]);
+}
+
+static void *run_blocks(void *argument)
+{
+	struct launch *launch = argument;
+	unsigned index;
+
+	block = calloc(1, sizeof(*block));
+	block->launch = launch;
+	block->threads = (unsigned)emu_config.threads;
+	block->stacks = malloc((size_t)block->threads * STACK_BYTES);
+	while ((index = atomic_fetch_add(&launch->next_block, 1)) < launch->blocks)
+		run_block(index);
+	free(block->stacks);
+	free(block);
+	return NULL;
+}
+
+static void run_launch(void *argument)
+{
+	struct launch *launch = argument;
+	pthread_t threads[MAX_THREADS];
+	unsigned workers = launch->blocks < (unsigned)emu_config.sms ? launch->blocks
+								     : (unsigned)emu_config.sms;
+
+	workers = workers < MAX_THREADS ? workers : MAX_THREADS;
+	for (unsigned i = 0; i + 1 < workers; i++) {
+		if (pthread_create(&threads[i], NULL, run_blocks, launch))
+			emu_die("no thread for a block");
+	}
+	run_blocks(launch);
+	for (unsigned i = 0; i + 1 < workers; i++)
+		pthread_join(threads[i], NULL);
+}
+
+/* ---- the API: a module is nothing but a name space for the twins ---- */
+
+static bool is_image(const void *image)
+{
+	static const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba};
+
+	return image && !memcmp(image, fatbin, sizeof(fatbin));
+}
+
+EMU_API CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
+{
+	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!is_image(image))
+		return CUDA_ERROR_INVALID_IMAGE;
+	*module = (CUmodule)twins;
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module,
+					     const char *name)
+{
+	EMU_ENTER();
+	if (module != (CUmodule)twins)
+		return CUDA_ERROR_INVALID_HANDLE;
+	for (size_t i = 0; i < sizeof(twins) / sizeof(twins[0]); i++) {
+		if (!strcmp(twins[i].name, name)) {
+			*function = (CUfunction)&twins[i];
+			return CUDA_SUCCESS;
+		}
+	}
+	return CUDA_ERROR_NOT_FOUND;
+}
+
+EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+					unsigned grid_z, unsigned block_x, unsigned block_y,
+					unsigned block_z, unsigned shared, CUstream handle,
+					void **parameters, void **extra)
+{
+	const struct twin *twin = (const struct twin *)function;
+	struct emu_stream *stream = emu_stream_of(handle);
+	struct launch *launch;
+
+	EMU_ENTER();
+	if (!stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!grid_x || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 ||
+	    block_z != 1 || extra || twin->size > MAX_ARGS)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (shared)
+		emu_die("cuLaunchKernel: dynamic shared memory is not emulated");
+	launch = aligned_alloc(16, sizeof(*launch));
+	memset(launch, 0, sizeof(*launch));
+	launch->twin = twin;
+	launch->blocks = grid_x;
+	memcpy(launch->args, parameters[0], twin->size);
+	emu_submit(stream, run_launch, launch);
+	return CUDA_SUCCESS;
+}
