@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, MPIS, ON_GPU, SOURCE, asan_preload, assert_passed, environment, launcher, run_command
+from conftest import ASAN_OPTIONS, BUILD, MPIS, ON_GPU, SOURCE, assert_passed, environment, launcher, run_command
 
 UNIT_TESTS = [p.name for p in sorted(BUILD.glob("test_*")) if os.access(p, os.X_OK) and p.is_file()]
 RANKS = [1, 2, 3, 4, 5, 8]
@@ -23,7 +23,7 @@ def test_there_is_something_to_test():
 @pytest.mark.parametrize("name", UNIT_TESTS)
 def test_unit(name):
     env = dict(os.environ, LD_LIBRARY_PATH=str(BUILD / "emu"), CUEMU_DEVICES="2",
-               ASAN_OPTIONS="detect_leaks=0:protect_shadow_gap=0:use_sigaltstack=0")
+               ASAN_OPTIONS=ASAN_OPTIONS)
     result = run_command([str(BUILD / name)], env, 120)
     assert result.status == 0, result.output
 
@@ -264,7 +264,7 @@ int main(int argc, char **argv)
 # ---- the tools ----
 
 def run_tool(*command, env=()):
-    return run_command([str(c) for c in command], {**os.environ, **dict(env)}, 120)
+    return run_command([str(c) for c in command], {**os.environ, "ASAN_OPTIONS": ASAN_OPTIONS, **dict(env)}, 120)
 
 
 EXEC = BUILD / "gpucoll-exec"
@@ -277,8 +277,7 @@ def test_exec(mpi, place):
     wrapped = [EXEC, "--emulate=2", "--no-accel"] if not ON_GPU else [EXEC]
     command = [*launcher(mpi, 2), *program]
     command = [*wrapped, *command] if place.startswith("before") else [*launcher(mpi, 2), *wrapped, *program]
-    env = {"LD_PRELOAD": ":".join(asan_preload())} if asan_preload() else {}
-    assert_passed(run_tool(*command, env=env))
+    assert_passed(run_tool(*command))
 
 
 def test_exec_python():
