@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All tests of the built tree: each runs a program, or a few, and looks at what came out."""
 import os
-import subprocess
+import shutil
 import sys
 
 import pytest
@@ -13,6 +13,13 @@ RANKS = [1, 2, 3, 4, 5, 8]
 
 each_mpi = pytest.mark.parametrize("mpi", MPIS)
 emulated_only = pytest.mark.skipif(ON_GPU, reason="the emulated device makes the fault or the timing that is tested")
+
+
+def compile_with(wrapper, *arguments):
+    if shutil.which(wrapper) is None:
+        pytest.skip(f"there is no {wrapper} on this machine to compile the test's program with")
+    result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 120)
+    assert result.status == 0, result.output
 
 
 def test_there_is_something_to_test():
@@ -147,7 +154,7 @@ int main(int argc, char **argv)
 }
 """)
     program = tmp_path / "quiet"
-    subprocess.run([f"mpicc.{mpi}", "-o", program, source], check=True)
+    compile_with(f"mpicc.{mpi}", "-o", program, source)
     env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")], {"GPUCOLL_DEBUG": "info"})
     if not ON_GPU:
         env.pop("LD_LIBRARY_PATH")
@@ -188,11 +195,6 @@ def test_log_file(run_mpi, mpi, tmp_path):
 
 # ---- the door: other languages, other tools ----
 
-def compile_with(wrapper, *arguments):
-    result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 120)
-    assert result.status == 0, result.output
-
-
 CUDART = sorted(p.name for p in BUILD.glob("emu/libcudart.so.*"))[0] if MPIS else None
 
 
@@ -222,10 +224,16 @@ def test_another_tool_stacks(run_mpi, mpi, order, tmp_path):
     assert rows and rows[0][2] == "50", result.output
 
 
-def test_mpi4py(run_mpi):
-    """Debian's mpi4py is linked with Open MPI."""
+def need_mpi4py():
     if "openmpi" not in MPIS:
         pytest.skip("no library for Open MPI, which Debian's mpi4py is linked with")
+    if run_command(["/usr/bin/python3", "-c", "import mpi4py"], os.environ.copy(), 60).status != 0:
+        pytest.skip("no mpi4py for /usr/bin/python3 on this machine")
+
+
+def test_mpi4py(run_mpi):
+    """Debian's mpi4py is linked with Open MPI."""
+    need_mpi4py()
     assert_passed(run_mpi("openmpi", 2, "/usr/bin/python3", SOURCE / "test/door/python_door.py", CUDART))
 
 
@@ -281,8 +289,7 @@ def test_exec(mpi, place):
 
 
 def test_exec_python():
-    if "openmpi" not in MPIS:
-        pytest.skip("no library for Open MPI, which Debian's mpi4py is linked with")
+    need_mpi4py()
     assert_passed(run_tool(EXEC, "--emulate", *launcher("openmpi", 2), "/usr/bin/python3",
                            SOURCE / "test/door/python_door.py", CUDART))
 
@@ -349,3 +356,29 @@ def test_bench_refuses(run_mpi):
                                (["bcast", "-r", "7"], "root 7 is no rank")):
         result = run_mpi(mpi, 1, "gpucoll-bench", *arguments)
         assert result.status != 0 and message in result.output, result.output
+
+
+def test_install_and_link(tmp_path):
+    """What `make install` puts where: linking with -lgpucoll is enough, and gpucoll-exec finds the rest."""
+    if not (BUILD / "Makefile").exists():
+        pytest.skip("no build tree to install from")
+    assert run_command(["make", "-s", "-C", str(BUILD), "install", f"DESTDIR={tmp_path}"], os.environ.copy(),
+                       300).status == 0
+    lib = next(tmp_path.glob("**/libgpucoll.so")).parent
+    root = lib.parent
+    program = tmp_path / "linked"
+    compile_with("mpicc", "-I/usr/local/cuda/include", "-o", program, SOURCE / "test/mpi/test_life.c", f"-L{lib}",
+                 "-Wl,--no-as-needed", "-lgpucoll", f"-L{BUILD}/emu", f"-l:{CUDART}", "-l:libcuda.so.1")
+    default = os.readlink(lib / "libgpucoll.so.0").split("/")[1]
+    env = environment(default, [])
+    env["LD_LIBRARY_PATH"] = f"{lib}:{env.get('LD_LIBRARY_PATH', '')}"
+    command = [*launcher(default, 2), "env", *[f"{k}={v}" for k, v in env.items()], str(program), "reallocation"]
+    assert_passed(run_command(command, os.environ.copy(), 60))
+    for mpi in MPIS:
+        installed = lib / "gpucoll" / mpi / "gpucoll-bench"
+        where = [] if ON_GPU else ["--emulate"]
+        result = run_tool(root / "bin/gpucoll-exec", *where, *launcher(mpi, 2), installed, "bcast", "-b", 64, "-e", 64)
+        assert result.status == 0 and "# 0 wrong values" in result.output, result.output
+    for page in ("man1/gpucoll-exec.1", "man7/gpucoll-env.7"):
+        assert (root / "share/man" / page).stat().st_size > 500
+    assert "GPUCOLL_STAGING_POOL" in (root / "share/man/man7/gpucoll-env.7").read_text()
