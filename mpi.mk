@@ -6,8 +6,9 @@
 SONAME = libgpucoll.so.0
 MPI_OBJECTS = core_mpi.o pmpi_call.o pmpi_init.o wrappers.o
 MPI_TEST_PROGRAMS = test_coll test_types test_life demo
+MPI_BENCH_PROGRAMS = gpucoll-bench overhead
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
-MPI_BENCH = $(MPI_NAMES:%=mpi/%/gpucoll-bench)
+MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))
 MPI_TESTS = $(foreach m,$(MPI_NAMES),$(MPI_TEST_PROGRAMS:%=mpi/$(m)/%))
 
 mpi_wrapper = $(word $(2),$(1))
@@ -42,6 +43,9 @@ mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
 mpi/$(1)/%: $(top_srcdir)/test/mpi/%.c $(top_srcdir)/test/mpi/test.h emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -lpthread -ldl -lm
+mpi/$(1)/overhead: $(top_srcdir)/bench/overhead.c emu/.stamp
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< -ldl
 install-mpi-$(1): mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench
 	$(MKDIR_P) $(DESTDIR)$(libdir)/gpucoll/$(1)
 	$(INSTALL_PROGRAM) mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench $(DESTDIR)$(libdir)/gpucoll/$(1)

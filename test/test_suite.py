@@ -29,7 +29,8 @@ def test_there_is_something_to_test():
 
 @pytest.mark.parametrize("name", UNIT_TESTS)
 def test_unit(name):
-    env = dict(os.environ, LD_LIBRARY_PATH=str(BUILD / "emu"), CUEMU_DEVICES="2",
+    libraries = f"{BUILD / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    env = dict(os.environ, LD_LIBRARY_PATH=libraries, CUEMU_DEVICES="2",
                ASAN_OPTIONS=ASAN_OPTIONS)
     result = run_command([str(BUILD / name)], env, 120)
     assert result.status == 0, result.output

@@ -5,6 +5,18 @@
 #include <pthread.h>
 #include <string.h>
 
+bool gpu_pointer_is_device(const void *address)
+{
+	unsigned type = 0, managed = 0;
+	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+					CU_POINTER_ATTRIBUTE_IS_MANAGED};
+	void *data[] = {&type, &managed};
+
+	return gpu_driver.cuPointerGetAttributes(2, wanted, data, (CUdeviceptr)address) ==
+		       CUDA_SUCCESS &&
+	       (managed || type == CU_MEMORYTYPE_DEVICE);
+}
+
 void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 {
 	unsigned type = 0, managed = 0;

@@ -24,17 +24,12 @@ struct gpu_pointer {
  */
 void gpu_pointer_classify(const void *address, struct gpu_pointer *out);
 
-/* Whether the address is device or managed memory; false at the cost of a load where CUDA is not
- * loaded. */
-static inline bool gpu_pointer_is_device(const void *address)
-{
-	struct gpu_pointer pointer;
-
-	if (!gpu_driver_present())
-		return false;
-	gpu_pointer_classify(address, &pointer);
-	return pointer.memory != GPU_MEMORY_HOST;
-}
+/*
+ * Whether the address is device or managed memory: the question asked for each buffer of each call,
+ * so it asks the driver for no more than that. To be called only after gpu_driver_present() was
+ * true.
+ */
+bool gpu_pointer_is_device(const void *address);
 
 /*
  * Whether earlier operations on the allocation that return before they finish (cudaMemset, copies

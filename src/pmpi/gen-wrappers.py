@@ -78,6 +78,15 @@ static int real_{f.symbol}(const struct core_call *call)
 {{
 	return next_{f.symbol}[pmpi_door]({args});
 }}
+
+/* Out of line, so that passing needs no stack frame. */
+static __attribute__((noinline)) int look_at_{f.symbol}(enum pmpi_door door, {f.declaration})
+{{
+	struct core_call call = {{
+		{fill(f)},
+	}};
+	return pmpi_collective(&call, door);
+}}
 """
 
 
@@ -107,9 +116,8 @@ def body(f, door):
         return (f"\tif (!warned_{f.symbol} && pmpi_looks_at_handed() && ({check}))\n"
                 f"\t\tpmpi_warn_handed(\"MPI_{f.symbol}\", &warned_{f.symbol});\n"
                 f"\treturn {forward};\n")
-    return (f"\tif (pmpi_passes())\n\t\treturn {forward};\n"
-            f"\tstruct core_call call = {{\n\t\t{fill(f)},\n\t}};\n"
-            f"\treturn pmpi_collective(&call, {door});\n")
+    return (f"\tif (__builtin_expect(pmpi_passes(), true))\n\t\treturn {forward};\n"
+            f"\treturn look_at_{f.symbol}({door}, {f.arguments});\n")
 
 
 def emit(f):

@@ -67,7 +67,7 @@ int gpucoll_enable(int on)
 
 int gpucoll_is_device_buffer(const void *address)
 {
-	return gpu_pointer_is_device(address);
+	return gpu_driver_present() && gpu_pointer_is_device(address);
 }
 
 enum gpucoll_path gpucoll_last_path(void)

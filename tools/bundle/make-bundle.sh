@@ -29,7 +29,7 @@ cp -L "$cudart" "$to/cudart/$(basename "$cudart")"
 
 # The tests' harness is pure Python.
 python3_dir=/usr/lib/python3/dist-packages
-for module in pytest _pytest pluggy iniconfig packaging attr attrs; do
+for module in pytest _pytest py py.py pluggy iniconfig packaging attr attrs; do
 	[ ! -e "$python3_dir/$module" ] || cp -r "$python3_dir/$module" "$to/python"
 done
 
