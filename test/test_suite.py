@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All tests of the built tree: each runs a program, or a few, and looks at what came out."""
 import os
+import re
 import shutil
 import sys
 
 import pytest
 
-from conftest import ASAN_OPTIONS, BUILD, MPIS, ON_GPU, SOURCE, assert_passed, environment, launcher, run_command
+from conftest import (ASAN_OPTIONS, BUILD, MPIS, ON_GPU, SANITIZED, SOURCE, assert_passed, environment, launcher,
+                      run_command)
 
 UNIT_TESTS = [p.name for p in sorted(BUILD.glob("test_*")) if os.access(p, os.X_OK) and p.is_file()]
 RANKS = [1, 2, 3, 4, 5, 8]
@@ -107,6 +109,26 @@ def test_fault(run_mpi, mpi, fault):
         return
     assert_passed(result)
     assert f"fault: {FAULTS[fault]}" in result.output
+
+
+@each_mpi
+@emulated_only
+def test_no_leaks(mpi, tmp_path):
+    """1,200 communicators and some derived types under valgrind: no block that was lost came from the library."""
+    if shutil.which("valgrind") is None or SANITIZED:
+        pytest.skip("valgrind is not there, or the build has sanitizers that it can't run with")
+    for program in (["test_life", "communicators"], ["test_coll", "1"]):
+        log = tmp_path / f"{program[0]}.log"
+        env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")],
+                          {"CUEMU_ARENA": "4G", "CUEMU_DELAY_US": "0", "CUEMU_THREADS": "1"})
+        command = [*launcher(mpi, 1), "env", *[f"{k}={v}" for k, v in env.items()], "valgrind", "--leak-check=full",
+                   "--num-callers=30", f"--log-file={log}", str(BUILD / "mpi" / mpi / program[0]), program[1]]
+        assert_passed(run_command(command, os.environ.copy(), 300))
+        text = log.read_text()
+        assert "LEAK SUMMARY" in text or "no leaks are possible" in text
+        # A function of ours that called the allocator itself; what the MPI allocates under our calls is the MPI's.
+        ours = re.findall(r"at .*\(vg_replace_malloc.c:.*\n.*by .*: (?:core|gpu|pmpi|util)_\w+ \(.*", text)
+        assert not ours, "\n".join(ours)
 
 
 @each_mpi
