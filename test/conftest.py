@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the tests share: the build tree, and running MPI programs in it.
 
-Environment: GPUTEST_BUILD is the build tree (`make check` sets it); GPUTEST_GPU=1 uses the machine's GPU
-instead of the emulated CUDA driver.
+Environment: GPUTEST_BUILD is the build tree and GPUTEST_CUDA the CUDA Toolkit (`make check` sets them); GPUTEST_GPU=1
+uses the machine's GPU instead of the emulated CUDA driver.
 """
 import os
 import shutil
@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parent.parent
+CUDA = os.environ.get("GPUTEST_CUDA", "/usr/local/cuda")
 BUILD = Path(os.environ.get("GPUTEST_BUILD", SOURCE / "build")).resolve()
 ON_GPU = os.environ.get("GPUTEST_GPU") == "1"
 MPIS = sorted(p.parent.name for p in BUILD.glob("mpi/*/libgpucoll.so.0"))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import (ASAN_OPTIONS, BUILD, MPIS, ON_GPU, SANITIZED, SOURCE, assert_passed, environment, launcher,
+from conftest import (ASAN_OPTIONS, BUILD, CUDA, MPIS, ON_GPU, SANITIZED, SOURCE, assert_passed, environment, launcher,
                       run_command)
 
 UNIT_TESTS = [p.name for p in sorted(BUILD.glob("test_*")) if os.access(p, os.X_OK) and p.is_file()]
@@ -283,7 +283,7 @@ int main(int argc, char **argv)
 }
 """)
     program = tmp_path / "handed"
-    compile_with(f"mpicc.{mpi}", "-I/usr/local/cuda/include", "-o", program, source, f"-L{BUILD}/emu",
+    compile_with(f"mpicc.{mpi}", f"-I{CUDA}/include", "-o", program, source, f"-L{BUILD}/emu",
                  f"-l:{CUDART}", "-l:libcuda.so.1")
     result = run_mpi(mpi, 1, program)
     assert result.status == 0, result.output
@@ -390,7 +390,7 @@ def test_install_and_link(tmp_path):
     lib = next(tmp_path.glob("**/libgpucoll.so")).parent
     root = lib.parent
     program = tmp_path / "linked"
-    compile_with("mpicc", "-I/usr/local/cuda/include", "-o", program, SOURCE / "test/mpi/test_life.c", f"-L{lib}",
+    compile_with("mpicc", f"-I{CUDA}/include", "-o", program, SOURCE / "test/mpi/test_life.c", f"-L{lib}",
                  "-Wl,--no-as-needed", "-lgpucoll", f"-L{BUILD}/emu", f"-l:{CUDART}", "-l:libcuda.so.1")
     default = os.readlink(lib / "libgpucoll.so.0").split("/")[1]
     env = environment(default, [])
