@@ -78,6 +78,25 @@ def test_life(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 2, "test_life", case))
 
 
+def test_large_count(run_mpi):
+    if "mpich" not in MPIS:
+        pytest.skip("only MPICH has the large-count calls of MPI 4")
+    assert_passed(run_mpi("mpich", 2, "test_life", "large_count"))
+
+
+@each_mpi
+def test_a_killed_job_leaves_nothing(run_mpi, mpi):
+    """A rank is killed while the others are in a collective: no file of ours or of the emulated driver is left."""
+    def left():
+        names = os.listdir("/dev/shm") + os.listdir("/tmp")
+        return {name for name in names if re.search("gpucoll-[0-9]|cuemu", name)}
+
+    before = left()
+    result = run_mpi(mpi, 3, "test_life", "killed")
+    assert "in the middle" in result.output and result.status not in (0, "timeout"), result.output
+    assert left() <= before
+
+
 @each_mpi
 def test_errors(run_mpi, mpi):
     if mpi == "mpich":

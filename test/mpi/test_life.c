@@ -9,6 +9,7 @@
 
 #include <cuda.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -362,6 +363,44 @@ static void huge(void)
 	cuda_check(cudaFree(buffer), "cudaFree");
 }
 
+/* More elements than an int counts, through the large-count form of the call where the MPI has it.
+ */
+static void large_count(void)
+{
+#if MPI_VERSION >= 4
+	size_t count = ((size_t)1 << 31) + 5; /* bytes */
+	unsigned char *buffer, got[6];
+
+	snprintf(test_name, sizeof(test_name), "broadcast of 2^31 + 5 elements");
+	cuda_check(cudaMalloc((void **)&buffer, count), "cudaMalloc");
+	cuda_check(cudaMemset(buffer, test_rank == 0 ? 7 : 0, count), "cudaMemset");
+	MPI_Bcast_c(buffer, (MPI_Count)count, MPI_BYTE, 0, MPI_COMM_WORLD);
+	cuda_check(cudaMemcpy(got, buffer + count - 6, sizeof(got), cudaMemcpyDefault),
+		   "cudaMemcpy");
+	for (int i = 0; i < 6; i++)
+		test_result(got[i] == 7);
+	cuda_check(cudaFree(buffer), "cudaFree");
+#else
+	snprintf(test_name, sizeof(test_name), "this MPI has no large-count calls");
+	test_result(false);
+#endif
+}
+
+/* Killed in the middle: what is left behind is for the caller to see. */
+static void killed(void)
+{
+	int *send, *recv;
+
+	cuda_check(cudaMalloc((void **)&send, 10000 * sizeof(int)), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, 10000 * sizeof(int)), "cudaMalloc");
+	test_result(allreduce_works(send, recv, 10000, MPI_COMM_WORLD));
+	printf("killed: in the middle\n");
+	fflush(stdout);
+	if (test_rank == test_size - 1)
+		raise(SIGKILL);
+	MPI_Allreduce(send, recv, 10000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+}
+
 static const struct {
 	const char *name;
 	void (*run)(void);
@@ -379,6 +418,8 @@ static const struct {
 	{"idup", idup},
 	{"fork", forks},
 	{"huge", huge},
+	{"large_count", large_count},
+	{"killed", killed},
 };
 
 int main(int argc, char **argv)
