@@ -78,6 +78,36 @@ def test_life(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 2, "test_life", case))
 
 
+@each_mpi
+@pytest.mark.parametrize("case", ["outside", "host_structure", "two_allocations", "default_stream", "insignificant",
+                                  "no_neighbours", "new_type_in_threads", "finalize_callback"])
+def test_edges(run_mpi, mpi, case):
+    result = run_mpi(mpi, 2, "test_edges", case, env={"GPUCOLL_STATS": "1"})
+    assert_passed(result)
+    if case == "finalize_callback":
+        assert "in MPI_Finalize: right" in result.output, result.output
+
+
+@each_mpi
+def test_init_in_a_constructor(run_mpi, mpi, tmp_path):
+    """A library of the application calls MPI_Init before main, and before our own constructor."""
+    source, program, library = tmp_path / "early.c", tmp_path / "early", tmp_path / "libearly.so"
+    source.write_text("""#include <mpi.h>
+#ifdef LIBRARY
+__attribute__((constructor)) static void begin(void) { MPI_Init(0, 0); }
+int early(void) { return 0; }
+#else
+#include <stdio.h>
+int early(void);
+int main(void) { early(); printf("began early\\n"); return MPI_Finalize(); }
+#endif
+""")
+    compile_with(f"mpicc.{mpi}", "-shared", "-fPIC", "-DLIBRARY", "-o", library, source)
+    compile_with(f"mpicc.{mpi}", "-o", program, source, f"-L{tmp_path}", "-learly", f"-Wl,-rpath,{tmp_path}")
+    result = run_mpi(mpi, 1, program)
+    assert result.status == 0 and "began early" in result.output, result.output
+
+
 def test_large_count(run_mpi):
     if "mpich" not in MPIS:
         pytest.skip("only MPICH has the large-count calls of MPI 4")
@@ -328,6 +358,15 @@ def test_exec(mpi, place):
     command = [*launcher(mpi, 2), *program]
     command = [*wrapped, *command] if place.startswith("before") else [*launcher(mpi, 2), *wrapped, *program]
     assert_passed(run_tool(*command))
+
+
+def test_exec_several_programs():
+    """mpirun -n 1 ./a : -n 1 ./b: each program gets the library, or they would wait for each other for ever."""
+    mpi = MPIS[-1]
+    bench = [str(BUILD / "mpi" / mpi / "gpucoll-bench"), "bcast", "-b", "64", "-e", "64", "-n", "2", "-w", "1"]
+    where = [] if ON_GPU else ["--emulate"]
+    result = run_tool(BUILD / "gpucoll-exec", *where, *launcher(mpi, 1), *bench, ":", "-n", "1", *bench)
+    assert result.status == 0 and "# 0 wrong values" in result.output, result.output
 
 
 def test_exec_python():

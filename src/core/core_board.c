@@ -53,12 +53,11 @@ static struct header *header(void)
 	return (struct header *)board;
 }
 
-static enum util_status fail(const char *what, const char *name)
+static void fail(const char *what, const char *name)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "the node's shared memory %s: %s: %s; collectives will be staged", name, what,
 		 strerror(errno));
-	return UTIL_ERR_SYSTEM;
 }
 
 static int create_memory(const char *name, size_t bytes)
@@ -88,41 +87,61 @@ static void init_lock(void)
 	pthread_mutexattr_destroy(&attributes);
 }
 
+static char *map_memory(int fd, const char *name)
+{
+	char *memory = mmap(NULL, board_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (memory != MAP_FAILED)
+		return memory;
+	fail("map", name);
+	return NULL;
+}
+
+/* By the leader: the board with its lock ready, before anybody else learns its name. */
+static int create_board(const char *name)
+{
+	int fd = create_memory(name, board_bytes);
+
+	if (fd < 0) {
+		fail("create", name);
+		return -1;
+	}
+	board = map_memory(fd, name);
+	if (board)
+		init_lock();
+	return fd;
+}
+
 enum util_status core_board_start(void)
 {
 	char name[64] = "";
-	bool leader = core_mpi_job.local_rank == 0;
-	enum util_status status;
+	bool leader = core_mpi_job.local_rank == 0, all;
 	int fd = -1;
 
 	board_bytes = HEADER_BYTES + CORE_BOARD_SLOTS * slot_bytes();
 	if (leader) {
 		snprintf(name, sizeof(name), "/gpucoll-%ld-%d", (long)getpid(), core_mpi_job.rank);
-		fd = create_memory(name, board_bytes);
-		if (fd < 0) {
-			fail("create", name);
+		fd = create_board(name);
+		if (fd < 0)
 			name[0] = 0;
-		}
 	}
-	status = core_mpi_node_bcast(name, sizeof(name));
-	if (status != UTIL_OK || !name[0])
-		return UTIL_ERR_SYSTEM;
-	if (!leader)
+	core_mpi_node_bcast(name, sizeof(name));
+	if (!leader && name[0]) {
 		fd = shm_open(name, O_RDWR, 0600);
-	if (fd >= 0) {
-		board = mmap(NULL, board_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		close(fd);
+		if (fd >= 0)
+			board = map_memory(fd, name);
+		else
+			fail("open", name);
 	}
-	if (fd < 0 || board == MAP_FAILED) {
-		status = fail("map", name);
-		board = NULL;
-	}
-	if (leader && board)
-		init_lock();
-	core_mpi_node_barrier();
-	if (leader)
+	/* All or none: a process without the board would never be seen to pass a call. */
+	all = core_mpi_node_all(board != NULL);
+	if (leader && fd >= 0)
 		shm_unlink(name);
-	return status;
+	if (fd >= 0)
+		close(fd);
+	if (!all)
+		core_board_stop();
+	return all ? UTIL_OK : UTIL_ERR_SYSTEM;
 }
 
 void core_board_stop(void)

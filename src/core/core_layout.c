@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_layout.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ enum util_status core_operand_add(struct core_operand *operand, ptrdiff_t offset
 	struct core_piece piece = {offset, count, map};
 	ptrdiff_t lo, hi;
 
-	if (!count || !map->num_runs)
+	if (!count || !map->size)
 		return UTIL_OK;
 	piece_bounds(&piece, &lo, &hi);
 	if (operand->lo == operand->hi) {
@@ -66,8 +67,28 @@ enum util_status core_operand_add(struct core_operand *operand, ptrdiff_t offset
 	return UTIL_OK;
 }
 
+size_t core_operand_bytes(const struct core_operand *operand)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < operand->num_pieces; i++)
+		bytes += operand->pieces[i].count * operand->pieces[i].map->size;
+	return bytes;
+}
+
+void core_runs_put(struct core_runs *runs)
+{
+	/* Release what this holder read; the one that frees acquires what all had. */
+	if (!runs || atomic_fetch_sub_explicit(&runs->refs, 1, memory_order_acq_rel) > 1)
+		return;
+	free(runs->runs);
+	free(runs);
+}
+
 void core_operand_release(struct core_operand *operand)
 {
+	for (size_t i = 0; i < operand->num_maps; i++)
+		core_runs_put(operand->maps[i].shared);
 	free(operand->pieces);
 	free(operand->maps);
 	memset(operand, 0, sizeof(*operand));

@@ -30,12 +30,27 @@ struct core_run {
 	size_t length;
 };
 
+/* The runs of a derived type with gaps, shared by the type (an attribute) and the operands in use.
+ */
+struct core_runs {
+	_Atomic unsigned refs;
+	size_t num_runs;
+	struct core_run *runs; /* owned */
+};
+
+/* Drop a reference; the last one frees. NULL is allowed. Any thread. */
+void core_runs_put(struct core_runs *runs);
+
 struct core_typemap {
 	ptrdiff_t extent;
 	ptrdiff_t lo, hi; /* the bytes touched lie in [lo, hi) from the element's origin */
-	size_t num_runs;  /* 0: the type is empty */
+	size_t size;      /* how many those are; 0: the type is empty */
+	size_t num_runs;
+	/* NULL: the type has gaps and its runs have not been asked for (core_mpi_find_runs). */
 	const struct core_run *runs;
 	struct core_run only_run; /* where runs points when there is one */
+	struct core_runs *shared; /* a reference, where runs points into it */
+	uintptr_t type;           /* the MPI's handle, to ask for the runs */
 };
 
 struct core_piece {
@@ -52,13 +67,16 @@ struct core_operand {
 	ptrdiff_t lo, hi; /* the bytes touched lie in [address + lo, address + hi); equal: none */
 	size_t num_pieces, room;
 	struct core_piece *pieces; /* owned */
-	struct core_typemap *maps; /* owned: storage for the typemaps of predefined types */
+	struct core_typemap *maps; /* owned: the typemaps that the pieces point to */
 	size_t num_maps;
 };
 
 /* Append elements; `map` must outlive the operand. Empty maps and counts append nothing. */
 enum util_status core_operand_add(struct core_operand *operand, ptrdiff_t offset, size_t count,
 				  const struct core_typemap *map);
+
+/* The data bytes of all pieces. */
+size_t core_operand_bytes(const struct core_operand *operand);
 
 /* Free what the operand owns. */
 void core_operand_release(struct core_operand *operand);

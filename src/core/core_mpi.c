@@ -32,22 +32,20 @@ static MPI_Datatype as_type(core_handle handle)
 	return (MPI_Datatype)handle;
 }
 
+static MPI_Comm private_comm = MPI_COMM_NULL; /* of the whole library; returns errors */
+
 /* ---- datatypes as runs of bytes ---- */
 
 static pthread_mutex_t keyval_lock = PTHREAD_MUTEX_INITIALIZER;
 static int type_keyval =
-	MPI_KEYVAL_INVALID; /* under the lock; on derived types: a struct core_typemap */
+	MPI_KEYVAL_INVALID; /* under the lock; on derived types: a struct core_runs */
 
-static int delete_typemap(MPI_Datatype type, int keyval, void *value, void *extra)
+static int delete_runs(MPI_Datatype type, int keyval, void *value, void *extra)
 {
-	struct core_typemap *map = value;
-
 	(void)type;
 	(void)keyval;
 	(void)extra;
-	if (map->runs != &map->only_run)
-		free((void *)map->runs);
-	free(map);
+	core_runs_put(value);
 	return MPI_SUCCESS;
 }
 
@@ -55,7 +53,7 @@ static int get_type_keyval(void)
 {
 	pthread_mutex_lock(&keyval_lock);
 	if (type_keyval == MPI_KEYVAL_INVALID)
-		PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, delete_typemap, &type_keyval, NULL);
+		PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, delete_runs, &type_keyval, NULL);
 	int keyval = type_keyval;
 	pthread_mutex_unlock(&keyval_lock);
 	return keyval;
@@ -83,8 +81,9 @@ static enum util_status scan_sparse(int fd, const unsigned char *mask, size_t by
 }
 
 /* Unpack `size` bytes of ones as one element: what turns to ones is what the type touches. */
-static enum util_status fill_mask(MPI_Datatype type, MPI_Comm comm, size_t size, void *origin)
+static enum util_status fill_mask(MPI_Datatype type, size_t size, void *origin)
 {
+	MPI_Comm comm = private_comm == MPI_COMM_NULL ? MPI_COMM_SELF : private_comm;
 	int position = 0, packed = 0;
 	enum util_status status = UTIL_ERR_MPI;
 	char *ones;
@@ -107,8 +106,8 @@ static enum util_status fill_mask(MPI_Datatype type, MPI_Comm comm, size_t size,
  * constructors is long; unpacking into a mask lets the real MPI tell, for every kind of type that
  * it has.
  */
-static enum util_status find_runs(MPI_Datatype type, MPI_Comm comm, size_t size,
-				  struct core_typemap *map, struct core_run_list *list)
+static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *map,
+				  struct core_run_list *list)
 {
 	size_t bytes = (size_t)(map->hi - map->lo);
 	enum util_status status = UTIL_ERR_SYSTEM;
@@ -118,56 +117,90 @@ static enum util_status find_runs(MPI_Datatype type, MPI_Comm comm, size_t size,
 	if (fd >= 0 && !ftruncate(fd, (off_t)bytes))
 		mask = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (mask != MAP_FAILED) {
-		status = fill_mask(type, comm, size, core_address(mask, -map->lo));
+		status = fill_mask(type, map->size, core_address(mask, -map->lo));
 		if (status == UTIL_OK)
 			status = scan_sparse(fd, mask, bytes, map->lo, list);
 		munmap(mask, bytes);
 	}
-	if (status != UTIL_OK)
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			 "can't tell which of the %zu bytes of a datatype's extent it touches "
-			 "(status %d)",
-			 bytes, (int)status);
 	if (fd >= 0)
 		close(fd);
 	return status;
 }
 
-static enum util_status cached_typemap(MPI_Datatype type, MPI_Comm comm, size_t size,
-				       const struct core_typemap *bounds,
-				       const struct core_typemap **out)
+/*
+ * The type's own runs, if it has them, with a reference for the caller. The callers look twice,
+ * since two threads may have asked for the same type at once; whoever comes second throws its own
+ * away. The lock is not taken by delete_runs, which MPI calls under locks of its own.
+ */
+static struct core_runs *get_runs(MPI_Datatype type)
 {
-	struct core_run_list list = {0};
-	struct core_typemap *map;
-	enum util_status status;
+	struct core_runs *runs = NULL;
 	int found = 0;
 
-	PMPI_Type_get_attr(type, get_type_keyval(), &map, &found);
-	if (found) {
-		*out = map;
-		return UTIL_OK;
+	PMPI_Type_get_attr(type, get_type_keyval(), &runs, &found);
+	if (!found)
+		return NULL;
+	atomic_fetch_add_explicit(&runs->refs, 1, memory_order_relaxed);
+	return runs;
+}
+
+static struct core_runs *keep_runs(MPI_Datatype type, struct core_run_list *list)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct core_runs *runs, *mine = calloc(1, sizeof(*mine));
+
+	if (!mine) {
+		free(list->runs);
+		return NULL;
 	}
-	map = malloc(sizeof(*map));
-	if (!map)
+	*mine = (struct core_runs){.refs = 2, .num_runs = list->num_runs, .runs = list->runs};
+	pthread_mutex_lock(&lock);
+	runs = get_runs(type);
+	if (!runs && PMPI_Type_set_attr(type, get_type_keyval(), mine) == MPI_SUCCESS)
+		runs = mine;
+	pthread_mutex_unlock(&lock);
+	if (runs != mine) {
+		core_runs_put(mine);
+		core_runs_put(mine);
+	}
+	return runs;
+}
+
+static enum util_status map_runs(struct core_typemap *map)
+{
+	struct core_run_list list = {0};
+	MPI_Datatype type = as_type(map->type);
+	enum util_status status;
+
+	map->shared = get_runs(type);
+	if (!map->shared) {
+		status = find_runs(type, map, &list);
+		if (status != UTIL_OK) {
+			free(list.runs);
+			return status;
+		}
+		map->shared = keep_runs(type, &list);
+	}
+	if (!map->shared)
 		return UTIL_ERR_NO_MEMORY;
-	*map = *bounds;
-	status = find_runs(type, comm, size, map, &list);
-	map->runs = list.runs;
-	map->num_runs = list.num_runs;
-	if (status == UTIL_OK && PMPI_Type_set_attr(type, get_type_keyval(), map) != MPI_SUCCESS)
-		status = UTIL_ERR_MPI;
-	if (status != UTIL_OK) {
-		free(list.runs);
-		free(map);
-		return status;
-	}
-	*out = map;
+	map->runs = map->shared->runs;
+	map->num_runs = map->shared->num_runs;
 	return UTIL_OK;
 }
 
-/* `room` is where the map of a type without gaps is made; the result is that or the type's own. */
-static enum util_status type_map(MPI_Datatype type, MPI_Comm comm, struct core_typemap *room,
-				 const struct core_typemap **out)
+enum util_status core_mpi_find_runs(struct core_operand *operand)
+{
+	enum util_status status = UTIL_OK;
+
+	for (size_t i = 0; i < operand->num_maps && status == UTIL_OK; i++) {
+		if (operand->maps[i].size && !operand->maps[i].runs)
+			status = map_runs(&operand->maps[i]);
+	}
+	return status;
+}
+
+/* All but the runs of a type with gaps. False: the MPI does not know the type. */
+static bool type_map(MPI_Datatype type, struct core_typemap *map)
 {
 	MPI_Aint lb, extent, true_lb, true_extent;
 	int integers, addresses, types, combiner;
@@ -177,30 +210,49 @@ static enum util_status type_map(MPI_Datatype type, MPI_Comm comm, struct core_t
 	    PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS ||
 	    PMPI_Type_get_true_extent(type, &true_lb, &true_extent) != MPI_SUCCESS ||
 	    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
-		return UTIL_ERR_MPI;
-	room->extent = extent;
-	room->lo = true_lb;
-	room->hi = true_lb + true_extent;
+		return false;
+	map->type = (uintptr_t)type;
+	map->extent = extent;
+	map->lo = true_lb;
+	map->hi = true_lb + true_extent;
+	map->size = (size_t)size;
 	/* A predefined pair type has padding inside its C struct, which belongs to the element. */
-	room->only_run = (struct core_run){true_lb, (size_t)true_extent};
-	room->runs = &room->only_run;
-	room->num_runs = size > 0;
-	*out = room;
-	if (size == 0 || size == true_extent || combiner == MPI_COMBINER_NAMED)
-		return UTIL_OK;
-	return cached_typemap(type, comm, (size_t)size, room, out);
+	map->only_run = (struct core_run){true_lb, (size_t)true_extent};
+	map->num_runs = size > 0;
+	if (size == true_extent || combiner == MPI_COMBINER_NAMED)
+		map->runs = &map->only_run;
+	return true;
 }
 
-size_t core_mpi_call_bytes(const struct core_call *call)
+bool core_mpi_type_is_plain(core_handle handle)
 {
-	bool recv = call->recvcount > 0 && call->recvtype;
-	MPI_Datatype type = as_type(recv ? call->recvtype : call->sendtype);
-	int64_t count = recv ? call->recvcount : call->sendcount;
-	MPI_Count size = 0;
+	static const MPI_Datatype plain[] = {MPI_DOUBLE,
+					     MPI_FLOAT,
+					     MPI_INT,
+					     MPI_BYTE,
+					     MPI_CHAR,
+					     MPI_LONG,
+					     MPI_UNSIGNED,
+					     MPI_SHORT,
+					     MPI_INT8_T,
+					     MPI_LONG_LONG,
+					     MPI_UNSIGNED_LONG,
+					     MPI_INT32_T,
+					     MPI_INT64_T,
+					     MPI_UINT64_T,
+					     MPI_UINT32_T,
+					     MPI_UINT8_T,
+					     MPI_C_DOUBLE_COMPLEX,
+					     MPI_C_FLOAT_COMPLEX,
+					     MPI_DOUBLE_PRECISION,
+					     MPI_REAL,
+					     MPI_INTEGER};
 
-	if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS)
-		return 0;
-	return (size_t)count * (size_t)size;
+	for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+		if (as_type(handle) == plain[i])
+			return true;
+	}
+	return false;
 }
 
 /* ---- the operands of a call ---- */
@@ -274,20 +326,22 @@ static struct core_operand *begin(struct builder *b, const void *address, bool i
 	return operand;
 }
 
+/* NULL: the call is to be refused by the real MPI, which knows the right error. */
 static const struct core_typemap *map_of(struct builder *b, struct core_operand *operand,
 					 MPI_Datatype type)
 {
-	MPI_Comm comm = b->comm == MPI_COMM_NULL ? MPI_COMM_SELF : b->comm;
-	const struct core_typemap *map = NULL;
+	struct core_typemap *map = &operand->maps[operand->num_maps];
 
-	if (type == MPI_DATATYPE_NULL)
+	if (type == MPI_DATATYPE_NULL || !type_map(type, map)) {
 		b->refuse = true;
-	else
-		b->status = type_map(type, comm, &operand->maps[operand->num_maps++], &map);
-	return b->status == UTIL_OK ? map : NULL;
+		return NULL;
+	}
+	operand->num_maps++;
+	return map;
 }
 
-/* An operand of `count` elements that begin at element `first`. */
+/* An operand of `count` elements that begin at element `first`. The type of no elements may be
+ * anything. */
 static struct core_operand *add_elements(struct builder *b, const void *address, bool is_send,
 					 int64_t first, int64_t count, core_handle type)
 {
@@ -296,7 +350,7 @@ static struct core_operand *add_elements(struct builder *b, const void *address,
 
 	b->refuse |= count < 0;
 	operand = begin(b, address, is_send, 1);
-	map = operand ? map_of(b, operand, as_type(type)) : NULL;
+	map = operand && count ? map_of(b, operand, as_type(type)) : NULL;
 	if (map)
 		b->status = core_operand_add(operand, first * map->extent, (size_t)count, map);
 	return operand;
@@ -308,48 +362,60 @@ struct blocks {
 		*displs; /* NULL counts: `count` each; NULL displs: one after the other */
 	int64_t count;
 	core_handle type;
-	const void *types;           /* NULL: `type` */
+	const void *types;           /* where each block has its type, else NULL */
+	bool each_type;              /* it has; `types` may be NULL where there are no blocks */
 	const unsigned char *absent; /* NULL, or not 0 where the block is not communicated */
 };
+
+static int64_t block_count(const struct builder *b, const struct blocks *blocks, int i)
+{
+	return blocks->counts ? count_at(blocks->counts, b->call->wide_counts, (size_t)i)
+			      : blocks->count;
+}
 
 static void add_block(struct builder *b, struct core_operand *operand, const struct blocks *blocks,
 		      int i, const struct core_typemap *map)
 {
-	bool wide = b->call->wide_counts;
-	int64_t count = blocks->counts ? count_at(blocks->counts, wide, (size_t)i) : blocks->count;
 	int64_t offset = (int64_t)i * blocks->count * map->extent;
 
 	if (blocks->displs) {
 		offset = displ_at(blocks->displs, b->call->wide_displs, (size_t)i);
-		if (!blocks->types) /* displacements are in bytes only where each block has its type
-				     */
+		/* Displacements are in bytes only where each block has its type. */
+		if (!blocks->each_type)
 			offset *= map->extent;
 	}
-	b->refuse |= count < 0;
-	if (!b->refuse && !(blocks->absent && blocks->absent[i]))
-		b->status = core_operand_add(operand, offset, (size_t)count, map);
+	if (!(blocks->absent && blocks->absent[i]))
+		b->status =
+			core_operand_add(operand, offset, (size_t)block_count(b, blocks, i), map);
 }
 
+/* The type of an empty block may be anything, and programs leave it null. */
 static struct core_operand *add_blocks(struct builder *b, const void *address, bool is_send,
 				       const struct blocks *blocks)
 {
 	struct core_operand *operand =
-		begin(b, address, is_send, blocks->types ? blocks->num + 1 : 1);
+		begin(b, address, is_send, blocks->each_type ? blocks->num + 1 : 1);
 	const struct core_typemap *map = NULL;
 
-	if (operand && !blocks->types)
-		map = map_of(b, operand, as_type(blocks->type));
 	for (int i = 0; operand && i < blocks->num && b->status == UTIL_OK && !b->refuse; i++) {
-		if (blocks->types) {
-			/* MPI ignores the type of an empty block, and programs leave it null. */
-			if (!count_at(blocks->counts, b->call->wide_counts, (size_t)i))
-				continue;
+		int64_t count = block_count(b, blocks, i);
+
+		b->refuse |= count < 0;
+		if (count <= 0)
+			continue;
+		if (blocks->each_type)
 			map = map_of(b, operand, ((const MPI_Datatype *)blocks->types)[i]);
-		}
+		else if (!map)
+			map = map_of(b, operand, as_type(blocks->type));
 		if (map)
 			add_block(b, operand, blocks, i, map);
 	}
 	return operand;
+}
+
+static bool has_each_type(const struct core_call *call)
+{
+	return call->coll == CORE_ALLTOALLW || call->coll == CORE_NEIGHBOR_ALLTOALLW;
 }
 
 static struct blocks send_blocks(const struct core_call *call, int num)
@@ -359,7 +425,8 @@ static struct blocks send_blocks(const struct core_call *call, int num)
 			       .displs = call->sdispls,
 			       .count = call->sendcount,
 			       .type = call->sendtype,
-			       .types = call->sendtypes};
+			       .types = call->sendtypes,
+			       .each_type = has_each_type(call)};
 }
 
 static struct blocks recv_blocks(const struct core_call *call, int num)
@@ -369,7 +436,8 @@ static struct blocks recv_blocks(const struct core_call *call, int num)
 			       .displs = call->rdispls,
 			       .count = call->recvcount,
 			       .type = call->recvtype,
-			       .types = call->recvtypes};
+			       .types = call->recvtypes,
+			       .each_type = has_each_type(call)};
 }
 
 static void add_send(struct builder *b)
@@ -710,11 +778,45 @@ enum util_status core_mpi_operands(const struct core_call *call, struct core_ope
 	return b.refuse ? UTIL_OK : b.status;
 }
 
+/* Whether the call's receive side says how much this rank moves; the other may be insignificant. */
+static bool counts_by_recv(const struct builder *b)
+{
+	switch (b->call->coll) {
+	case CORE_GATHER:
+	case CORE_GATHERV:
+		return b->role == ROLE_ROOT;
+	case CORE_SCATTER:
+	case CORE_SCATTERV:
+		return b->role == ROLE_LEAF && b->call->recvbuf != MPI_IN_PLACE;
+	default:
+		return true;
+	}
+}
+
+size_t core_mpi_call_bytes(const struct core_call *call)
+{
+	struct builder b = {.call = call, .comm = MPI_COMM_NULL};
+	MPI_Count size = 0;
+	bool recv;
+
+	if (call->coll != CORE_REDUCE_LOCAL) {
+		b.comm = as_comm(call->comm);
+		inspect_comm(&b);
+	}
+	if (b.refuse || (is_rooted(call->coll) && b.role == ROLE_NONE))
+		return 0;
+	recv = counts_by_recv(&b);
+	int64_t count = recv ? call->recvcount : call->sendcount;
+	MPI_Datatype type = as_type(recv ? call->recvtype : call->sendtype);
+	if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS)
+		return 0;
+	return (size_t)count * (size_t)size;
+}
+
 /* ---- the job ---- */
 
 struct core_mpi_job core_mpi_job;
 
-static MPI_Comm private_comm = MPI_COMM_NULL;
 static MPI_Comm node_comm = MPI_COMM_NULL;
 static int *node_of; /* by rank in MPI_COMM_WORLD */
 static int comm_keyval = MPI_KEYVAL_INVALID;
@@ -793,6 +895,29 @@ static int delete_comm(MPI_Comm comm, int keyval, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
+static int call_stop(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+	void (*stop)(void);
+
+	(void)comm;
+	(void)keyval;
+	(void)value;
+	*(void **)&stop = extra;
+	stop();
+	return MPI_SUCCESS;
+}
+
+/* MPI deletes the attributes of MPI_COMM_SELF first of all, in the reverse order of their setting.
+ */
+void core_mpi_at_finalize(void (*stop)(void))
+{
+	int keyval = MPI_KEYVAL_INVALID;
+
+	PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, call_stop, &keyval, *(void **)&stop);
+	PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
+	PMPI_Comm_free_keyval(&keyval);
+}
+
 enum util_status core_mpi_start(const char *hostid, bool have_driver)
 {
 	struct core_mpi_job *job = &core_mpi_job;
@@ -800,6 +925,7 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 
 	if (PMPI_Comm_dup(MPI_COMM_WORLD, &private_comm) != MPI_SUCCESS)
 		return UTIL_ERR_MPI;
+	PMPI_Comm_set_errhandler(private_comm, MPI_ERRORS_RETURN);
 	PMPI_Comm_rank(private_comm, &job->rank);
 	PMPI_Comm_size(private_comm, &job->size);
 	all = calloc((size_t)job->size, sizeof(*all));
@@ -831,9 +957,11 @@ enum util_status core_mpi_node_bcast(void *data, int bytes)
 									      : UTIL_ERR_MPI;
 }
 
-enum util_status core_mpi_node_barrier(void)
+bool core_mpi_node_all(bool yes)
 {
-	return PMPI_Barrier(node_comm) == MPI_SUCCESS ? UTIL_OK : UTIL_ERR_MPI;
+	int mine = yes, all = 0;
+
+	return PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, node_comm) == MPI_SUCCESS && all;
 }
 
 void core_mpi_stop(void)

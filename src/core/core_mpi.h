@@ -22,6 +22,16 @@ enum { CORE_MAX_OPERANDS = 2 };
 enum util_status core_mpi_operands(const struct core_call *call, struct core_operand *operands,
 				   size_t *num_operands);
 
+/*
+ * Find the runs of the operand's types with gaps, where they are not known. UTIL_ERR_UNSUPPORTED
+ * for an element of more data than MPI can unpack. Thread-safe.
+ */
+enum util_status core_mpi_find_runs(struct core_operand *operand);
+
+/* Whether it is one of the usual predefined types, whose elements lie one after the other from the
+ * buffer's address on. Cheap; false says nothing. */
+bool core_mpi_type_is_plain(core_handle type);
+
 /* Whether the pointer is one of the constants that stand for no buffer (MPI_IN_PLACE). */
 bool core_mpi_is_in_place(const void *buffer);
 
@@ -36,13 +46,19 @@ struct core_mpi_job {
 };
 extern struct core_mpi_job core_mpi_job;
 
+/* Have `stop` called at the beginning of MPI_Finalize, after the callbacks of the application that
+ * MPI calls there. */
+void core_mpi_at_finalize(void (*stop)(void));
+
 /* Collective over MPI_COMM_WORLD: make the private communicator and agree on the job. */
 enum util_status core_mpi_start(const char *hostid, bool have_driver);
 
 /* Share `bytes` bytes from the lowest rank of each node with the other processes of it. Collective.
  */
 enum util_status core_mpi_node_bcast(void *data, int bytes);
-enum util_status core_mpi_node_barrier(void);
+
+/* Whether all processes of the node say yes. Collective over the node. */
+bool core_mpi_node_all(bool yes);
 
 /* Let the real MPI make progress; called by every wait of ours. Cheap when called too often. */
 void core_mpi_drive(void);

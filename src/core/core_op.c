@@ -1,61 +1,93 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_op.h"
+#include "util/util_log.h"
 
 #include <string.h>
 
-/* An earlier operand whose stage this one shares: it begins at the same address and is not kept
- * apart. */
-static struct core_stage *shared_stage(struct core_op *op, size_t index)
+/* Whether two operands, which begin at the same address, are to be one buffer for the real MPI. */
+static bool share_stage(const struct core_operand *a, const struct core_operand *b)
 {
-	for (size_t i = 0; i < index && !op->operands[index].apart; i++) {
-		if (op->operands[i].address == op->operands[index].address)
-			return op->stage_of[i];
-	}
-	return NULL;
+	return !a->apart && !b->apart && a->address == b->address && a->lo < a->hi && b->lo < b->hi;
 }
 
-/* Make a stage for an operand, wide enough for the later ones that will share it. */
+/* Make a stage for an operand and all that share it. */
 static enum util_status open_stage(struct core_op *op, size_t index,
 				   const struct gpu_pointer *where)
 {
 	const struct core_operand *operand = &op->operands[index];
 	ptrdiff_t lo = operand->lo, hi = operand->hi;
 	struct core_stage *stage = &op->stages[op->num_stages];
-	enum util_status status;
 
-	for (size_t i = index + 1; i < op->num_operands; i++) {
+	for (size_t i = 0; i < op->num_operands; i++) {
 		const struct core_operand *other = &op->operands[i];
 
-		if (other->apart || other->address != operand->address || other->lo == other->hi)
+		if (i == index || !share_stage(operand, other))
 			continue;
 		lo = other->lo < lo ? other->lo : lo;
 		hi = other->hi > hi ? other->hi : hi;
+		op->stage_of[i] = stage;
 	}
-	status = core_stage_open(stage, operand->address, lo, hi, where);
-	if (status != UTIL_OK)
-		return status;
-	op->num_stages++;
 	op->stage_of[index] = stage;
-	return UTIL_OK;
+	op->num_stages++;
+	return core_stage_open(stage, operand->address, lo, hi, where);
+}
+
+/* More runs than this are an array with gaps, whose ends tell what it is. */
+enum { MAX_RUNS_LOOKED_AT = 64 };
+
+/* The first run that is in device memory: of a structure's members some may be, its ends not. */
+static void classify_runs(const struct core_operand *operand, struct gpu_pointer *where)
+{
+	for (size_t i = 0; i < operand->num_pieces; i++) {
+		const struct core_piece *piece = &operand->pieces[i];
+		size_t num = piece->map->num_runs;
+
+		if (operand->address && num > MAX_RUNS_LOOKED_AT)
+			continue;
+		for (size_t j = 0; where->memory == GPU_MEMORY_HOST && j < num; j++)
+			gpu_pointer_classify(
+				core_address(operand->address,
+					     piece->offset + piece->map->runs[j].offset),
+				where);
+	}
+}
+
+static bool has_gaps(const struct core_operand *operand)
+{
+	for (size_t i = 0; i < operand->num_maps; i++) {
+		if (operand->maps[i].size && operand->maps[i].runs != &operand->maps[i].only_run)
+			return true;
+	}
+	return false;
 }
 
 /*
- * What memory the operand is. The address need not be in it (a displacement leads there), so the
- * first byte touched is looked at; under MPI_BOTTOM, where each run has its own address, the first
- * of each until one is device memory. Host memory among them is copied through the stage as well.
+ * What memory the operand is. Its address need not be in it (displacements and datatypes lead
+ * there), so its ends are looked at, and the runs of types with gaps, whose members may be
+ * anywhere. Host memory among device memory is copied through the stage as well.
  */
-static void classify(const struct core_operand *operand, struct gpu_pointer *where)
+static enum util_status classify(struct core_operand *operand, struct gpu_pointer *where)
 {
-	gpu_pointer_classify(core_address(operand->address, operand->lo), where);
-	for (size_t i = 0; !operand->address && i < operand->num_pieces; i++) {
-		const struct core_piece *piece = &operand->pieces[i];
+	enum util_status status;
 
-		for (size_t j = 0; where->memory == GPU_MEMORY_HOST && j < piece->map->num_runs;
-		     j++)
-			gpu_pointer_classify(
-				core_address(NULL, piece->offset + piece->map->runs[j].offset),
-				where);
-	}
+	gpu_pointer_classify(core_address(operand->address, operand->lo), where);
+	if (where->memory == GPU_MEMORY_HOST)
+		gpu_pointer_classify(core_address(operand->address, operand->hi - 1), where);
+	if (!has_gaps(operand))
+		return UTIL_OK;
+	status = core_mpi_find_runs(operand);
+	/* Host memory is none of our business, whatever its type. */
+	if (status != UTIL_OK && where->memory == GPU_MEMORY_HOST)
+		return UTIL_OK;
+	if (status == UTIL_ERR_UNSUPPORTED)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "a datatype with gaps of more than 2 GiB of data in one element can't be "
+			 "staged");
+	if (status != UTIL_OK)
+		return status;
+	if (where->memory == GPU_MEMORY_HOST)
+		classify_runs(operand, where);
+	return UTIL_OK;
 }
 
 static enum util_status open_stages(struct core_op *op)
@@ -63,16 +95,13 @@ static enum util_status open_stages(struct core_op *op)
 	enum util_status status = UTIL_OK;
 
 	for (size_t i = 0; i < op->num_operands && status == UTIL_OK; i++) {
-		const struct core_operand *operand = &op->operands[i];
+		struct core_operand *operand = &op->operands[i];
 		struct gpu_pointer where;
 
 		if (operand->lo == operand->hi)
 			continue;
-		op->stage_of[i] = shared_stage(op, i);
-		if (op->stage_of[i])
-			continue;
-		classify(operand, &where);
-		if (where.memory != GPU_MEMORY_HOST)
+		status = classify(operand, &where);
+		if (status == UTIL_OK && !op->stage_of[i] && where.memory != GPU_MEMORY_HOST)
 			status = open_stage(op, i, &where);
 	}
 	return status;

@@ -35,12 +35,13 @@ static void log_version(void)
 		 core_mpi_job.any_driver ? "CUDA driver found" : "no CUDA driver: asleep");
 }
 
-void core_start(void)
+void core_start(void (*stop)(void))
 {
 	enum util_status status;
 
 	util_config_load();
-	status = core_mpi_start(util_config.hostid, gpu_driver_installed());
+	core_mpi_at_finalize(stop);
+	status = core_mpi_start(util_config.hostid, gpu_driver_installed() && !util_config.disable);
 	util_log_set_rank(core_mpi_job.rank);
 	if (core_mpi_job.rank == 0) {
 		util_config_warn();
@@ -131,8 +132,8 @@ static size_t op_bytes(const struct core_op *op)
 {
 	size_t bytes = 0;
 
-	for (size_t i = 0; i < op->num_stages; i++)
-		bytes += (size_t)(op->stages[i].hi - op->stages[i].lo);
+	for (size_t i = 0; i < op->num_operands; i++)
+		bytes += op->stage_of[i] ? core_operand_bytes(&op->operands[i]) : 0;
 	return bytes;
 }
 
@@ -163,8 +164,12 @@ int core_run(const struct core_call *call)
 
 	if (!gpu_driver_present())
 		return core_run_host(call);
+	util_config_load(); /* a process with MPI sessions only has not been through core_start */
 	status = core_op_start(&op, call);
-	result = status == UTIL_OK ? run_started(&op, call) : core_mpi_raise(call, status);
+	if (status == UTIL_ERR_MPI) /* a datatype that MPI refuses: it knows the right error */
+		result = core_run_host(call);
+	else
+		result = status == UTIL_OK ? run_started(&op, call) : core_mpi_raise(call, status);
 	core_op_finish(&op);
 	return result;
 }

@@ -6,8 +6,11 @@
 #include "core/core_call.h"
 #include "core/core_stats.h"
 
-/* Read the configuration, agree on the job, put up the board. Collective over MPI_COMM_WORLD. */
-void core_start(void);
+/*
+ * Read the configuration, agree on the job, put up the board. `stop` is called by MPI_Finalize
+ * while MPI still works; it is to call core_stop. Collective over MPI_COMM_WORLD.
+ */
+void core_start(void (*stop)(void));
 
 /* Print the statistics if wanted and give everything back. Collective over MPI_COMM_WORLD. */
 void core_stop(void);

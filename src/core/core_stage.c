@@ -45,7 +45,10 @@ enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdif
 		return status;
 	}
 	stage->host_address = shifted_address(stage);
-	stage->pending = gpu_pointer_may_be_pending(core_address(address, lo), where);
+	stage->single = gpu_pointer_covers(where, core_address(address, lo), (size_t)(hi - lo));
+	stage->pending = true;
+	if (stage->single)
+		gpu_pointer_make_synchronous(core_address(address, lo), where);
 	return UTIL_OK;
 }
 
@@ -68,6 +71,39 @@ void core_stage_close(struct core_stage *stage)
 	memset(stage, 0, sizeof(*stage));
 }
 
+/* How many of `length` bytes at the address are in the allocation that holds the first. */
+static size_t part_in_allocation(const void *address, size_t length)
+{
+	struct gpu_pointer where;
+	size_t part;
+
+	gpu_pointer_classify(address, &where);
+	if (!gpu_pointer_covers(&where, address, 1))
+		return length;
+	part = where.bytes - ((uintptr_t)address - where.start);
+	return part < length ? part : length;
+}
+
+/* Contiguous bytes. Where they may be in several allocations that lie side by side, a copy of the
+ * driver each. */
+static enum util_status copy_bytes(struct core_stage *stage, void *to, const void *from,
+				   size_t length)
+{
+	enum util_status status = UTIL_OK;
+
+	if (stage->single)
+		return gpu_stream_copy(stage->stream, to, from, length);
+	while (length && status == UTIL_OK) {
+		size_t part = part_in_allocation(from, part_in_allocation(to, length));
+
+		status = gpu_stream_copy(stage->stream, to, from, part);
+		to = core_address(to, (ptrdiff_t)part);
+		from = core_address(from, (ptrdiff_t)part);
+		length -= part;
+	}
+	return status;
+}
+
 /* `rows` runs of one length, `pitch` apart (of either sign), starting at `offset` from the
  * addresses. */
 static enum util_status copy_rows(struct core_stage *stage, void *to, const void *from,
@@ -78,21 +114,19 @@ static enum util_status copy_rows(struct core_stage *stage, void *to, const void
 	to = core_address(to, offset);
 	from = core_address(from, offset);
 	if (rows == 1 || pitch == (ptrdiff_t)length)
-		return gpu_stream_copy(stage->stream, to, from, rows * length);
+		return copy_bytes(stage, to, from, rows * length);
 	if (pitch < 0) {
 		to = core_address(to, (ptrdiff_t)(rows - 1) * pitch);
 		from = core_address(from, (ptrdiff_t)(rows - 1) * pitch);
 		pitch = -pitch;
 	}
-	/* Under MPI_BOTTOM rows may be in different allocations, which one copy of the driver can't
-	 * span. */
-	if ((size_t)pitch >= length && stage->address)
+	if ((size_t)pitch >= length && stage->single)
 		return gpu_stream_copy_rows(stage->stream, to, from, length, (size_t)pitch, rows);
-	/* Elements that overlap, which is legal where they are only read; or allocations far apart.
+	/* Elements that overlap, which is legal where they are only read; or several allocations.
 	 */
 	for (size_t i = 0; i < rows && status == UTIL_OK; i++)
-		status = gpu_stream_copy(stage->stream, core_address(to, (ptrdiff_t)i * pitch),
-					 core_address(from, (ptrdiff_t)i * pitch), length);
+		status = copy_bytes(stage, core_address(to, (ptrdiff_t)i * pitch),
+				    core_address(from, (ptrdiff_t)i * pitch), length);
 	return status;
 }
 
@@ -182,8 +216,8 @@ static enum util_status copy_piece(struct core_stage *stage, const struct core_p
 	size_t calls = by_rows ? piece->count : map->num_runs;
 	enum util_status status = UTIL_ERR_UNSUPPORTED;
 
-	/* Under MPI_BOTTOM some runs may be host memory that no kernel reaches. */
-	if (calls > MAX_DRIVER_COPIES && stage->address)
+	/* Of several allocations some may be memory that no kernel in this context reaches. */
+	if (calls > MAX_DRIVER_COPIES && stage->single)
 		status = copy_by_kernel(stage, piece, out);
 	if (status == UTIL_ERR_UNSUPPORTED)
 		status = copy_by_driver(stage, piece, by_rows, pitch, out);

@@ -16,8 +16,9 @@
 struct core_stage {
 	void *address;    /* the application's, as in the operands */
 	ptrdiff_t lo, hi; /* the bytes that any of its operands touches */
-	bool pending;     /* earlier work of the legacy stream must be waited for first */
-	struct gpu_pointer where;
+	bool single;  /* those bytes are in one allocation, which kernels and wide copies need */
+	bool pending; /* earlier work of the legacy stream must be waited for first */
+	struct gpu_pointer where; /* of the first byte found in device memory */
 	struct gpu_staging_block *block;
 	struct gpu_stream *stream;
 	struct gpu_staging_block *tables; /* of runs, which kernels on the stream read */
@@ -25,8 +26,8 @@ struct core_stage {
 };
 
 /*
- * Prepare a stage for bytes [lo, hi) around an address, of which the first is device or managed
- * memory as `where` says. On an error the stage holds nothing.
+ * Prepare a stage for bytes [lo, hi) around an address, some of which are device or managed memory
+ * as `where` says. On an error the stage holds nothing.
  */
 enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
 				 ptrdiff_t hi, const struct gpu_pointer *where);

@@ -145,40 +145,62 @@ CUstream gpu_stream_handle(const struct gpu_stream *stream)
 	return stream->stream;
 }
 
-static enum util_status poll(struct gpu_stream *stream, CUstream which)
+static enum util_status query_status(CUresult result)
 {
-	struct gpu_scope scope;
-	enum util_status status = gpu_scope_enter(&scope, &stream->where);
-	CUresult result;
-
-	if (status != UTIL_OK)
-		return status;
-	result = gpu_driver.cuStreamQuery(which);
-	gpu_scope_leave(&scope);
 	if (result == CUDA_ERROR_NOT_READY)
 		return UTIL_IN_PROGRESS;
 	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuStreamQuery");
 }
 
+static enum util_status query(struct gpu_stream *stream, CUstream which, CUresult *result)
+{
+	struct gpu_scope scope;
+	enum util_status status = gpu_scope_enter(&scope, &stream->where);
+
+	if (status != UTIL_OK)
+		return status;
+	*result = gpu_driver.cuStreamQuery(which);
+	gpu_scope_leave(&scope);
+	return UTIL_OK;
+}
+
 enum util_status gpu_stream_poll(struct gpu_stream *stream)
 {
-	return poll(stream, stream->stream);
+	CUresult result;
+	enum util_status status = query(stream, stream->stream, &result);
+
+	return status == UTIL_OK ? query_status(result) : status;
+}
+
+/* While some thread captures a graph on a blocking stream, the legacy stream can't be asked, nor
+ * can the application have put work on it: that too would break the capture. */
+static enum util_status legacy_status(CUresult result)
+{
+	if (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
+	    result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+		return UTIL_OK;
+	return query_status(result);
 }
 
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
 {
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	CUcontext current = NULL;
-	CUresult result;
+	CUresult result = CUDA_SUCCESS;
+	enum util_status status;
 
 	/* A thread without a context, or with one that was destroyed, has put no work on its legacy
 	 * stream. */
 	if (gpu_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
 	    current != stream->where.context) {
+		gpu_driver.cuThreadExchangeStreamCaptureMode(&mode);
 		result = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY);
-		if (result == CUDA_ERROR_NOT_READY)
-			return UTIL_IN_PROGRESS;
+		gpu_driver.cuThreadExchangeStreamCaptureMode(&mode);
 	}
-	return poll(stream, CU_STREAM_LEGACY);
+	if (result == CUDA_ERROR_NOT_READY)
+		return UTIL_IN_PROGRESS;
+	status = query(stream, CU_STREAM_LEGACY, &result);
+	return status == UTIL_OK ? legacy_status(result) : status;
 }
 
 enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from,
@@ -268,7 +290,8 @@ void gpu_context_finalize(void)
 		stream_destroy(stream);
 	}
 	for (int i = 0; i < MAX_DEVICES; i++) {
-		if (primary[i] && is_alive(i) && gpu_driver.cuDeviceGet(&device, i) == CUDA_SUCCESS)
+		/* Our reference outlives a reset of the device. */
+		if (primary[i] && gpu_driver.cuDeviceGet(&device, i) == CUDA_SUCCESS)
 			gpu_driver.cuDevicePrimaryCtxRelease(device);
 		primary[i] = NULL;
 	}

@@ -41,7 +41,7 @@ CUstream gpu_stream_handle(const struct gpu_stream *stream);
 enum util_status gpu_stream_poll(struct gpu_stream *stream);
 
 /*
- * The same for the legacy default streams (see gpu_pointer_may_be_pending): that of the buffer's
+ * The same for the legacy default streams: that of the buffer's
  * context, and that of the calling thread's, in which the application may have copied to a buffer
  * of another context.
  */

@@ -65,35 +65,48 @@ static bool bind_handle(void *handle)
 	return true;
 }
 
+struct last_object {
+	struct link_map *map;
+	char *name; /* owned; NULL: out of memory */
+};
+
 /* dl_iterate_phdr holds the dynamic linker's lock around this, so that the list stands still. */
 static int find_last(struct dl_phdr_info *info, size_t size, void *argument)
 {
-	struct link_map *map = *(struct link_map **)argument;
+	struct last_object *last = argument;
 
 	(void)info;
 	(void)size;
-	while (map->l_next)
-		map = map->l_next;
-	*(struct link_map **)argument = map;
+	while (last->map->l_next)
+		last->map = last->map->l_next;
+	last->name = strdup(last->map->l_name ? last->map->l_name : "");
 	return 1;
 }
 
 /*
  * Take a reference on the last object so that its link_map stays allocated. The main program, the
- * vdso and such can't be opened by name, nor be unloaded.
+ * vdso and such can't be opened by name, nor be unloaded. NULL, so that the next call looks again:
+ * the object was unloaded by another thread before it could be taken.
  */
 static struct link_map *pin_last_object(void)
 {
-	void *self = dlopen(NULL, RTLD_LAZY);
-	struct link_map *map = NULL;
+	void *self = dlopen(NULL, RTLD_LAZY), *handle;
+	struct link_map *pinned = NULL;
+	struct last_object last = {0};
 
-	if (!self || dlinfo(self, RTLD_DI_LINKMAP, &map))
+	if (!self || dlinfo(self, RTLD_DI_LINKMAP, &last.map))
 		return NULL;
-	dl_iterate_phdr(find_last, &map);
-	if (map->l_name && *map->l_name)
-		dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+	dl_iterate_phdr(find_last, &last);
+	if (last.name && (!*last.name || !strchr(last.name, '/'))) {
+		pinned = last.map;
+	} else if (last.name) {
+		handle = dlopen(last.name, RTLD_LAZY | RTLD_NOLOAD);
+		if (handle && !dlinfo(handle, RTLD_DI_LINKMAP, &pinned) && pinned != last.map)
+			pinned = NULL;
+	}
+	free(last.name);
 	dlclose(self);
-	return map;
+	return pinned;
 }
 
 bool gpu_driver_look(void)

@@ -21,15 +21,14 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 {
 	unsigned type = 0, managed = 0;
 	CUpointer_attribute wanted[] = {
-		CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+		CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
 		CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, CU_POINTER_ATTRIBUTE_CONTEXT,
-		CU_POINTER_ATTRIBUTE_BUFFER_ID};
-	void *data[] = {&type, &managed, &out->device, &out->context, &out->buffer_id};
+		CU_POINTER_ATTRIBUTE_BUFFER_ID,      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+		CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+	void *data[] = {&type,           &managed,    &out->device, &out->context,
+			&out->buffer_id, &out->start, &out->bytes};
 
-	out->memory = GPU_MEMORY_HOST;
-	out->device = -1;
-	out->context = NULL;
-	out->buffer_id = 0;
+	*out = (struct gpu_pointer){.memory = GPU_MEMORY_HOST, .device = -1};
 	if (gpu_driver.cuPointerGetAttributes(sizeof(wanted) / sizeof(wanted[0]), wanted, data,
 					      (CUdeviceptr)address) != CUDA_SUCCESS)
 		return;
@@ -42,7 +41,7 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 /*
  * The allocations that were made synchronous, by buffer id: a hash set with open addressing. Ids of
  * freed memory stay in it, harmlessly; when it is full it is emptied, which costs each live
- * allocation one more wait.
+ * allocation one more call.
  */
 enum { SEEN_SLOTS = 1 << 14 };
 static unsigned long long seen[SEEN_SLOTS];
@@ -80,21 +79,23 @@ static void seen_insert(unsigned long long id)
 	pthread_mutex_unlock(&seen_lock);
 }
 
-bool gpu_pointer_may_be_pending(const void *address, const struct gpu_pointer *pointer)
+bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, size_t bytes)
+{
+	uintptr_t first = (uintptr_t)address - pointer->start;
+
+	return first <= pointer->bytes && bytes <= pointer->bytes - first;
+}
+
+void gpu_pointer_make_synchronous(const void *address, const struct gpu_pointer *pointer)
 {
 	unsigned on = 1;
 	struct gpu_scope scope;
 
-	if (pointer->memory != GPU_MEMORY_DEVICE || !pointer->buffer_id)
-		return true;
-	if (seen_contains(pointer->buffer_id))
-		return false;
-	if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
-		return true;
-	/* Memory from pools and VMM refuses the attribute: then it is pending every time. */
-	if (gpu_driver.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-					     (CUdeviceptr)address) == CUDA_SUCCESS)
-		seen_insert(pointer->buffer_id);
+	if (pointer->memory != GPU_MEMORY_DEVICE || !pointer->buffer_id ||
+	    seen_contains(pointer->buffer_id) || gpu_scope_enter(&scope, pointer) != UTIL_OK)
+		return;
+	gpu_driver.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+					 (CUdeviceptr)address);
+	seen_insert(pointer->buffer_id);
 	gpu_scope_leave(&scope);
-	return true;
 }

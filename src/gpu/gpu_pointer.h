@@ -16,6 +16,8 @@ struct gpu_pointer {
 	int device;        /* ordinal, valid unless host */
 	CUcontext context; /* NULL: none recorded (pool and VMM memory); use the primary one */
 	unsigned long long buffer_id; /* unique to the allocation in this process, never reused */
+	uintptr_t start;              /* the allocation's first byte, and how many it has; */
+	size_t bytes;                 /* 0 where the driver does not say */
 };
 
 /*
@@ -31,13 +33,15 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out);
  */
 bool gpu_pointer_is_device(const void *address);
 
+/* Whether [address, address + bytes) lies in the allocation. */
+bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, size_t bytes);
+
 /*
- * Whether earlier operations on the allocation that return before they finish (cudaMemset, copies
- * inside the device, copies from pageable memory) may still be under way. The first time that an
- * allocation is seen, later ones are made synchronous (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, as UCX and
- * Open MPI do), so that only that first time, and memory whose attribute can't be set, needs the
- * legacy stream to be waited for. Thread-safe.
+ * Make operations on the allocation that return before they finish (cudaMemset, copies inside the
+ * device, copies from pageable memory) synchronous from now on (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+ * as UCX and Open MPI do), the first time that it is seen. Memory from pools and VMM refuses that.
+ * Thread-safe.
  */
-bool gpu_pointer_may_be_pending(const void *address, const struct gpu_pointer *pointer);
+void gpu_pointer_make_synchronous(const void *address, const struct gpu_pointer *pointer);
 
 #endif

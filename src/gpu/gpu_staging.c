@@ -33,11 +33,26 @@ static struct gpu_staging_block *take_idle(int class)
 	return block;
 }
 
+/* False where the driver may still hold the pages: then the address must not be used again. */
+static bool block_unregister(struct gpu_staging_block *block)
+{
+	struct gpu_scope scope;
+	CUresult result;
+
+	if (!block->registered)
+		return true;
+	/* A context that can't be entered any more has taken its registrations along. */
+	if (gpu_scope_enter(&scope, &block->where) != UTIL_OK)
+		return true;
+	result = gpu_driver.cuMemHostUnregister(block->base);
+	gpu_scope_leave(&scope);
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
 static void block_free(struct gpu_staging_block *block)
 {
-	if (block->registered)
-		gpu_driver.cuMemHostUnregister(block->base);
-	munmap(block->base, block->bytes);
+	if (block_unregister(block))
+		munmap(block->base, block->bytes);
 	free(block);
 }
 
@@ -89,10 +104,13 @@ static struct gpu_staging_block *block_map(size_t bytes, int class)
 	block->size_class = class;
 	block->base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (block->base != MAP_FAILED)
-		return block;
-	free(block);
-	return NULL;
+	if (block->base == MAP_FAILED) {
+		free(block);
+		return NULL;
+	}
+	/* A fork makes pages copy-on-write, and the device may go on with the old ones. */
+	madvise(block->base, bytes, MADV_DONTFORK);
+	return block;
 }
 
 /* Failing to pin costs speed, not correctness. */
@@ -107,6 +125,7 @@ static void block_register(struct gpu_staging_block *block, const struct gpu_poi
 					      CU_MEMHOSTREGISTER_PORTABLE);
 	gpu_scope_leave(&scope);
 	block->registered = result == CUDA_SUCCESS;
+	block->where = *pointer;
 	if (!block->registered)
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
 			 "%zu bytes for staging can't be pinned (%d)", block->bytes, (int)result);

@@ -22,6 +22,7 @@ struct gpu_staging_block {
 	struct gpu_staging_block *next;
 	int size_class; /* -1: not from the pool */
 	bool registered;
+	struct gpu_pointer where; /* in the context that it was registered in */
 };
 
 /*

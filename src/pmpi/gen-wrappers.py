@@ -106,7 +106,8 @@ def body(f, door):
     forward = f"next_{f.symbol}[{door}]({f.arguments})"
     if f.kind == "own":
         separator = ", " if f.arguments else ""
-        return f"\treturn pmpi_own_{f.name}(next_{f.symbol}[{door}]{separator}{f.arguments});\n"
+        return (f"\tpmpi_bind_once();\n"
+                f"\treturn pmpi_own_{f.name}(next_{f.symbol}[{door}]{separator}{f.arguments});\n")
     if f.kind == "comm":
         return (f"\tif (pmpi_asleep())\n\t\treturn {forward};\n"
                 f"\tpmpi_enter({door});\n\tint result = {forward};\n"

@@ -4,6 +4,7 @@
 #include "util/util_log.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 _Thread_local int pmpi_depth;
 _Thread_local enum pmpi_door pmpi_door;
@@ -20,13 +21,26 @@ static bool may_be_device(const void *buffer)
 	return !core_mpi_is_in_place(buffer) && gpu_pointer_is_device(buffer);
 }
 
+/* Whether the data begin at the buffers' addresses, so that these tell what memory it is. */
+static bool addresses_tell(const struct core_call *call)
+{
+	return !call->sdispls && !call->rdispls &&
+	       (!call->recvtype || core_mpi_type_is_plain(call->recvtype)) &&
+	       (!call->sendtype || core_mpi_type_is_plain(call->sendtype));
+}
+
+static bool may_need_stage(const struct core_call *call)
+{
+	return !addresses_tell(call) || may_be_device(call->recvbuf) ||
+	       (call->coll != CORE_BCAST && may_be_device(call->sendbuf));
+}
+
 int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 {
 	int result;
 
 	pmpi_enter(door);
-	if (may_be_device(call->recvbuf) ||
-	    (call->coll != CORE_BCAST && may_be_device(call->sendbuf)))
+	if (may_need_stage(call))
 		result = core_run(call);
 	else
 		result = core_run_host(call);
@@ -50,25 +64,27 @@ int pmpi_leave_constructor(int result, MPI_Comm *newcomm)
 /* MPIs tell by an extension, where they have one, whether they take device buffers themselves. */
 static bool mpi_is_cuda_aware(void)
 {
-	static int aware = -1;
+	static int aware = -1; /* every thread would write the same */
+	int known = __atomic_load_n(&aware, __ATOMIC_RELAXED);
 	int (*query)(void);
 
-	if (aware < 0) {
+	if (known < 0) {
 		*(void **)&query = dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support");
-		aware = query && query();
+		known = query && query();
+		__atomic_store_n(&aware, known, __ATOMIC_RELAXED);
 	}
-	return aware;
+	return known;
 }
 
 bool pmpi_looks_at_handed(void)
 {
 	return util_config.debug >= UTIL_LOG_WARN && !pmpi_depth && gpu_driver_present() &&
-	       !__atomic_load_n(&pmpi_off, __ATOMIC_RELAXED);
+	       !__atomic_load_n(&pmpi_off, __ATOMIC_RELAXED) && !mpi_is_cuda_aware();
 }
 
 void pmpi_warn_handed(const char *function, bool *warned)
 {
-	if (mpi_is_cuda_aware() || __atomic_exchange_n(warned, true, __ATOMIC_RELAXED))
+	if (__atomic_exchange_n(warned, true, __ATOMIC_RELAXED))
 		return;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
 		 "%s was given a device buffer: only blocking collectives are staged, and this MPI "
@@ -85,8 +101,16 @@ void pmpi_bind(const struct pmpi_binding *bindings, size_t num_bindings)
 	}
 }
 
-/* Before main, so that no call can come first. */
+void pmpi_bind_once(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, pmpi_bind_all);
+}
+
+/* Before main. A library of the application may come earlier with MPI_Init in a constructor of its
+ * own, so that binds too. */
 __attribute__((constructor)) static void bind_at_load(void)
 {
-	pmpi_bind_all();
+	pmpi_bind_once();
 }

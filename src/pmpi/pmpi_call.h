@@ -62,13 +62,14 @@ int pmpi_leave_constructor(int result, MPI_Comm *newcomm);
 bool pmpi_looks_at_handed(void);
 void pmpi_warn_handed(const char *function, bool *warned);
 
-/* Find the next definition of each symbol. pmpi_bind_all is generated and calls pmpi_bind. */
+/* Find the next definition of each symbol. pmpi_bind_all is generated and calls pmpi_bind;
+ * pmpi_bind_once calls it unless that was done. */
 void pmpi_bind(const struct pmpi_binding *bindings, size_t num_bindings);
 void pmpi_bind_all(void);
+void pmpi_bind_once(void);
 
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv);
 int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
 			 int required, int *provided);
-int pmpi_own_Finalize(int (*next)(void));
 
 #endif

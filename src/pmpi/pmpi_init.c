@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MPI_Init, MPI_Init_thread and MPI_Finalize, and the public functions of gpucoll.h. */
+/* MPI_Init and MPI_Init_thread, the end in MPI_Finalize, and the public functions of gpucoll.h. */
 #include "core/core_run.h"
 #include "gpucoll/gpucoll.h"
 #include "pmpi/pmpi_call.h"
@@ -14,13 +14,26 @@ static void disable_in_child(void)
 	pmpi_off = true;
 }
 
+/*
+ * MPI_Finalize first calls what applications have hung on MPI_COMM_SELF as attributes, where they
+ * may still communicate. So the library stops in such a callback of its own, which was hung there
+ * first and is called last.
+ */
+static void stop(void)
+{
+	pmpi_enter(PMPI_DOOR_MPI);
+	core_stop();
+	pmpi_leave();
+}
+
 static void start(void)
 {
 	pmpi_enter(PMPI_DOOR_MPI);
-	core_start();
+	core_start(stop);
 	if (core_is_awake())
 		pthread_atfork(NULL, NULL, disable_in_child);
-	pmpi_off = util_config.disable;
+	if (util_config.disable)
+		__atomic_store_n(&pmpi_off, true, __ATOMIC_RELAXED);
 	pmpi_leave();
 }
 
@@ -42,16 +55,6 @@ int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, ch
 	pmpi_leave();
 	if (result == MPI_SUCCESS && !pmpi_depth)
 		start();
-	return result;
-}
-
-int pmpi_own_Finalize(int (*next)(void))
-{
-	pmpi_enter(PMPI_DOOR_MPI);
-	if (pmpi_depth == 1)
-		core_stop();
-	int result = next();
-	pmpi_leave();
 	return result;
 }
 

@@ -2,8 +2,10 @@
 #include "util/util_config.h"
 #include "util/util_log.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -74,7 +76,6 @@ static const struct option options[] = {
 };
 enum { NUM_OPTIONS = sizeof(options) / sizeof(options[0]) };
 
-static bool loaded;
 static const char *values[NUM_OPTIONS]; /* the text in force: the environment's or the fallback */
 static bool from_env[NUM_OPTIONS];
 static char messages[32][320];
@@ -121,7 +122,7 @@ static bool parse_size(const char *text, bool with_unit, size_t *out)
 	uintmax_t value = strtoumax(text, &end, 10);
 	if (errno || end == text)
 		return false;
-	if (with_unit && *end && (unit = strchr(units, *end & ~0x20))) {
+	if (with_unit && *end && (unit = strchr(units, toupper((unsigned char)*end)))) {
 		shift = 10 * (unsigned)(unit - units + 1);
 		end++;
 		if (*end == 'B' || *end == 'b')
@@ -247,11 +248,8 @@ static bool known_name(const char *name, size_t length)
 	return false;
 }
 
-void util_config_load(void)
+static void load_all(void)
 {
-	if (loaded)
-		return;
-	loaded = true;
 	for (int i = 0; i < NUM_OPTIONS; i++)
 		load_option(i);
 	for (char **entry = environ; entry && *entry; entry++) {
@@ -263,6 +261,13 @@ void util_config_load(void)
 			 "the valid ones",
 			 (int)(length < 80 ? length : 80), *entry);
 	}
+}
+
+void util_config_load(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, load_all);
 }
 
 void util_config_warn(void)

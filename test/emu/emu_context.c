@@ -213,7 +213,6 @@ static void context_end(CUcontext context)
 	emu_stream_free(context->per_thread);
 	context->legacy = context->per_thread = NULL;
 	context->alive = false;
-	context->refs = 0;
 }
 
 static bool is_known(CUcontext context)
@@ -244,15 +243,16 @@ EMU_API CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice d
 EMU_API CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
 {
 	NEED_INIT();
-	if (!is_device(device) || !primary[device] || !primary[device]->alive)
+	if (!is_device(device) || !primary[device] || !primary[device]->refs)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&lock);
-	if (--primary[device]->refs == 0)
+	if (--primary[device]->refs == 0 && primary[device]->alive)
 		context_end(primary[device]);
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
 
+/* "Resetting the primary context does not release it": the references stay. */
 EMU_API CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
 {
 	NEED_INIT();

@@ -67,6 +67,34 @@ unsigned emu_threads(void);
 unsigned emu_block(void);
 unsigned emu_blocks(void);
 void emu_block_barrier(void);
+void *emu_kernel_place(uint64_t address);
+
+/* Where a kernel finds the byte of this address. Host memory must be pinned: on hardware a kernel
+ * that touches other host memory ends with its context. */
+void *emu_kernel_place(uint64_t address)
+{
+	enum { KNOWN = 4 };
+	static _Thread_local struct {
+		uintptr_t start;
+		size_t bytes;
+	} known[KNOWN];
+	static _Thread_local unsigned next;
+	struct emu_alloc alloc;
+
+	if (emu_in_arena(address))
+		return emu_shadow(address);
+	for (int i = 0; i < KNOWN; i++) {
+		if (address - known[i].start < known[i].bytes)
+			return (void *)address;
+	}
+	if (!emu_find(address, &alloc))
+		emu_die("a kernel touched %#lx, which is neither device nor pinned memory",
+			(unsigned long)address);
+	known[next % KNOWN].start = alloc.address;
+	known[next % KNOWN].bytes = alloc.size;
+	next++;
+	return (void *)address;
+}
 
 unsigned emu_thread(void)
 {

@@ -429,6 +429,8 @@ EMU_API CUresult CUDAAPI cuMemHostRegister(void *address, size_t size, unsigned 
 EMU_API CUresult CUDAAPI cuMemHostUnregister(void *address)
 {
 	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
 	return forget_host(address, EMU_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
@@ -437,6 +439,8 @@ EMU_API CUresult CUDAAPI cuMemHostGetDevicePointer(CUdeviceptr *out, void *addre
 	struct emu_alloc alloc;
 
 	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (flags || !emu_find((uintptr_t)address, &alloc))
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = (CUdeviceptr)address;

@@ -26,6 +26,7 @@ struct core_mpi_job core_mpi_job;
 static struct shared {
 	pthread_barrier_t barrier;
 	char text[256];
+	bool refused;
 } * shared;
 
 enum util_status core_mpi_node_bcast(void *data, int bytes)
@@ -38,10 +39,17 @@ enum util_status core_mpi_node_bcast(void *data, int bytes)
 	return UTIL_OK;
 }
 
-enum util_status core_mpi_node_barrier(void)
+static void sync_ranks(void)
 {
 	pthread_barrier_wait(&shared->barrier);
-	return UTIL_OK;
+}
+
+bool core_mpi_node_all(bool yes)
+{
+	if (!yes)
+		shared->refused = true;
+	pthread_barrier_wait(&shared->barrier);
+	return !shared->refused;
 }
 
 #define MUST(condition)                                                                            \
@@ -87,19 +95,19 @@ static void publish_body(void)
 	struct core_board_slot *a = core_board_join(11, RANKS), *b = core_board_join(22, RANKS);
 
 	MUST(a && b && a != b);
-	core_mpi_node_barrier();
+	sync_ranks();
 	MUST(core_board_used() == 2);
 	core_board_publish(a, 100 + (uint64_t)core_mpi_job.local_rank);
 	core_board_publish(b, 200 + (uint64_t)core_mpi_job.local_rank);
-	core_mpi_node_barrier();
+	sync_ranks();
 	for (int rank = 0; rank < RANKS; rank++) {
 		MUST(core_board_passed(a, rank) == 100 + (uint64_t)rank);
 		MUST(core_board_passed(b, rank) == 200 + (uint64_t)rank);
 	}
-	core_mpi_node_barrier();
+	sync_ranks();
 	core_board_leave(a);
 	core_board_leave(b);
-	core_mpi_node_barrier();
+	sync_ranks();
 	MUST(core_board_used() == 0);
 }
 
@@ -124,7 +132,7 @@ static void churn_body(void)
 		MUST(core_board_passed(slot, core_mpi_job.local_rank) == round);
 		core_board_leave(slot);
 	}
-	core_mpi_node_barrier();
+	sync_ranks();
 	MUST(core_board_used() == 0);
 }
 
@@ -138,7 +146,7 @@ static void full_body(void)
 {
 	for (uint64_t id = 1; id <= CORE_BOARD_SLOTS; id++)
 		MUST(core_board_join(id, RANKS));
-	core_mpi_node_barrier();
+	sync_ranks();
 	MUST(!core_board_join(CORE_BOARD_SLOTS + 1, RANKS));
 }
 

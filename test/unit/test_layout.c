@@ -12,7 +12,7 @@
 
 static const struct core_run int_run = {0, 4};
 static const struct core_typemap int_map = {
-	.extent = 4, .lo = 0, .hi = 4, .num_runs = 1, .runs = &int_run};
+	.extent = 4, .lo = 0, .hi = 4, .size = 4, .num_runs = 1, .runs = &int_run};
 
 static void blocks_that_follow_are_one_piece(void **state)
 {
@@ -47,7 +47,7 @@ static void bounds_with_negative_extents(void **state)
 {
 	static const struct core_run run = {-8, 4};
 	static const struct core_typemap backwards = {
-		.extent = -16, .lo = -8, .hi = -4, .num_runs = 1, .runs = &run};
+		.extent = -16, .lo = -8, .hi = -4, .size = 4, .num_runs = 1, .runs = &run};
 	struct core_operand operand = {0};
 
 	(void)state;

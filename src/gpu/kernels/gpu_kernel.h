@@ -58,7 +58,7 @@ extern "C" unsigned emu_threads(void);
 extern "C" unsigned emu_block(void);
 extern "C" unsigned emu_blocks(void);
 extern "C" void emu_block_barrier(void);
-extern "C" void *emu_shadow(uintptr_t address);
+extern "C" void *emu_kernel_place(uint64_t address);
 
 #define GPU_KERNEL(name, type)                                                                     \
 	extern "C" void name(type args);                                                           \
@@ -93,7 +93,7 @@ GPU_DEVICE void gpu_block_barrier(void)
 
 GPU_DEVICE void *gpu_place(uint64_t address)
 {
-	return emu_shadow((uintptr_t)address);
+	return emu_kernel_place(address);
 }
 
 #endif
