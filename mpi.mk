@@ -5,7 +5,7 @@
 
 SONAME = libgpucoll.so.0
 MPI_OBJECTS = core_mpi.o pmpi_call.o pmpi_init.o wrappers.o
-MPI_TEST_PROGRAMS = test_coll test_types test_life test_edges demo
+MPI_TEST_PROGRAMS = test_agree test_coll test_types test_life test_edges demo
 MPI_BENCH_PROGRAMS = gpucoll-bench overhead
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))
@@ -69,13 +69,13 @@ uninstall-mpi:
 
 # ---- the emulated CUDA driver and runtime ----
 EMU_OBJECTS = emu_config.o emu_context.o emu_copy.o emu_kernel.o emu_memory.o emu_stream.o
-EMU_TWINS = gpu_runs.o emu_test_kernels.o
+EMU_TWINS = gpu_copies.o gpu_reduce.o gpu_runs.o emu_test_kernels.o
 EMU_COMPILE = $(CC) -D_GNU_SOURCE -I$(top_srcdir)/src $(CUDA_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fvisibility=hidden -MMD -MP
 EMU_LD = $(CC) -shared $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS)
 REAL_CUDA = $(CUDA_LIBDIR)/stubs/libcuda.so
 REAL_CUDART = $(CUDA_LIBDIR)/$(CUDART_SO)
 
-EMU_TWIN = $(CXX) -x c++ -std=gnu++17 -fPIC -I$(top_srcdir)/src $(WARN_CFLAGS) $(SAN_FLAGS) $(CXXFLAGS) -fvisibility=hidden
+EMU_TWIN = $(CXX) -x c++ -std=gnu++17 -fPIC -I$(top_srcdir)/src $(WARN_CFLAGS) $(SAN_FLAGS) $(CXXFLAGS) -O3 -fvisibility=hidden
 emu/%.o: $(top_srcdir)/src/gpu/kernels/%.cu
 	$(AM_V_at)$(MKDIR_P) emu
 	$(AM_V_CXX)$(EMU_TWIN) -MMD -MP -c -o $@ $<

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 packages=(autoconf automake g++ gcc gfortran libcmocka-dev libhwloc-dev libjansson-dev libmpich-dev libopenmpi-dev
-	libucx-dev make mpich openmpi-bin pkg-config python3 python3-mpi4py python3-pytest
+	libucx-dev make mpich openmpi-bin pkg-config python3 python3-mpi4py python3-pytest spin
 	valgrind xz-utils)
 
 say() {

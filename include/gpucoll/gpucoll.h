@@ -18,7 +18,7 @@ extern "C" {
 enum gpucoll_path {
 	GPUCOLL_PATH_PASS = 0,  /* host buffers: the real MPI, untouched */
 	GPUCOLL_PATH_STAGE = 1, /* device buffers through host memory and the real MPI */
-	GPUCOLL_PATH_ACCEL = 2, /* GPU kernels; not in this version */
+	GPUCOLL_PATH_ACCEL = 2, /* GPU kernels over mapped memory */
 };
 
 /* The library's version, "MAJOR.MINOR.PATCH". */

@@ -25,6 +25,7 @@ struct counter {
 struct core_board_slot {
 	_Alignas(CACHE_LINE) uint64_t id;
 	uint32_t members, left;
+	bool has_area;             /* its area is backed with memory, and stays so */
 	struct counter counters[]; /* local_size of them */
 };
 
@@ -35,7 +36,8 @@ struct header {
 enum { HEADER_BYTES = 4096 };
 
 static char *board;
-static size_t board_bytes;
+static size_t board_bytes, area_bytes;
+static int board_fd = -1;
 
 static size_t slot_bytes(void)
 {
@@ -46,6 +48,18 @@ static size_t slot_bytes(void)
 static struct core_board_slot *slot_at(uint64_t index)
 {
 	return (struct core_board_slot *)(board + HEADER_BYTES + index * slot_bytes());
+}
+
+static off_t area_offset(const struct core_board_slot *slot)
+{
+	size_t index = (size_t)((const char *)slot - (board + HEADER_BYTES)) / slot_bytes();
+
+	return (off_t)(HEADER_BYTES + CORE_BOARD_SLOTS * slot_bytes() + index * area_bytes);
+}
+
+void *core_board_area(const struct core_board_slot *slot)
+{
+	return slot->has_area ? board + area_offset(slot) : NULL;
 }
 
 static struct header *header(void)
@@ -69,7 +83,7 @@ static int create_memory(const char *name, size_t bytes)
 	/* posix_fallocate, not ftruncate: a full /dev/shm is an error now rather than SIGBUS later.
 	 */
 	errno = posix_fallocate(fd, 0, (off_t)bytes);
-	if (!errno)
+	if (!errno && !ftruncate(fd, (off_t)board_bytes)) /* the areas follow, without memory yet */
 		return fd;
 	close(fd);
 	shm_unlink(name);
@@ -100,7 +114,7 @@ static char *map_memory(int fd, const char *name)
 /* By the leader: the board with its lock ready, before anybody else learns its name. */
 static int create_board(const char *name)
 {
-	int fd = create_memory(name, board_bytes);
+	int fd = create_memory(name, HEADER_BYTES + CORE_BOARD_SLOTS * slot_bytes());
 
 	if (fd < 0) {
 		fail("create", name);
@@ -112,13 +126,14 @@ static int create_board(const char *name)
 	return fd;
 }
 
-enum util_status core_board_start(void)
+enum util_status core_board_start(size_t bytes)
 {
 	char name[64] = "";
 	bool leader = core_mpi_job.local_rank == 0, all;
 	int fd = -1;
 
-	board_bytes = HEADER_BYTES + CORE_BOARD_SLOTS * slot_bytes();
+	area_bytes = bytes;
+	board_bytes = HEADER_BYTES + CORE_BOARD_SLOTS * (slot_bytes() + area_bytes);
 	if (leader) {
 		snprintf(name, sizeof(name), "/gpucoll-%ld-%d", (long)getpid(), core_mpi_job.rank);
 		fd = create_board(name);
@@ -137,8 +152,7 @@ enum util_status core_board_start(void)
 	all = core_mpi_node_all(board != NULL);
 	if (leader && fd >= 0)
 		shm_unlink(name);
-	if (fd >= 0)
-		close(fd);
+	board_fd = fd;
 	if (!all)
 		core_board_stop();
 	return all ? UTIL_OK : UTIL_ERR_SYSTEM;
@@ -149,6 +163,9 @@ void core_board_stop(void)
 	if (board)
 		munmap(board, board_bytes);
 	board = NULL;
+	if (board_fd >= 0)
+		close(board_fd);
+	board_fd = -1;
 }
 
 bool core_board_is_up(void)
@@ -190,9 +207,12 @@ struct core_board_slot *core_board_join(uint64_t id, uint32_t members)
 		return NULL;
 	lock_table();
 	slot = find_slot(id);
-	if (slot) {
+	if (slot && slot->id != id) {
 		slot->id = id;
 		slot->members = members;
+		if (!slot->has_area)
+			slot->has_area = posix_fallocate(board_fd, area_offset(slot),
+							 (off_t)area_bytes) == 0;
 	}
 	pthread_mutex_unlock(&header()->lock);
 	return slot;
@@ -206,6 +226,8 @@ void core_board_leave(struct core_board_slot *slot)
 	if (++slot->left == slot->members) {
 		for (int i = 0; i < core_mpi_job.local_size; i++)
 			atomic_store_explicit(&slot->counters[i].passed, 0, memory_order_relaxed);
+		if (slot->has_area)
+			memset(core_board_area(slot), 0, area_bytes);
 		slot->left = 0;
 		slot->id = 0;
 	}

@@ -8,6 +8,10 @@
  * unique in the job, so members need no message to agree on it: whoever comes first takes a free
  * slot, the others find it.
  *
+ * Each slot has an area beside it for the agreement on paths (core_agree.h). Areas are backed with
+ * memory when their slot is first taken, since a job has many communicators and few of them at
+ * once.
+ *
  * The memory is anonymous as soon as all have mapped it (unlinked), so a killed job leaves nothing
  * behind.
  */
@@ -17,15 +21,18 @@
 #include "util/util_status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { CORE_BOARD_SLOTS = 1024 };
 
 struct core_board_slot; /* in shared memory */
 
-/* Make or map the node's board. Collective over the node. An error leaves no board: everything is
- * staged. */
-enum util_status core_board_start(void);
+/*
+ * Make or map the node's board, with areas of `area_bytes` bytes, a multiple of 64. Collective over
+ * the node. An error leaves no board: everything is staged.
+ */
+enum util_status core_board_start(size_t area_bytes);
 void core_board_stop(void);
 bool core_board_is_up(void);
 
@@ -36,6 +43,10 @@ bool core_board_is_up(void);
  */
 struct core_board_slot *core_board_join(uint64_t id, uint32_t members);
 void core_board_leave(struct core_board_slot *slot);
+
+/* The slot's area, all zero when the slot was taken, 64-byte aligned. NULL: there was no memory for
+ * it, and every member is told so. */
+void *core_board_area(const struct core_board_slot *slot);
 
 /* Publish that this process has passed `calls` calls. Release: what it did before is seen by who
  * reads it. */

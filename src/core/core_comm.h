@@ -3,34 +3,44 @@
  * What the library knows of a communicator that has an identity: one whose constructor was a
  * wrapped, collective call. Hangs on the communicator as an attribute, so it ends when MPI frees
  * the communicator.
+ *
+ * MPI has the collective calls of a communicator made one at a time, so the fields need no lock: a
+ * thread that comes after another has been told so by the program.
  */
 #ifndef CORE_COMM_H
 #define CORE_COMM_H
 
 #include "core/core_board.h"
 
-#include <stdatomic.h>
+enum { CORE_COMM_KNOWN_EXPORTS = 16 };
 
 struct core_comm {
-	uint64_t id; /* unique in the job: the drawing rank in the upper half, from 1 */
+	uint64_t id;                  /* unique in the job */
 	struct core_board_slot *slot; /* NULL: the board is full or not there */
-	/* Collective calls of this process. MPI has them made one at a time; atomic since thread
-	 * may follow thread. */
-	_Atomic uint64_t calls;
+	void *area;                   /* for the agreement; NULL: every call is staged */
+	const char *no_area;          /* then why */
+	uint64_t calls;               /* collective calls of this process that have begun */
+	uint64_t all_passed;          /* all members are past the calls below this number */
+	int rank, size;
+	bool accelerated; /* a call has been */
+	/* What the last votes made sure of: the allocations of this process that the others have
+	 * mapped, and the context in which, and the moment (gpu_ipc_dropped) at which, it mapped
+	 * theirs.
+	 */
+	uint64_t known_exports[CORE_COMM_KNOWN_EXPORTS];
+	unsigned next_known;
+	unsigned long long context_id;
+	uint64_t dropped;
+	int local_ranks[]; /* of each member, among the node's processes, where all are on the node
+			    */
 };
 
-/* Make the state of a communicator with `local_members` processes on this node. NULL: out of
- * memory. */
-struct core_comm *core_comm_create(uint64_t id, uint32_t local_members);
+/*
+ * Make the state of a communicator of `size` processes, of which `local_members` are on this node,
+ * and if those are all, their local ranks. NULL: out of memory.
+ */
+struct core_comm *core_comm_create(uint64_t id, int rank, int size, uint32_t local_members,
+				   const int *local_ranks);
 void core_comm_destroy(struct core_comm *comm);
-
-/* Count one call and publish it: "past it" for all who read the board. */
-static inline void core_comm_pass(struct core_comm *comm)
-{
-	uint64_t calls = atomic_fetch_add_explicit(&comm->calls, 1, memory_order_relaxed) + 1;
-
-	if (comm->slot)
-		core_board_publish(comm->slot, calls);
-}
 
 #endif

@@ -13,6 +13,7 @@
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -813,12 +814,570 @@ size_t core_mpi_call_bytes(const struct core_call *call)
 	return (size_t)count * (size_t)size;
 }
 
+/* ---- the call as the accelerated path takes it ---- */
+
+/* The types that kernels compute with. Where an MPI lacks one, its handle is MPI_DATATYPE_NULL. */
+static enum gpu_type integer_type(size_t bytes, bool is_signed)
+{
+	switch (bytes) {
+	case 1:
+		return is_signed ? GPU_TYPE_INT8 : GPU_TYPE_UINT8;
+	case 2:
+		return is_signed ? GPU_TYPE_INT16 : GPU_TYPE_UINT16;
+	case 4:
+		return is_signed ? GPU_TYPE_INT32 : GPU_TYPE_UINT32;
+	case 8:
+		return is_signed ? GPU_TYPE_INT64 : GPU_TYPE_UINT64;
+	default:
+		return GPU_TYPE_NONE;
+	}
+}
+
+static enum gpu_type float_type(size_t bytes)
+{
+	return bytes == 4 ? GPU_TYPE_FLOAT : bytes == 8 ? GPU_TYPE_DOUBLE : GPU_TYPE_NONE;
+}
+
+static enum gpu_type complex_type(size_t bytes)
+{
+	return bytes == 8    ? GPU_TYPE_COMPLEX_FLOAT
+	       : bytes == 16 ? GPU_TYPE_COMPLEX_DOUBLE
+			     : GPU_TYPE_NONE;
+}
+
+enum class_of_type {
+	CLASS_SIGNED,
+	CLASS_UNSIGNED,
+	CLASS_FLOAT,
+	CLASS_COMPLEX,
+	CLASS_LOGICAL, /* integers that only logical operations take */
+	CLASS_BYTE,    /* only bitwise operations */
+	CLASS_PAIR,
+	CLASS_NONE
+};
+
+struct type_row {
+	MPI_Datatype type;
+	enum class_of_type class;
+	enum gpu_type pair; /* of CLASS_PAIR; the size tells the others */
+};
+
+static struct type_row type_rows(size_t index)
+{
+	static const struct type_row rows[] = {
+		{MPI_DOUBLE, CLASS_FLOAT, 0},
+		{MPI_FLOAT, CLASS_FLOAT, 0},
+		{MPI_INT, CLASS_SIGNED, 0},
+		{MPI_LONG, CLASS_SIGNED, 0},
+		{MPI_UNSIGNED_LONG, CLASS_UNSIGNED, 0},
+		{MPI_DOUBLE_PRECISION, CLASS_FLOAT, 0},
+		{MPI_REAL, CLASS_FLOAT, 0},
+		{MPI_INTEGER, CLASS_SIGNED, 0},
+		{MPI_C_DOUBLE_COMPLEX, CLASS_COMPLEX, 0},
+		{MPI_C_FLOAT_COMPLEX, CLASS_COMPLEX, 0},
+		{MPI_C_COMPLEX, CLASS_COMPLEX, 0},
+		{MPI_SIGNED_CHAR, CLASS_SIGNED, 0},
+		{MPI_UNSIGNED_CHAR, CLASS_UNSIGNED, 0},
+		{MPI_SHORT, CLASS_SIGNED, 0},
+		{MPI_UNSIGNED_SHORT, CLASS_UNSIGNED, 0},
+		{MPI_UNSIGNED, CLASS_UNSIGNED, 0},
+		{MPI_LONG_LONG, CLASS_SIGNED, 0},
+		{MPI_UNSIGNED_LONG_LONG, CLASS_UNSIGNED, 0},
+		{MPI_INT8_T, CLASS_SIGNED, 0},
+		{MPI_INT16_T, CLASS_SIGNED, 0},
+		{MPI_INT32_T, CLASS_SIGNED, 0},
+		{MPI_INT64_T, CLASS_SIGNED, 0},
+		{MPI_UINT8_T, CLASS_UNSIGNED, 0},
+		{MPI_UINT16_T, CLASS_UNSIGNED, 0},
+		{MPI_UINT32_T, CLASS_UNSIGNED, 0},
+		{MPI_UINT64_T, CLASS_UNSIGNED, 0},
+		{MPI_AINT, CLASS_SIGNED, 0},
+		{MPI_OFFSET, CLASS_SIGNED, 0},
+		{MPI_COUNT, CLASS_SIGNED, 0},
+		{MPI_INTEGER1, CLASS_SIGNED, 0},
+		{MPI_INTEGER2, CLASS_SIGNED, 0},
+		{MPI_INTEGER4, CLASS_SIGNED, 0},
+		{MPI_INTEGER8, CLASS_SIGNED, 0},
+		{MPI_REAL4, CLASS_FLOAT, 0},
+		{MPI_REAL8, CLASS_FLOAT, 0},
+		{MPI_COMPLEX, CLASS_COMPLEX, 0},
+		{MPI_DOUBLE_COMPLEX, CLASS_COMPLEX, 0},
+		{MPI_COMPLEX8, CLASS_COMPLEX, 0},
+		{MPI_COMPLEX16, CLASS_COMPLEX, 0},
+		{MPI_CXX_FLOAT_COMPLEX, CLASS_COMPLEX, 0},
+		{MPI_CXX_DOUBLE_COMPLEX, CLASS_COMPLEX, 0},
+		{MPI_C_BOOL, CLASS_LOGICAL, 0},
+		{MPI_CXX_BOOL, CLASS_LOGICAL, 0},
+		{MPI_LOGICAL, CLASS_LOGICAL, 0},
+		{MPI_BYTE, CLASS_BYTE, 0},
+		{MPI_FLOAT_INT, CLASS_PAIR, GPU_TYPE_FLOAT_INT},
+		{MPI_DOUBLE_INT, CLASS_PAIR, GPU_TYPE_DOUBLE_INT},
+		{MPI_LONG_INT, CLASS_PAIR, GPU_TYPE_LONG_INT},
+		{MPI_SHORT_INT, CLASS_PAIR, GPU_TYPE_SHORT_INT},
+		{MPI_2INT, CLASS_PAIR, GPU_TYPE_INT_INT},
+		{MPI_2INTEGER, CLASS_PAIR, GPU_TYPE_INT_INT},
+		{MPI_2REAL, CLASS_PAIR, GPU_TYPE_FLOAT_FLOAT},
+		{MPI_2DOUBLE_PRECISION, CLASS_PAIR, GPU_TYPE_DOUBLE_DOUBLE},
+	};
+
+	return index < sizeof(rows) / sizeof(rows[0])
+		       ? rows[index]
+		       : (struct type_row){MPI_DATATYPE_NULL, CLASS_NONE, 0};
+}
+
+static enum gpu_type gpu_type_of(const struct type_row *row, size_t bytes)
+{
+	switch (row->class) {
+	case CLASS_SIGNED:
+		return integer_type(bytes, true);
+	case CLASS_UNSIGNED:
+	case CLASS_LOGICAL:
+	case CLASS_BYTE:
+		return integer_type(bytes, false);
+	case CLASS_FLOAT:
+		return float_type(bytes);
+	case CLASS_COMPLEX:
+		return complex_type(bytes);
+	case CLASS_PAIR:
+		return row->pair;
+	default:
+		return GPU_TYPE_NONE;
+	}
+}
+
+static enum gpu_op gpu_op_of(MPI_Op op)
+{
+	const struct {
+		MPI_Op op;
+		enum gpu_op ours;
+	} rows[] = {
+		{MPI_SUM, GPU_OP_SUM},   {MPI_MAX, GPU_OP_MAX},       {MPI_MIN, GPU_OP_MIN},
+		{MPI_PROD, GPU_OP_PROD}, {MPI_LAND, GPU_OP_LAND},     {MPI_LOR, GPU_OP_LOR},
+		{MPI_LXOR, GPU_OP_LXOR}, {MPI_BAND, GPU_OP_BAND},     {MPI_BOR, GPU_OP_BOR},
+		{MPI_BXOR, GPU_OP_BXOR}, {MPI_MAXLOC, GPU_OP_MAXLOC}, {MPI_MINLOC, GPU_OP_MINLOC}};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		if (rows[i].op == op)
+			return rows[i].ours;
+	}
+	return GPU_OP_NONE;
+}
+
+/* Which operations MPI has on a type; the others are left to the real MPI, which refuses them. */
+static bool op_is_valid(enum class_of_type class, enum gpu_op op)
+{
+	bool logical = op == GPU_OP_LAND || op == GPU_OP_LOR || op == GPU_OP_LXOR;
+	bool bitwise = op == GPU_OP_BAND || op == GPU_OP_BOR || op == GPU_OP_BXOR;
+	bool pairwise = op == GPU_OP_MAXLOC || op == GPU_OP_MINLOC;
+	bool arithmetic = !logical && !bitwise && !pairwise;
+
+	switch (class) {
+	case CLASS_SIGNED:
+	case CLASS_UNSIGNED:
+		return !pairwise;
+	case CLASS_FLOAT:
+		return arithmetic;
+	case CLASS_COMPLEX:
+		return op == GPU_OP_SUM || op == GPU_OP_PROD;
+	case CLASS_LOGICAL:
+		return logical;
+	case CLASS_BYTE:
+		return bitwise;
+	case CLASS_PAIR:
+		return pairwise;
+	default:
+		return false;
+	}
+}
+
+/* A type whose elements are solid bytes. */
+struct solid {
+	uint64_t bytes;
+	int64_t lb, extent;
+	bool follows; /* elements follow on each other without a gap */
+};
+
+static bool look_up_solid(MPI_Datatype type, struct solid *solid)
+{
+	MPI_Aint lb, extent, true_lb, true_extent;
+	int integers, addresses, types, combiner;
+	MPI_Count size;
+
+	if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS)
+		return false;
+	*solid = (struct solid){(uint64_t)size, 0, size, true};
+	if (core_mpi_type_is_plain((core_handle)type))
+		return true;
+	if (PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS ||
+	    PMPI_Type_get_true_extent(type, &true_lb, &true_extent) != MPI_SUCCESS ||
+	    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+		return false;
+	*solid = (struct solid){(uint64_t)true_extent, true_lb, extent, extent == true_extent};
+	/* A predefined pair type is a C struct, whose padding belongs to the element. */
+	if (size != extent && combiner == MPI_COMBINER_NAMED)
+		*solid = (struct solid){(uint64_t)extent, 0, extent, true};
+	return size == true_extent || combiner == MPI_COMBINER_NAMED;
+}
+
+static const char *const gaps = "datatype with gaps", *const bad = "arguments to be refused";
+
+struct shaper {
+	const struct core_call *call;
+	const struct core_comm *comm;
+	struct core_shape *shape;
+	const char *refusal;
+};
+
+static void refuse(struct shaper *s, const char *reason)
+{
+	if (!s->refusal)
+		s->refusal = reason;
+}
+
+static void add_bytes(struct core_buffer *buffer, int64_t offset, uint64_t bytes)
+{
+	int64_t end = offset + (int64_t)bytes;
+
+	buffer->blocks[buffer->num_blocks++] = (struct algo_block){offset, bytes};
+	if (!bytes)
+		return;
+	if (buffer->lo == buffer->hi) {
+		buffer->lo = offset;
+		buffer->hi = end;
+	}
+	buffer->lo = offset < buffer->lo ? offset : buffer->lo;
+	buffer->hi = end > buffer->hi ? end : buffer->hi;
+}
+
+/* Append `count` elements that begin at `offset`. */
+static void add_solid(struct shaper *s, struct core_buffer *buffer, int64_t offset, int64_t count,
+		      core_handle type)
+{
+	struct solid solid = {0};
+
+	if (count < 0 || (count && !look_up_solid(as_type(type), &solid)))
+		refuse(s, count < 0 ? bad : gaps);
+	else if (count > 1 && !solid.follows)
+		refuse(s, gaps);
+	else
+		add_bytes(buffer, offset + solid.lb, (uint64_t)count * solid.bytes);
+}
+
+/* A buffer of one block begins at the block. */
+static void set_single(struct core_buffer *buffer, uintptr_t address, struct algo_block block)
+{
+	buffer->address = address + (uintptr_t)block.offset;
+	buffer->num_blocks = 0;
+	buffer->lo = buffer->hi = 0;
+	add_bytes(buffer, 0, block.bytes);
+}
+
+static void shape_single(struct shaper *s, struct core_buffer *buffer, const void *address,
+			 int64_t count, core_handle type)
+{
+	add_solid(s, buffer, 0, count, type);
+	if (!s->refusal)
+		set_single(buffer, (uintptr_t)address, buffer->blocks[0]);
+}
+
+static void shape_blocks(struct shaper *s, struct core_buffer *buffer, const void *address,
+			 const struct blocks *blocks)
+{
+	const struct builder b = {.call = s->call};
+	bool each = blocks->each_type;
+	struct solid solid = {0};
+
+	buffer->address = (uintptr_t)address;
+	if (each ? !blocks->types : false) {
+		refuse(s, bad);
+		return;
+	}
+	for (int i = 0; i < blocks->num && !s->refusal; i++) {
+		int64_t count = block_count(&b, blocks, i), offset;
+		MPI_Datatype type = as_type(blocks->type);
+
+		if (count <= 0) {
+			if (count < 0)
+				refuse(s, bad);
+			add_bytes(buffer, 0, 0);
+			continue;
+		}
+		if (each)
+			type = ((const MPI_Datatype *)blocks->types)[i];
+		if ((each || !solid.bytes) && !look_up_solid(type, &solid)) {
+			refuse(s, gaps);
+			break;
+		}
+		offset = (int64_t)i * blocks->count * solid.extent;
+		if (blocks->displs)
+			offset = displ_at(blocks->displs, s->call->wide_displs, (size_t)i) *
+				 (each ? 1 : solid.extent);
+		if (count > 1 && !solid.follows)
+			refuse(s, gaps);
+		add_bytes(buffer, offset + solid.lb, (uint64_t)count * solid.bytes);
+	}
+}
+
+static void shape_type_and_op(struct shaper *s, MPI_Datatype type, MPI_Op op)
+{
+	struct type_row row;
+	MPI_Count size = 0;
+	size_t i = 0;
+
+	do {
+		row = type_rows(i++);
+	} while (row.class != CLASS_NONE && row.type != type);
+	s->shape->op = gpu_op_of(op);
+	if (s->shape->op == GPU_OP_NONE) {
+		refuse(s, "user-defined operation");
+		return;
+	}
+	if (row.class != CLASS_NONE && type != MPI_DATATYPE_NULL)
+		PMPI_Type_size_x(type, &size);
+	s->shape->type = gpu_type_of(&row, (size_t)size);
+	if (s->shape->type == GPU_TYPE_NONE)
+		refuse(s, "type that no kernel computes with");
+	else if (!op_is_valid(row.class, s->shape->op))
+		refuse(s, bad);
+}
+
+static uintptr_t reduce_input(const struct shaper *s)
+{
+	return (uintptr_t)(s->shape->in_place ? s->call->recvbuf : s->call->sendbuf);
+}
+
+static void shape_reduction(struct shaper *s)
+{
+	const struct core_call *call = s->call;
+	struct core_shape *shape = s->shape;
+	bool has_output = call->coll != CORE_REDUCE || shape->root == s->comm->rank;
+
+	shape_type_and_op(s, as_type(call->recvtype), (MPI_Op)call->op);
+	if (s->refusal)
+		return;
+	shape_single(s, &shape->in, (void *)reduce_input(s), call->recvcount, call->recvtype);
+	if (s->refusal)
+		return;
+	shape->bytes = shape->in.blocks[0].bytes;
+	if (has_output)
+		shape_single(s, &shape->out, call->recvbuf, call->recvcount, call->recvtype);
+}
+
+static uint64_t hash_count(uint64_t hash, int64_t count)
+{
+	return (hash ^ (uint64_t)count) * 0x100000001b3ull; /* FNV-1a, by whole counts */
+}
+
+static void shape_reduce_scatter(struct shaper *s)
+{
+	const struct core_call *call = s->call;
+	struct core_shape *shape = s->shape;
+	bool equal = call->coll == CORE_REDUCE_SCATTER_BLOCK;
+	int64_t total = 0, first = 0, mine = 0;
+	uint64_t hash = 0xcbf29ce484222325ull;
+
+	shape_type_and_op(s, as_type(call->recvtype), (MPI_Op)call->op);
+	if (!equal && !call->recvcounts)
+		refuse(s, bad);
+	for (int i = 0; i < s->comm->size && !s->refusal; i++) {
+		int64_t count = equal ? call->recvcount
+				      : count_at(call->recvcounts, call->wide_counts, (size_t)i);
+
+		if (count < 0)
+			refuse(s, bad);
+		first = i == s->comm->rank ? total : first;
+		mine = i == s->comm->rank ? count : mine;
+		total += count;
+		hash = hash_count(hash, count);
+	}
+	if (s->refusal)
+		return;
+	shape_single(s, &shape->in, (void *)reduce_input(s), total, call->recvtype);
+	shape_single(s, &shape->out, call->recvbuf, mine, call->recvtype);
+	if (s->refusal || !total)
+		return;
+	shape->counts = hash;
+	shape->bytes = shape->in.blocks[0].bytes;
+	shape->own.bytes = shape->out.blocks[0].bytes;
+	shape->own.offset = first * (int64_t)(shape->bytes / (uint64_t)total);
+}
+
+static void shape_bcast(struct shaper *s)
+{
+	struct core_shape *shape = s->shape;
+	bool root = shape->root == s->comm->rank;
+	struct core_buffer *buffer = root ? &shape->in : &shape->out;
+
+	shape_single(s, buffer, s->call->recvbuf, s->call->recvcount, s->call->recvtype);
+	if (!s->refusal)
+		shape->bytes = buffer->blocks[0].bytes;
+}
+
+static void shape_gather(struct shaper *s)
+{
+	const struct core_call *call = s->call;
+	struct core_shape *shape = s->shape;
+	struct blocks all = recv_blocks(call, s->comm->size);
+
+	if (shape->root == s->comm->rank) {
+		if (call->coll == CORE_GATHERV && (!all.counts || !all.displs))
+			refuse(s, bad);
+		else
+			shape_blocks(s, &shape->out, call->recvbuf, &all);
+	}
+	if (s->refusal)
+		return;
+	if (shape->in_place)
+		set_single(&shape->in, shape->out.address, shape->out.blocks[s->comm->rank]);
+	else
+		shape_single(s, &shape->in, call->sendbuf, call->sendcount, call->sendtype);
+	if (!s->refusal && call->coll == CORE_GATHER)
+		shape->bytes = shape->in.blocks[0].bytes;
+}
+
+static void shape_scatter(struct shaper *s)
+{
+	const struct core_call *call = s->call;
+	struct core_shape *shape = s->shape;
+	struct blocks all = send_blocks(call, s->comm->size);
+
+	if (shape->root == s->comm->rank) {
+		if (call->coll == CORE_SCATTERV && (!all.counts || !all.displs))
+			refuse(s, bad);
+		else
+			shape_blocks(s, &shape->in, call->sendbuf, &all);
+	}
+	if (s->refusal)
+		return;
+	if (shape->in_place)
+		set_single(&shape->out, shape->in.address, shape->in.blocks[s->comm->rank]);
+	else
+		shape_single(s, &shape->out, call->recvbuf, call->recvcount, call->recvtype);
+	if (!s->refusal && call->coll == CORE_SCATTER)
+		shape->bytes = shape->out.blocks[0].bytes;
+}
+
+static void shape_allgather(struct shaper *s)
+{
+	const struct core_call *call = s->call;
+	struct core_shape *shape = s->shape;
+	struct blocks all = recv_blocks(call, s->comm->size);
+
+	if (call->coll == CORE_ALLGATHERV && (!all.counts || !all.displs)) {
+		refuse(s, bad);
+		return;
+	}
+	shape_blocks(s, &shape->out, call->recvbuf, &all);
+	if (s->refusal)
+		return;
+	if (shape->in_place)
+		set_single(&shape->in, shape->out.address, shape->out.blocks[s->comm->rank]);
+	else
+		shape_single(s, &shape->in, call->sendbuf, call->sendcount, call->sendtype);
+	if (!s->refusal && call->coll == CORE_ALLGATHER)
+		shape->bytes = shape->in.blocks[0].bytes;
+}
+
+static void shape_alltoall(struct shaper *s)
+{
+	const struct core_call *call = s->call;
+	struct core_shape *shape = s->shape;
+	struct blocks from = send_blocks(call, s->comm->size);
+	struct blocks to = recv_blocks(call, s->comm->size);
+
+	if (call->coll != CORE_ALLTOALL &&
+	    (lacks_arrays(&to) || (!shape->in_place && lacks_arrays(&from)))) {
+		refuse(s, bad);
+		return;
+	}
+	if (!shape->in_place)
+		shape_blocks(s, &shape->in, call->sendbuf, &from);
+	shape_blocks(s, &shape->out, call->recvbuf, &to);
+	if (!s->refusal && call->coll == CORE_ALLTOALL)
+		shape->bytes = shape->out.blocks[0].bytes;
+}
+
+/* Whether the call's form leaves this rank one buffer. */
+static bool is_in_place(const struct core_call *call, bool root)
+{
+	switch (call->coll) {
+	case CORE_BCAST:
+		return false;
+	case CORE_SCATTER:
+	case CORE_SCATTERV:
+		return root && call->recvbuf == MPI_IN_PLACE;
+	case CORE_REDUCE:
+	case CORE_GATHER:
+	case CORE_GATHERV:
+		return root && call->sendbuf == MPI_IN_PLACE;
+	default:
+		return call->sendbuf == MPI_IN_PLACE;
+	}
+}
+
+static void shape_any(struct shaper *s)
+{
+	switch (s->call->coll) {
+	case CORE_BCAST:
+		shape_bcast(s);
+		break;
+	case CORE_REDUCE:
+	case CORE_ALLREDUCE:
+		shape_reduction(s);
+		break;
+	case CORE_REDUCE_SCATTER:
+	case CORE_REDUCE_SCATTER_BLOCK:
+		shape_reduce_scatter(s);
+		break;
+	case CORE_GATHER:
+	case CORE_GATHERV:
+		shape_gather(s);
+		break;
+	case CORE_SCATTER:
+	case CORE_SCATTERV:
+		shape_scatter(s);
+		break;
+	case CORE_ALLGATHER:
+	case CORE_ALLGATHERV:
+		shape_allgather(s);
+		break;
+	case CORE_ALLTOALL:
+	case CORE_ALLTOALLV:
+	case CORE_ALLTOALLW:
+		shape_alltoall(s);
+		break;
+	default:
+		refuse(s, "no accelerated form");
+		break;
+	}
+}
+
+const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
+			   struct core_shape *shape)
+{
+	struct shaper s = {.call = call, .comm = comm, .shape = shape};
+
+	shape->coll = call->coll;
+	shape->root = is_rooted(call->coll) ? call->root : 0;
+	shape->type = GPU_TYPE_NONE;
+	shape->op = GPU_OP_NONE;
+	shape->bytes = shape->counts = shape->own.bytes = 0;
+	shape->in.num_blocks = shape->out.num_blocks = 0;
+	shape->in.lo = shape->in.hi = shape->out.lo = shape->out.hi = 0;
+	if (shape->root < 0 || shape->root >= comm->size)
+		return bad;
+	shape->in_place = is_in_place(call, shape->root == comm->rank);
+	shape_any(&s);
+	return s.refusal;
+}
+
 /* ---- the job ---- */
 
 struct core_mpi_job core_mpi_job;
 
 static MPI_Comm node_comm = MPI_COMM_NULL;
-static int *node_of; /* by rank in MPI_COMM_WORLD */
+static int *node_of;       /* by rank in MPI_COMM_WORLD */
+static int *local_rank_of; /* likewise, on this node; -1 elsewhere */
 static int comm_keyval = MPI_KEYVAL_INVALID;
 static uint64_t
 	id_base; /* random, so that ids drawn by processes of different jobs (spawn) differ */
@@ -877,13 +1436,18 @@ static void number_nodes(const struct introduction *all)
 		job->any_driver |= all[i].driver != 0;
 	}
 	job->node = node_of[job->rank];
-	job->local_rank = job->local_size = 0;
-	for (int i = 0; i < job->size; i++) {
-		if (node_of[i] != job->node)
-			continue;
-		job->local_rank += i < job->rank;
-		job->local_size++;
-	}
+	job->local_size = 0;
+	for (int i = 0; i < job->size; i++)
+		local_rank_of[i] = node_of[i] == job->node ? job->local_size++ : -1;
+	job->local_rank = local_rank_of[job->rank];
+}
+
+/* Changes whenever a communicator gets or loses its state; see core_mpi_comm_find. */
+static _Atomic uint64_t comm_generation = 1;
+
+static void bump_generation(void)
+{
+	atomic_fetch_add_explicit(&comm_generation, 1, memory_order_release);
 }
 
 static int delete_comm(MPI_Comm comm, int keyval, void *value, void *extra)
@@ -891,6 +1455,7 @@ static int delete_comm(MPI_Comm comm, int keyval, void *value, void *extra)
 	(void)comm;
 	(void)keyval;
 	(void)extra;
+	bump_generation();
 	core_comm_destroy(value);
 	return MPI_SUCCESS;
 }
@@ -930,7 +1495,8 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 	PMPI_Comm_size(private_comm, &job->size);
 	all = calloc((size_t)job->size, sizeof(*all));
 	node_of = calloc((size_t)job->size, sizeof(*node_of));
-	if (!all || !node_of) {
+	local_rank_of = calloc((size_t)job->size, sizeof(*local_rank_of));
+	if (!all || !node_of || !local_rank_of) {
 		/* The others are waiting in the exchange: a job that can't have this memory can't
 		 * go on. */
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for %d ranks at start",
@@ -980,51 +1546,85 @@ void core_mpi_stop(void)
 	if (private_comm != MPI_COMM_NULL)
 		PMPI_Comm_free(&private_comm);
 	free(node_of);
-	node_of = NULL;
+	free(local_rank_of);
+	node_of = local_rank_of = NULL;
+	bump_generation();
+}
+
+static long long nanoseconds(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+/* Where processes outnumber cores, who waits long takes the core from who works, even by yielding.
+ */
+static long long patience(void)
+{
+	static const long long ample = 5000000, crowded = 500000; /* ns */
+	static _Atomic int is_crowded = -1; /* every thread would write the same */
+	int known = atomic_load_explicit(&is_crowded, memory_order_relaxed);
+
+	if (known < 0) {
+		known = core_mpi_job.local_size > sysconf(_SC_NPROCESSORS_ONLN);
+		atomic_store_explicit(&is_crowded, known, memory_order_relaxed);
+	}
+	return known ? crowded : ample;
 }
 
 /*
  * Waiting must not stop the application's own pending communication, which only this MPI can move;
- * a probe for a message that no one sends is the portable way to make it progress. Between probes
- * the core is given up: other ranks may need it.
+ * a probe for a message that no one sends is the portable way to make it progress. What is waited
+ * for mostly comes within a microsecond or two, so first this returns at once; then it gives up the
+ * core each time, since the process that is to do it may have none; in the end it sleeps, for as
+ * short as the kernel allows.
  */
-void core_mpi_drive(void)
+void core_mpi_drive(struct core_wait *wait)
 {
-	static _Thread_local long long last;
-	static const long long interval = 10000; /* ns */
-	struct timespec now;
+	static const long long interval = 10000, spin = 2000; /* ns */
+	static const struct timespec nap = {0, 1000};
+	long long now = nanoseconds();
 	int flag;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	long long at = now.tv_sec * 1000000000ll + now.tv_nsec;
-	if (at - last < interval)
-		return;
-	last = at;
-	if (private_comm != MPI_COMM_NULL)
-		PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, private_comm, &flag, MPI_STATUS_IGNORE);
-	sched_yield();
+	if (!wait->start)
+		wait->start = now;
+	if (now - wait->last_probe >= interval) {
+		wait->last_probe = now;
+		if (private_comm != MPI_COMM_NULL)
+			PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, private_comm, &flag,
+				    MPI_STATUS_IGNORE);
+	}
+	if (now - wait->start > patience())
+		nanosleep(&nap, NULL);
+	else if (now - wait->start > spin)
+		sched_yield();
 }
 
 /* ---- identities of communicators ---- */
 
-/* How many members are on this node; 0 when some are of another job (spawn), which has other
- * boards. */
-static uint32_t local_members(MPI_Comm comm)
+/*
+ * The members on this node: how many, and the local rank of each in `local_ranks`, -1 elsewhere. 0
+ * when some are of another job (spawn), which has other boards.
+ */
+static uint32_t local_members(MPI_Comm comm, int size, int *local_ranks)
 {
 	MPI_Group group, world;
 	uint32_t members = 0;
-	int size = 0, rank;
 
 	PMPI_Comm_group(comm, &group);
 	PMPI_Comm_group(MPI_COMM_WORLD, &world);
-	PMPI_Group_size(group, &size);
 	for (int i = 0; i < size; i++) {
+		int rank = MPI_UNDEFINED;
+
 		PMPI_Group_translate_ranks(group, 1, &i, world, &rank);
 		if (rank == MPI_UNDEFINED) {
 			members = 0;
 			break;
 		}
-		members += node_of[rank] == core_mpi_job.node;
+		local_ranks[i] = local_rank_of[rank];
+		members += local_ranks[i] >= 0;
 	}
 	PMPI_Group_free(&group);
 	PMPI_Group_free(&world);
@@ -1039,27 +1639,42 @@ static uint64_t draw_id(void)
 	return id ? id : draw_id();
 }
 
+/* The broadcast comes first: whatever goes wrong here, the others are in it. */
+static void identify(MPI_Comm comm, int rank, int size, uint32_t members, const int *local_ranks)
+{
+	uint64_t id = rank == 0 ? draw_id() : 0;
+	struct core_comm *state;
+
+	if (PMPI_Bcast(&id, sizeof(id), MPI_BYTE, 0, comm) != MPI_SUCCESS)
+		return;
+	state = core_comm_create(id, rank, size, members, local_ranks);
+	if (state && PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
+		core_comm_destroy(state);
+	bump_generation();
+}
+
 void core_mpi_comm_identify(core_handle handle)
 {
 	MPI_Comm comm = as_comm(handle);
+	int inter = 0, rank, size, *local_ranks;
 	uint32_t members;
-	uint64_t id = 0;
-	int inter = 0, rank;
 
 	if (comm == MPI_COMM_NULL || comm_keyval == MPI_KEYVAL_INVALID)
 		return;
 	PMPI_Comm_test_inter(comm, &inter);
-	members = inter ? 0 : local_members(comm);
-	if (!members)
+	if (inter)
 		return;
 	PMPI_Comm_rank(comm, &rank);
-	if (rank == 0)
-		id = draw_id();
-	if (PMPI_Bcast(&id, sizeof(id), MPI_BYTE, 0, comm) != MPI_SUCCESS)
-		return;
-	struct core_comm *state = core_comm_create(id, members);
-	if (state && PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
-		core_comm_destroy(state);
+	PMPI_Comm_size(comm, &size);
+	local_ranks = malloc((size_t)size * sizeof(*local_ranks));
+	if (!local_ranks) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for %d ranks", size);
+		PMPI_Abort(comm, 1);
+	}
+	members = local_members(comm, size, local_ranks);
+	if (members)
+		identify(comm, rank, size, members, local_ranks);
+	free(local_ranks);
 }
 
 core_handle core_mpi_world(void)
@@ -1067,21 +1682,49 @@ core_handle core_mpi_world(void)
 	return (core_handle)MPI_COMM_WORLD;
 }
 
+/*
+ * Called for every collective, so each thread remembers its last answer. It holds as long as no
+ * communicator has got or lost its state since: a program that frees a communicator and uses
+ * another with the same handle has ordered the two itself.
+ */
 struct core_comm *core_mpi_comm_find(core_handle handle)
 {
+	static _Thread_local struct {
+		uint64_t generation;
+		core_handle handle;
+		struct core_comm *state;
+	} last;
+	uint64_t generation = atomic_load_explicit(&comm_generation, memory_order_acquire);
 	struct core_comm *state = NULL;
 	int found = 0;
 
+	if (last.generation == generation && last.handle == handle)
+		return last.state;
 	if (comm_keyval == MPI_KEYVAL_INVALID || as_comm(handle) == MPI_COMM_NULL)
 		return NULL;
 	PMPI_Comm_get_attr(as_comm(handle), comm_keyval, &state, &found);
-	return found ? state : NULL;
+	last.generation = generation;
+	last.handle = handle;
+	last.state = found ? state : NULL;
+	return last.state;
+}
+
+void core_mpi_comm_name(core_handle handle, char *name, size_t bytes)
+{
+	char full[MPI_MAX_OBJECT_NAME] = "";
+	int length = 0;
+
+	if (as_comm(handle) != MPI_COMM_NULL && handle)
+		PMPI_Comm_get_name(as_comm(handle), full, &length);
+	snprintf(name, bytes, "%.*s", (int)bytes - 1, *full ? full : "unnamed");
 }
 
 int core_mpi_raise(const struct core_call *call, enum util_status status)
 {
 	MPI_Comm comm = call->coll == CORE_REDUCE_LOCAL ? MPI_COMM_WORLD : as_comm(call->comm);
-	int error = status == UTIL_ERR_NO_MEMORY ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
+	int error = status == UTIL_ERR_NO_MEMORY  ? MPI_ERR_NO_MEM
+		    : status == UTIL_ERR_TRUNCATE ? MPI_ERR_TRUNCATE
+						  : MPI_ERR_OTHER;
 
 	PMPI_Comm_call_errhandler(comm, error);
 	return error;

@@ -8,6 +8,7 @@
 
 #include "core/core_call.h"
 #include "core/core_layout.h"
+#include "core/core_shape.h"
 
 enum { CORE_MAX_OPERANDS = 2 };
 
@@ -27,6 +28,14 @@ enum util_status core_mpi_operands(const struct core_call *call, struct core_ope
  * for an element of more data than MPI can unpack. Thread-safe.
  */
 enum util_status core_mpi_find_runs(struct core_operand *operand);
+
+/*
+ * The call as the accelerated path takes it, on a communicator whose members are all on one node.
+ * Returns NULL, or the reason why that path can't take it. Cheap; thread-safe.
+ */
+struct core_comm;
+const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
+			   struct core_shape *shape);
 
 /* Whether it is one of the usual predefined types, whose elements lie one after the other from the
  * buffer's address on. Cheap; false says nothing. */
@@ -60,8 +69,14 @@ enum util_status core_mpi_node_bcast(void *data, int bytes);
 /* Whether all processes of the node say yes. Collective over the node. */
 bool core_mpi_node_all(bool yes);
 
-/* Let the real MPI make progress; called by every wait of ours. Cheap when called too often. */
-void core_mpi_drive(void);
+/* A wait: zeroed at its beginning. Times in ns. */
+struct core_wait {
+	long long start, last_probe;
+};
+
+/* Called over and over by every wait of ours: lets the real MPI make progress, at a bounded rate,
+ * and other processes have the core. */
+void core_mpi_drive(struct core_wait *wait);
 
 /* Free the private communicator and all else that needs MPI. Collective. */
 void core_mpi_stop(void);
@@ -72,9 +87,11 @@ void core_mpi_stop(void);
  */
 void core_mpi_comm_identify(core_handle comm);
 
-/* The communicator's state, or NULL when it has no identity. See core_comm.h. */
-struct core_comm;
+/* The communicator's state, or NULL when it has no identity. See core_comm.h. Any thread. */
 struct core_comm *core_mpi_comm_find(core_handle comm);
+
+/* The communicator's name into `name`, cut to what fits. */
+void core_mpi_comm_name(core_handle comm, char *name, size_t bytes);
 
 /* MPI_COMM_WORLD. */
 core_handle core_mpi_world(void);

@@ -2,6 +2,8 @@
 #include "core/core_op.h"
 #include "util/util_log.h"
 
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Whether two operands, which begin at the same address, are to be one buffer for the real MPI. */
@@ -119,24 +121,62 @@ static void replace_buffers(struct core_op *op)
 	}
 }
 
-enum util_status core_op_start(struct core_op *op, const struct core_call *call)
+/*
+ * Leave the accelerated path: from here on it is a call of the real MPI, alone. A datatype that MPI
+ * refuses is left to it, too: it knows the right error.
+ */
+static enum util_status start_staging(struct core_op *op)
 {
 	enum util_status status;
 
-	memset(op, 0, sizeof(*op));
-	op->call = *call;
+	op->why = op->accel.reason;
+	core_accel_finish(&op->accel);
 	op->state = CORE_OP_READY;
-	status = core_mpi_operands(call, op->operands, &op->num_operands);
+	if (op->comm)
+		core_agree_pass(op->comm, op->number);
+	status = core_mpi_operands(&op->call, op->operands, &op->num_operands);
 	if (status == UTIL_OK)
 		status = open_stages(op);
-	if (status == UTIL_OK)
-		replace_buffers(op);
-	return status;
+	if (status != UTIL_OK && (status != UTIL_ERR_MPI || op->num_stages))
+		return status;
+	op->path = op->num_stages ? CORE_PATH_STAGE : CORE_PATH_PASS;
+	if (!op->num_stages)
+		op->why = "host buffers";
+	replace_buffers(op);
+	for (size_t i = 0; i < op->num_operands; i++)
+		op->bytes += op->stage_of[i] ? core_operand_bytes(&op->operands[i]) : 0;
+	return UTIL_OK;
 }
 
-bool core_op_is_staged(const struct core_op *op)
+void core_op_start(struct core_op *op, const struct core_call *call, struct core_comm *comm,
+		   uint64_t number)
 {
-	return op->num_stages > 0;
+	memset(op, 0, offsetof(struct core_op, accel));
+	op->call = *call;
+	op->comm = comm;
+	op->number = number;
+	op->path = CORE_PATH_STAGE;
+	op->why = "";
+	op->state = CORE_OP_ACCEL;
+	op->accel_status = core_accel_start(&op->accel, call, comm, number);
+}
+
+/* UTIL_OK: the next state is due, which is staging unless it has been done. */
+static enum util_status progress_accel(struct core_op *op)
+{
+	if (op->accel_status == UTIL_OK)
+		op->accel_status = core_accel_progress(&op->accel);
+	if (op->accel_status == UTIL_ERR_UNSUPPORTED)
+		return start_staging(op);
+	if (op->accel_status == UTIL_IN_PROGRESS) {
+		op->accel_status = UTIL_OK;
+		return UTIL_IN_PROGRESS;
+	}
+	op->path = CORE_PATH_ACCEL;
+	op->why = op->accel.reason;
+	op->bytes = core_accel_bytes(&op->accel);
+	op->state = CORE_OP_DONE;
+	return op->accel_status;
 }
 
 static enum util_status progress_ready(struct core_op *op)
@@ -195,6 +235,11 @@ enum util_status core_op_progress(struct core_op *op)
 
 	while (op->state != CORE_OP_DONE) {
 		switch (op->state) {
+		case CORE_OP_ACCEL:
+			status = progress_accel(op);
+			if (status != UTIL_OK)
+				return status;
+			continue; /* it has set the state */
 		case CORE_OP_READY:
 			status = progress_ready(op);
 			if (status == UTIL_OK)
@@ -219,8 +264,27 @@ enum util_status core_op_progress(struct core_op *op)
 
 void core_op_finish(struct core_op *op)
 {
+	if (op->path == CORE_PATH_ACCEL)
+		core_accel_finish(&op->accel);
 	for (size_t i = 0; i < op->num_stages; i++)
 		core_stage_close(&op->stages[i]);
 	for (size_t i = 0; i < CORE_MAX_OPERANDS; i++)
 		core_operand_release(&op->operands[i]);
+}
+
+void core_op_describe(const struct core_op *op, char *text, size_t bytes)
+{
+	static const char *const states[] = {
+		[CORE_OP_ACCEL] = "",
+		[CORE_OP_READY] = "earlier work on the buffers to finish",
+		[CORE_OP_COPY_IN] = "the copy from the device",
+		[CORE_OP_CALL] = "the real MPI",
+		[CORE_OP_COPY_OUT] = "the copy to the device",
+		[CORE_OP_DONE] = "nothing",
+	};
+
+	if (op->state == CORE_OP_ACCEL)
+		core_accel_describe(&op->accel, text, bytes);
+	else
+		snprintf(text, bytes, "%s", states[op->state]);
 }

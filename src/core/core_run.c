@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_run.h"
-#include "core/core_comm.h"
 #include "core/core_op.h"
 #include "gpu/gpu_module.h"
 #include "util/util_log.h"
@@ -9,7 +8,7 @@
 
 _Thread_local enum core_path core_last_path;
 
-static bool awake;
+bool core_awake;
 
 static double now(void)
 {
@@ -19,9 +18,9 @@ static double now(void)
 	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-bool core_is_awake(void)
+void core_forget(void)
 {
-	return awake;
+	core_awake = false;
 }
 
 /* Warnings are on by default, and a program that is well should print nothing more than without us.
@@ -49,8 +48,8 @@ void core_start(void (*stop)(void))
 	}
 	if (status != UTIL_OK || !core_mpi_job.any_driver)
 		return;
-	core_board_start();
-	awake = true;
+	core_board_start(core_agree_area_bytes(core_mpi_job.local_size));
+	core_awake = true;
 	core_mpi_comm_identify(core_mpi_world());
 }
 
@@ -60,66 +59,75 @@ void core_stop(void)
 		core_stats_print();
 	if (gpu_driver_present()) {
 		gpu_module_finalize();
+		gpu_ipc_finalize();
+		gpu_scratch_finalize();
 		gpu_staging_finalize();
 		gpu_context_finalize();
 	}
-	if (!awake)
+	if (!core_awake)
 		return;
-	awake = false;
+	core_awake = false;
 	core_mpi_stop();
 	core_board_stop();
 }
 
-/* Tell the node that this process is past the call: it is not waited for by anybody. */
-static void publish(const struct core_call *call)
+/* Number the call on its communicator. NULL: nobody counts. */
+static struct core_comm *count_call(const struct core_call *call, uint64_t *number)
 {
 	struct core_comm *comm;
 
-	if (!core_board_is_up() || call->coll == CORE_REDUCE_LOCAL)
-		return;
+	if (!core_awake || call->coll == CORE_REDUCE_LOCAL)
+		return NULL;
 	comm = core_mpi_comm_find(call->comm);
 	if (comm)
-		core_comm_pass(comm);
+		*number = comm->calls++;
+	return comm;
 }
 
 int core_run_host(const struct core_call *call)
 {
+	struct core_stats_call stats = {.coll = call->coll,
+					.path = CORE_PATH_PASS,
+					.why = "host buffers",
+					.comm = call->comm};
+	struct core_comm *comm;
+	uint64_t number = 0;
 	double start;
 	int result;
 
 	core_last_path = CORE_PATH_PASS;
-	publish(call);
+	comm = count_call(call, &number);
+	if (comm)
+		core_agree_pass(comm, number);
 	if (!util_config.stats)
 		return call->real(call);
 	start = now();
 	result = call->real(call);
-	core_stats_add(call->coll, CORE_PATH_PASS, core_mpi_call_bytes(call), now() - start);
+	stats.comm_id = comm ? comm->id : 0;
+	stats.bytes = core_mpi_call_bytes(call);
+	stats.seconds = now() - start;
+	core_stats_add(&stats);
 	return result;
 }
 
 static void report_wait(const struct core_op *op, double since)
 {
-	static const char *const states[] = {
-		[CORE_OP_READY] = "earlier work on the buffers to finish",
-		[CORE_OP_COPY_IN] = "the copy from the device",
-		[CORE_OP_CALL] = "the real MPI",
-		[CORE_OP_COPY_OUT] = "the copy to the device",
-		[CORE_OP_DONE] = "nothing",
-	};
+	char text[160];
 
+	core_op_describe(op, text, sizeof(text));
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s has waited %.0f s for %s and goes on waiting",
-		 core_coll_name(op->call.coll), now() - since, states[op->state]);
+		 core_coll_name(op->call.coll), now() - since, text);
 }
 
 /* Progress to the end, driving the real MPI in between: others may need our sends to arrive. */
-static enum util_status wait_for(struct core_op *op)
+static enum util_status wait_for(struct core_op *op, double start)
 {
-	double start = now();
 	bool reported = util_config.timeout == 0;
+	struct core_wait wait = {0};
 	enum util_status status;
 
 	while ((status = core_op_progress(op)) == UTIL_IN_PROGRESS) {
-		core_mpi_drive();
+		core_mpi_drive(&wait);
 		if (!reported && now() - start > (double)util_config.timeout) {
 			report_wait(op, start);
 			reported = true;
@@ -128,48 +136,42 @@ static enum util_status wait_for(struct core_op *op)
 	return status;
 }
 
-static size_t op_bytes(const struct core_op *op)
+static void count(const struct core_op *op, double seconds)
 {
-	size_t bytes = 0;
+	struct core_stats_call stats = {.coll = op->call.coll,
+					.path = op->path,
+					.why = op->why,
+					.comm_id = op->comm ? op->comm->id : 0,
+					.comm = op->call.comm,
+					.bytes = op->bytes,
+					.seconds = seconds};
 
-	for (size_t i = 0; i < op->num_operands; i++)
-		bytes += op->stage_of[i] ? core_operand_bytes(&op->operands[i]) : 0;
-	return bytes;
-}
-
-/* A staged call, or one that turned out to move no device data. Returns MPI's error code. */
-static int run_started(struct core_op *op, const struct core_call *call)
-{
-	double start = now();
-	enum util_status status;
-
-	if (!core_op_is_staged(op))
-		return core_run_host(call);
-	core_last_path = CORE_PATH_STAGE;
-	publish(call);
-	status = wait_for(op);
-	core_stats_add(call->coll, CORE_PATH_STAGE, op_bytes(op), now() - start);
-	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s staged, %zu bytes, %.1f us",
-		 core_coll_name(call->coll), op_bytes(op), 1e6 * (now() - start));
-	if (status == UTIL_OK || status == UTIL_ERR_MPI)
-		return op->mpi_result;
-	return core_mpi_raise(call, status);
+	core_last_path = op->path;
+	if (op->path == CORE_PATH_PASS && !util_config.stats)
+		return;
+	if (op->path == CORE_PATH_PASS)
+		stats.bytes = core_mpi_call_bytes(&op->call);
+	core_stats_add(&stats);
+	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %s, %llu bytes, %.1f us",
+		 core_coll_name(op->call.coll), op->why, (unsigned long long)op->bytes,
+		 1e6 * seconds);
 }
 
 int core_run(const struct core_call *call)
 {
-	struct core_op op;
 	enum util_status status;
-	int result;
+	struct core_comm *comm;
+	struct core_op op;
+	uint64_t number = 0;
+	double start = now();
 
-	if (!gpu_driver_present())
-		return core_run_host(call);
 	util_config_load(); /* a process with MPI sessions only has not been through core_start */
-	status = core_op_start(&op, call);
-	if (status == UTIL_ERR_MPI) /* a datatype that MPI refuses: it knows the right error */
-		result = core_run_host(call);
-	else
-		result = status == UTIL_OK ? run_started(&op, call) : core_mpi_raise(call, status);
+	comm = count_call(call, &number);
+	core_op_start(&op, call, comm, number);
+	status = wait_for(&op, start);
 	core_op_finish(&op);
-	return result;
+	count(&op, now() - start);
+	if (status == UTIL_OK || status == UTIL_ERR_MPI)
+		return op.mpi_result;
+	return core_mpi_raise(call, status);
 }

@@ -54,10 +54,12 @@ enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdif
 
 void core_stage_close(struct core_stage *stage)
 {
+	struct core_wait wait = {0};
+
 	/* After an error copies may still be under way, and the block must not be another's before
 	 * they end. */
 	while (stage->stream && gpu_stream_poll(stage->stream) == UTIL_IN_PROGRESS)
-		core_mpi_drive();
+		core_mpi_drive(&wait);
 	if (stage->block)
 		gpu_staging_put(stage->block);
 	while (stage->tables) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Counts of calls, for the table at MPI_Finalize (GPUCOLL_STATS=1) and gpucoll_count_calls. */
+/*
+ * Counts of calls: totals for gpucoll_count_calls, and with GPUCOLL_STATS=1 or GPUCOLL_DEBUG=info a
+ * row for each (communicator, collective, size class, path, why), for the table at MPI_Finalize.
+ */
 #ifndef CORE_STATS_H
 #define CORE_STATS_H
 
@@ -7,8 +10,19 @@
 
 enum core_path { CORE_PATH_PASS, CORE_PATH_STAGE, CORE_PATH_ACCEL, CORE_PATH_NUM };
 
+struct core_stats_call {
+	enum core_coll coll;
+	enum core_path path;
+	const char *why;  /* the algorithm of an accelerated call, or the reason of a staged one;
+			     static */
+	uint64_t comm_id; /* 0: has none */
+	core_handle comm; /* for its name */
+	uint64_t bytes;
+	double seconds;
+};
+
 /* Count one call. Any thread. */
-void core_stats_add(enum core_coll coll, enum core_path path, size_t bytes, double seconds);
+void core_stats_add(const struct core_stats_call *call);
 
 /* The calls and bytes of a path over all collectives. */
 void core_stats_total(enum core_path path, unsigned long long *calls, unsigned long long *bytes);

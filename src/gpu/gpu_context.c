@@ -3,6 +3,7 @@
 #include "util/util_log.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* cuMemcpy2D refuses a larger pitch (CU_DEVICE_ATTRIBUTE_MAX_PITCH is this on every device so far).
@@ -43,23 +44,38 @@ static enum util_status primary_context(int ordinal, CUcontext *out)
 				      : gpu_driver_error(result, "cuDevicePrimaryCtxRetain");
 }
 
-enum util_status gpu_scope_enter(struct gpu_scope *scope, const struct gpu_pointer *pointer)
+static enum util_status enter(struct gpu_scope *scope, const struct gpu_pointer *pointer,
+			      CUresult *result)
 {
 	CUcontext context = pointer->context;
 	enum util_status status;
-	CUresult result;
 
 	if (!context) {
 		status = primary_context(pointer->device, &context);
 		if (status != UTIL_OK)
 			return status;
 	}
-	result = gpu_driver.cuCtxPushCurrent(context);
-	if (result != CUDA_SUCCESS)
-		return gpu_driver_error(result, "cuCtxPushCurrent");
+	*result = gpu_driver.cuCtxPushCurrent(context);
+	if (*result != CUDA_SUCCESS)
+		return UTIL_ERR_CUDA;
 	scope->capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	gpu_driver.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
 	return UTIL_OK;
+}
+
+enum util_status gpu_scope_enter(struct gpu_scope *scope, const struct gpu_pointer *pointer)
+{
+	CUresult result = CUDA_SUCCESS;
+	enum util_status status = enter(scope, pointer, &result);
+
+	return result == CUDA_SUCCESS ? status : gpu_driver_error(result, "cuCtxPushCurrent");
+}
+
+bool gpu_scope_enter_again(struct gpu_scope *scope, const struct gpu_pointer *pointer)
+{
+	CUresult result;
+
+	return enter(scope, pointer, &result) == UTIL_OK;
 }
 
 void gpu_scope_leave(struct gpu_scope *scope)
@@ -68,6 +84,60 @@ void gpu_scope_leave(struct gpu_scope *scope)
 
 	gpu_driver.cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
 	gpu_driver.cuCtxPopCurrent(&ignored);
+}
+
+/* Asks nothing of a context that may be gone. */
+static bool primary_is_alive(int ordinal)
+{
+	unsigned flags;
+	int active = 0;
+	CUdevice device;
+
+	return gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
+	       gpu_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+	       active;
+}
+
+bool gpu_scope_enter_alive(struct gpu_scope *scope, int ordinal, unsigned long long context_id)
+{
+	struct gpu_pointer primary_memory = {.device = ordinal};
+	unsigned long long id;
+
+	/* Where the primary context lives, entering it creates nothing. */
+	if (!primary_is_alive(ordinal) || gpu_scope_enter(scope, &primary_memory) != UTIL_OK)
+		return false;
+	if (gpu_driver.cuCtxGetId(NULL, &id) == CUDA_SUCCESS && id == context_id)
+		return true;
+	gpu_scope_leave(scope);
+	return false;
+}
+
+bool gpu_context_is_current(void)
+{
+	CUcontext current = NULL;
+
+	return gpu_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current;
+}
+
+uint64_t gpu_device_identity(int ordinal)
+{
+	static _Atomic uint64_t known[MAX_DEVICES]; /* every thread would write the same */
+	char bus_id[32] = "";
+	uint64_t hash;
+	CUdevice device;
+
+	if (ordinal < 0 || ordinal >= MAX_DEVICES)
+		return UINT64_MAX;
+	hash = atomic_load_explicit(&known[ordinal], memory_order_relaxed);
+	if (hash)
+		return hash;
+	if (gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS)
+		gpu_driver.cuDeviceGetPCIBusId(bus_id, sizeof(bus_id), device);
+	hash = 0xcbf29ce484222325ull;
+	for (const char *at = bus_id; *at; at++)
+		hash = (hash ^ (unsigned char)*at) * 0x100000001b3ull; /* FNV-1a */
+	atomic_store_explicit(&known[ordinal], hash, memory_order_relaxed);
+	return hash;
 }
 
 static struct gpu_stream *take_idle(unsigned long long context_id)
@@ -249,31 +319,12 @@ enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const
 	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuMemcpy2DAsync");
 }
 
-/* Only the primary contexts can be asked whether they live; streams elsewhere end with the process.
- */
-static bool is_alive(int ordinal)
-{
-	unsigned flags;
-	int active = 0;
-	CUdevice device;
-
-	return gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
-	       gpu_driver.cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
-	       active;
-}
-
 static void stream_destroy(struct gpu_stream *stream)
 {
-	struct gpu_pointer device = {.device = stream->where.device};
-	unsigned long long context_id;
 	struct gpu_scope scope;
 
-	/* Where the primary context lives, entering it creates nothing; the id says if it is the
-	 * stream's. */
-	if (is_alive(stream->where.device) && gpu_scope_enter(&scope, &device) == UTIL_OK) {
-		if (gpu_driver.cuCtxGetId(NULL, &context_id) == CUDA_SUCCESS &&
-		    context_id == stream->context_id)
-			gpu_driver.cuStreamDestroy(stream->stream);
+	if (gpu_scope_enter_alive(&scope, stream->where.device, stream->context_id)) {
+		gpu_driver.cuStreamDestroy(stream->stream);
 		gpu_scope_leave(&scope);
 	}
 	free(stream);

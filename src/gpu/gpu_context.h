@@ -11,6 +11,8 @@
 
 #include "gpu/gpu_pointer.h"
 
+#include <stdint.h>
+
 struct gpu_scope {
 	CUstreamCaptureMode capture_mode;
 };
@@ -22,6 +24,21 @@ struct gpu_scope {
  */
 enum util_status gpu_scope_enter(struct gpu_scope *scope, const struct gpu_pointer *pointer);
 void gpu_scope_leave(struct gpu_scope *scope);
+
+/* The same where the context may have ended in the meantime, which is no error: false. */
+bool gpu_scope_enter_again(struct gpu_scope *scope, const struct gpu_pointer *pointer);
+
+/*
+ * The same for the device's primary context, if it lives and is the one of this id. Other contexts
+ * can't be asked whether they live: false, and what was left in them goes with them or the process.
+ */
+bool gpu_scope_enter_alive(struct gpu_scope *scope, int device, unsigned long long context_id);
+
+/* Whether the calling thread has a context, that is, uses CUDA. */
+bool gpu_context_is_current(void);
+
+/* A number for the GPU, the same in all processes of the machine and never 0. */
+uint64_t gpu_device_identity(int ordinal);
 
 struct gpu_stream; /* a non-blocking stream of ours in some context, in use by one operation */
 

@@ -35,7 +35,13 @@
 	X(cuGetErrorName)                                                                          \
 	X(cuGetErrorString)                                                                        \
 	X(cuInit)                                                                                  \
+	X(cuIpcCloseMemHandle)                                                                     \
+	X(cuIpcGetMemHandle)                                                                       \
+	X(cuIpcOpenMemHandle)                                                                      \
 	X(cuLaunchKernel)                                                                          \
+	X(cuMemAlloc)                                                                              \
+	X(cuMemFree)                                                                               \
+	X(cuMemGetAddressRange)                                                                    \
 	X(cuMemHostGetDevicePointer)                                                               \
 	X(cuMemHostRegister)                                                                       \
 	X(cuMemHostUnregister)                                                                     \

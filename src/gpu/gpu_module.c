@@ -5,44 +5,86 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* The fatbin as the build made it, 16-byte aligned as the driver wants it. */
+/* The fatbins as the build made them, 16-byte aligned as the driver wants them. */
 __asm__(".section .rodata\n"
 	".balign 16\n"
-	"gpu_module_image:\n"
-	".incbin \"gpu_kernels.fatbin\"\n"
+	"gpu_module_runs:\n"
+	".incbin \"gpu_runs.fatbin\"\n"
+	".balign 16\n"
+	"gpu_module_copies:\n"
+	".incbin \"gpu_copies.fatbin\"\n"
+	".balign 16\n"
+	"gpu_module_reduce:\n"
+	".incbin \"gpu_reduce.fatbin\"\n"
 	".previous\n");
-extern const char gpu_module_image[];
+extern const char gpu_module_runs[], gpu_module_copies[], gpu_module_reduce[];
 
-static const char *const names[GPU_KERNEL_NUM] = {[GPU_KERNEL_COPY_RUNS] = "gpu_copy_runs"};
+enum image { IMAGE_RUNS, IMAGE_COPIES, IMAGE_REDUCE, NUM_IMAGES };
+static const char *const images[NUM_IMAGES] = {gpu_module_runs, gpu_module_copies,
+					       gpu_module_reduce};
+
+static const struct {
+	enum image image;
+	const char *name;
+} kernels[GPU_KERNEL_NUM] = {
+	[GPU_KERNEL_COPY_RUNS] = {IMAGE_RUNS, "gpu_copy_runs"},
+	[GPU_KERNEL_COPIES] = {IMAGE_COPIES, "gpu_copies"},
+	[GPU_KERNEL_REDUCE] = {IMAGE_REDUCE, "gpu_reduce"},
+	[GPU_KERNEL_REDUCE_FLOAT_SUM] = {IMAGE_REDUCE, "gpu_reduce_float_sum"},
+	[GPU_KERNEL_REDUCE_DOUBLE_SUM] = {IMAGE_REDUCE, "gpu_reduce_double_sum"},
+	[GPU_KERNEL_REDUCE_INT32_SUM] = {IMAGE_REDUCE, "gpu_reduce_int32_sum"},
+	[GPU_KERNEL_REDUCE_INT64_SUM] = {IMAGE_REDUCE, "gpu_reduce_int64_sum"},
+	[GPU_KERNEL_REDUCE_FLOAT_MAX] = {IMAGE_REDUCE, "gpu_reduce_float_max"},
+	[GPU_KERNEL_REDUCE_DOUBLE_MAX] = {IMAGE_REDUCE, "gpu_reduce_double_max"},
+};
 
 struct module {
 	struct module *next;
 	unsigned long long context_id;
-	bool usable;
+	unsigned multiprocessors; /* 0: not usable */
 	CUfunction functions[GPU_KERNEL_NUM];
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct module *modules; /* under the lock; entries do not change once they are in the list */
 
-/* In the context's scope. A context whose module can't be loaded is remembered as such. */
-static void load(struct module *module)
+static CUresult load_kernels(struct module *module)
 {
-	CUmodule handle;
-	CUresult result = gpu_driver.cuModuleLoadData(&handle, gpu_module_image);
+	CUresult result = CUDA_SUCCESS;
+	CUmodule handles[NUM_IMAGES];
 
+	for (int i = 0; i < NUM_IMAGES && result == CUDA_SUCCESS; i++)
+		result = gpu_driver.cuModuleLoadData(&handles[i], images[i]);
 	for (int i = 0; i < GPU_KERNEL_NUM && result == CUDA_SUCCESS; i++)
-		result = gpu_driver.cuModuleGetFunction(&module->functions[i], handle, names[i]);
-	module->usable = result == CUDA_SUCCESS;
-	if (!module->usable)
+		result = gpu_driver.cuModuleGetFunction(&module->functions[i],
+							handles[kernels[i].image], kernels[i].name);
+	return result;
+}
+
+/* In the context's scope. A context whose kernels can't be loaded is remembered as such. */
+static void load(struct module *module, int ordinal)
+{
+	CUresult result = load_kernels(module);
+	CUdevice device;
+	int count = 1;
+
+	if (result == CUDA_SUCCESS)
+		result = gpu_driver.cuDeviceGet(&device, ordinal);
+	if (result == CUDA_SUCCESS)
+		result = gpu_driver.cuDeviceGetAttribute(
+			&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+	if (result == CUDA_SUCCESS)
+		module->multiprocessors = (unsigned)count;
+	else
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
 			 "the kernels can't be loaded (%d); the driver's copies are used instead",
 			 (int)result);
 }
 
 /* In the context's scope. */
-static struct module *find_or_load(unsigned long long context_id)
+static struct module *find_or_load(const struct gpu_stream *stream)
 {
+	unsigned long long context_id = gpu_stream_context_id(stream);
 	struct module *module;
 
 	pthread_mutex_lock(&lock);
@@ -50,7 +92,7 @@ static struct module *find_or_load(unsigned long long context_id)
 		;
 	if (!module && (module = calloc(1, sizeof(*module)))) {
 		module->context_id = context_id;
-		load(module);
+		load(module, gpu_stream_where(stream)->device);
 		module->next = modules;
 		modules = module;
 	}
@@ -69,8 +111,8 @@ enum util_status gpu_module_launch(struct gpu_stream *stream, enum gpu_kernel ke
 
 	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) != UTIL_OK)
 		return UTIL_ERR_CUDA;
-	module = find_or_load(gpu_stream_context_id(stream));
-	if (module && module->usable) {
+	module = find_or_load(stream);
+	if (module && module->multiprocessors) {
 		result = gpu_driver.cuLaunchKernel(module->functions[kernel], blocks, 1, 1, threads,
 						   1, 1, 0, gpu_stream_handle(stream), parameters,
 						   NULL);
@@ -79,6 +121,18 @@ enum util_status gpu_module_launch(struct gpu_stream *stream, enum gpu_kernel ke
 	}
 	gpu_scope_leave(&scope);
 	return status;
+}
+
+unsigned gpu_module_multiprocessors(struct gpu_stream *stream)
+{
+	struct gpu_scope scope;
+	struct module *module;
+
+	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) != UTIL_OK)
+		return 0;
+	module = find_or_load(stream);
+	gpu_scope_leave(&scope);
+	return module ? module->multiprocessors : 0;
 }
 
 void gpu_module_finalize(void)

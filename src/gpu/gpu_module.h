@@ -8,7 +8,18 @@
 
 #include "gpu/gpu_context.h"
 
-enum gpu_kernel { GPU_KERNEL_COPY_RUNS, GPU_KERNEL_NUM };
+enum gpu_kernel {
+	GPU_KERNEL_COPY_RUNS,
+	GPU_KERNEL_COPIES,
+	GPU_KERNEL_REDUCE, /* any type and operation; the others are for one pair each */
+	GPU_KERNEL_REDUCE_FLOAT_SUM,
+	GPU_KERNEL_REDUCE_DOUBLE_SUM,
+	GPU_KERNEL_REDUCE_INT32_SUM,
+	GPU_KERNEL_REDUCE_INT64_SUM,
+	GPU_KERNEL_REDUCE_FLOAT_MAX,
+	GPU_KERNEL_REDUCE_DOUBLE_MAX,
+	GPU_KERNEL_NUM
+};
 
 /*
  * Launch a kernel on a stream. `args` is the kernel's one argument, copied before the call returns.
@@ -17,6 +28,10 @@ enum gpu_kernel { GPU_KERNEL_COPY_RUNS, GPU_KERNEL_NUM };
  */
 enum util_status gpu_module_launch(struct gpu_stream *stream, enum gpu_kernel kernel,
 				   unsigned blocks, unsigned threads, void *args);
+
+/* The multiprocessors of the stream's device when its kernels can be launched, 0 when they can't.
+ */
+unsigned gpu_module_multiprocessors(struct gpu_stream *stream);
 
 /*
  * Forget the modules, which end with their contexts. No operation may be under way.

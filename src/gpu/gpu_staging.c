@@ -42,7 +42,7 @@ static bool block_unregister(struct gpu_staging_block *block)
 	if (!block->registered)
 		return true;
 	/* A context that can't be entered any more has taken its registrations along. */
-	if (gpu_scope_enter(&scope, &block->where) != UTIL_OK)
+	if (!gpu_scope_enter_again(&scope, &block->where))
 		return true;
 	result = gpu_driver.cuMemHostUnregister(block->base);
 	gpu_scope_leave(&scope);

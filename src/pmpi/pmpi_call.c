@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pmpi/pmpi_call.h"
-#include "core/core_run.h"
 #include "util/util_log.h"
 
 #include <dlfcn.h>
@@ -29,8 +28,10 @@ static bool addresses_tell(const struct core_call *call)
 	       (!call->sendtype || core_mpi_type_is_plain(call->sendtype));
 }
 
-static bool may_need_stage(const struct core_call *call)
+static bool may_be_on_device(const struct core_call *call)
 {
+	if (!gpu_driver_present() || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED))
+		return false;
 	return !addresses_tell(call) || may_be_device(call->recvbuf) ||
 	       (call->coll != CORE_BCAST && may_be_device(call->sendbuf));
 }
@@ -40,7 +41,7 @@ int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 	int result;
 
 	pmpi_enter(door);
-	if (may_need_stage(call))
+	if (may_be_on_device(call))
 		result = core_run(call);
 	else
 		result = core_run_host(call);
@@ -50,7 +51,7 @@ int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 
 bool pmpi_asleep(void)
 {
-	return pmpi_depth > 0 || !core_is_awake();
+	return pmpi_depth > 0 || !core_awake;
 }
 
 int pmpi_leave_constructor(int result, MPI_Comm *newcomm)

@@ -12,6 +12,7 @@
 
 #include "core/core_call.h"
 #include "core/core_mpi.h"
+#include "core/core_run.h"
 #include "gpu/gpu_pointer.h"
 
 #include <mpi.h>
@@ -30,11 +31,14 @@ extern _Thread_local enum pmpi_door pmpi_door __attribute__((tls_model("initial-
  * soon. */
 extern bool pmpi_off;
 
-/* Whether a collective goes to the real MPI without a look: no CUDA in this process, seen, or
- * switched off. */
+/*
+ * Whether a collective goes to the real MPI without a look: seen already, or no CUDA in the job.
+ * Where another process of the job may have CUDA, this one's calls are counted.
+ */
 static inline bool pmpi_passes(void)
 {
-	return !gpu_driver_present() || pmpi_depth || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED);
+	return pmpi_depth || (!core_awake && (!gpu_driver_present() ||
+					      __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED)));
 }
 
 /* Whether communicators need no identity: the job has no driver, or this is not the first look. */

@@ -12,6 +12,7 @@
 static void disable_in_child(void)
 {
 	pmpi_off = true;
+	core_forget();
 }
 
 /*
@@ -30,7 +31,7 @@ static void start(void)
 {
 	pmpi_enter(PMPI_DOOR_MPI);
 	core_start(stop);
-	if (core_is_awake())
+	if (core_awake)
 		pthread_atfork(NULL, NULL, disable_in_child);
 	if (util_config.disable)
 		__atomic_store_n(&pmpi_off, true, __ATOMIC_RELAXED);

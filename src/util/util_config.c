@@ -54,8 +54,7 @@ static const struct option options[] = {
 	 "Hand every call to the real MPI untouched, as if the library were not loaded."},
 	{"GPUCOLL_ACCEL", TYPE_BOOL, FIELD(accel), "1", NULL,
 	 "Allow the accelerated path. With 0 every call on device buffers is staged through host "
-	 "memory. "
-	 "This version has no accelerated path yet, so both values stage."},
+	 "memory. A process may decide this for itself: the others then stage too."},
 	{"GPUCOLL_STATS", TYPE_BOOL, FIELD(stats), "0", NULL,
 	 "Print a table at MPI_Finalize: calls, bytes and time by collective, path and algorithm, "
 	 "with the "
@@ -70,6 +69,18 @@ static const struct option options[] = {
 	 "buffer "
 	 "that would exceed it is staged through ordinary memory, which is slower, and is given "
 	 "back."},
+	{"GPUCOLL_IPC_CACHE", TYPE_SIZE, FIELD(ipc_cache), "16G", NULL,
+	 "Most device memory of other processes kept mapped, in bytes (K, M and G are powers of "
+	 "1024). "
+	 "Memory that its process has freed stays in use while it is mapped here; mapping again "
+	 "what "
+	 "was dropped costs some 100 us."},
+	{"GPUCOLL_ONESHOT_MAX", TYPE_SIZE, FIELD(oneshot_max), "32K", NULL,
+	 "MPI_Allreduce of up to this many bytes, not in place, where each rank has a GPU for "
+	 "itself, "
+	 "is one-shot: every rank reduces everything. Otherwise each reduces a part and writes it "
+	 "to "
+	 "all. The value of the communicator's first rank counts."},
 	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
 	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
 	 "0: never."},

@@ -29,6 +29,8 @@ struct util_config {
 	bool stats;
 	const char *hostid;  /* NULL: the machine's own identity */
 	size_t staging_pool; /* bytes of pinned host memory kept for reuse */
+	size_t ipc_cache;    /* bytes of other processes' memory kept mapped */
+	size_t oneshot_max;  /* bytes: an allreduce of less is one-shot */
 	size_t timeout;      /* seconds; 0: never report */
 };
 

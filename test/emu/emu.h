@@ -46,8 +46,8 @@ void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noret
 /*
  * Fault injection. CUEMU_FAULT is a list "NAME[:N][+][=CODE],...": the Nth call (default 1) of the
  * driver function NAME in this process, and with + all later ones, fails with CODE (default 2, out
- * of memory). Codes from 700 on are sticky: the context is lost and every later call fails the same
- * way.
+ * of memory). The name `kernel` stands for the kernels themselves, which then do nothing. Codes
+ * from 700 on are sticky: the context is lost and every later call fails the same way.
  */
 CUresult emu_fault(const char *name);
 
@@ -92,6 +92,9 @@ struct emu_alloc {
 	bool sync_memops;
 	struct emu_region *region; /* NULL for host memory */
 };
+
+/* The arena's first address, and how far from it its shadow begins, for the kernels' twins. */
+extern uint64_t emu_arena_start, emu_arena_bytes;
 
 /* A copy of the allocation that holds the address. Any thread. */
 bool emu_find(uintptr_t address, struct emu_alloc *out);

@@ -8,6 +8,7 @@
  */
 #include "emu.h"
 
+#include "gpu/kernels/gpu_direct.h"
 #include "gpu/kernels/gpu_runs.h"
 
 #include <pthread.h>
@@ -16,34 +17,40 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { MAX_THREADS = 64, STACK_BYTES = 256 << 10, MAX_ARGS = 256 };
-
-void gpu_copy_runs(struct gpu_copy_runs_args args);
+enum { MAX_THREADS = 64, STACK_BYTES = 256 << 10, MAX_ARGS = 4096 };
 
 /* Of emu_test_kernels.cu: shifts a block's numbers round by one through shared memory. */
 struct emu_rotate_args {
 	uint64_t array, barrier;
 };
-void emu_rotate(struct emu_rotate_args args);
 
-static void run_copy_runs(const void *args)
-{
-	gpu_copy_runs(*(const struct gpu_copy_runs_args *)args);
-}
+/* A twin's name, its function and the row of the table. */
+#define TWINS(X)                                                                                   \
+	X(gpu_copy_runs, struct gpu_copy_runs_args)                                                \
+	X(gpu_copies, struct gpu_copies_args)                                                      \
+	X(gpu_reduce, struct gpu_reduce_args)                                                      \
+	X(gpu_reduce_float_sum, struct gpu_reduce_args)                                            \
+	X(gpu_reduce_double_sum, struct gpu_reduce_args)                                           \
+	X(gpu_reduce_int32_sum, struct gpu_reduce_args)                                            \
+	X(gpu_reduce_int64_sum, struct gpu_reduce_args)                                            \
+	X(gpu_reduce_float_max, struct gpu_reduce_args)                                            \
+	X(gpu_reduce_double_max, struct gpu_reduce_args)                                           \
+	X(emu_rotate, struct emu_rotate_args)
 
-static void run_rotate(const void *args)
-{
-	emu_rotate(*(const struct emu_rotate_args *)args);
-}
+#define DECLARE(name, type)                                                                        \
+	void name(const type *args);                                                               \
+	static void run_##name(const void *args)                                                   \
+	{                                                                                          \
+		name(args);                                                                        \
+	}
+TWINS(DECLARE)
 
+#define ROW(name, type) {#name, run_##name, sizeof(type)},
 static const struct twin {
 	const char *name;
 	void (*run)(const void *args);
 	size_t size;
-} twins[] = {
-	{"gpu_copy_runs", run_copy_runs, sizeof(struct gpu_copy_runs_args)},
-	{"emu_rotate", run_rotate, sizeof(struct emu_rotate_args)},
-};
+} twins[] = {TWINS(ROW)};
 
 struct launch {
 	const struct twin *twin;
@@ -203,6 +210,8 @@ static void run_launch(void *argument)
 	unsigned workers = launch->blocks < (unsigned)emu_config.sms ? launch->blocks
 								     : (unsigned)emu_config.sms;
 
+	if (emu_fault("kernel") != CUDA_SUCCESS) /* it stops in the middle, here at the beginning */
+		return;
 	workers = workers < MAX_THREADS ? workers : MAX_THREADS;
 	for (unsigned i = 0; i + 1 < workers; i++) {
 		if (pthread_create(&threads[i], NULL, run_blocks, launch))

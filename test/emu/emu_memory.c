@@ -39,6 +39,8 @@ static struct entry *entries;
 static unsigned long long last_buffer_id;
 static size_t memory_used[EMU_MAX_DEVICES];
 
+uint64_t emu_arena_start, emu_arena_bytes; /* set once, before the first address is given out */
+
 static void reserve_arena(void)
 {
 	void *base;
@@ -52,6 +54,8 @@ static void reserve_arena(void)
 		emu_die("can't reserve %zu bytes of address space (%s); CUEMU_ARENA sets less",
 			2 * emu_config.arena, strerror(errno));
 	arena = ((uintptr_t)base + BLOCK - 1) & ~(uintptr_t)(BLOCK - 1);
+	emu_arena_start = arena;
+	emu_arena_bytes = emu_config.arena;
 }
 
 bool emu_in_arena(uintptr_t address)

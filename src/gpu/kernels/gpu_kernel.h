@@ -13,10 +13,13 @@
 
 #ifdef __CUDACC__
 
-/* A kernel takes one argument, a struct that fits the launch's parameter space. */
-#define GPU_KERNEL(name, type) extern "C" __global__ void name(type args)
+/* A kernel takes one argument, a struct that fits the launch's parameter space, and reads it there.
+ */
+#define GPU_KERNEL(name, type) extern "C" __global__ void name(const __grid_constant__ type args)
 #define GPU_DEVICE static __device__ __forceinline__
+#define GPU_DEVICE_METHOD __device__ __forceinline__
 #define GPU_SHARED __shared__
+#define GPU_UNROLL _Pragma("unroll")
 
 GPU_DEVICE unsigned gpu_thread(void)
 {
@@ -49,6 +52,13 @@ GPU_DEVICE void *gpu_place(uint64_t address)
 	return (void *)address;
 }
 
+/* See gpu_block_done. */
+GPU_DEVICE void gpu_store_release(uint64_t address, uint64_t value)
+{
+	__threadfence_system();
+	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
 #else
 
 /* The host twin: test/emu/emu_kernel.c says which thread of which block runs, and where memory is.
@@ -59,12 +69,20 @@ extern "C" unsigned emu_block(void);
 extern "C" unsigned emu_blocks(void);
 extern "C" void emu_block_barrier(void);
 extern "C" void *emu_kernel_place(uint64_t address);
+extern "C" uint64_t emu_arena_start, emu_arena_bytes; /* see test/emu/emu.h */
 
 #define GPU_KERNEL(name, type)                                                                     \
-	extern "C" void name(type args);                                                           \
-	extern "C" void name(type args)
+	extern "C" void name(const type *emu_args);                                                \
+	static inline void name##_body(const type &args);                                          \
+	extern "C" void name(const type *emu_args)                                                 \
+	{                                                                                          \
+		name##_body(*emu_args);                                                            \
+	}                                                                                          \
+	static inline void name##_body(const type &args)
 #define GPU_DEVICE static inline
+#define GPU_DEVICE_METHOD inline
 #define GPU_SHARED static thread_local /* the threads of a block share an OS thread */
+#define GPU_UNROLL
 
 GPU_DEVICE unsigned gpu_thread(void)
 {
@@ -93,7 +111,15 @@ GPU_DEVICE void gpu_block_barrier(void)
 
 GPU_DEVICE void *gpu_place(uint64_t address)
 {
+	if (__builtin_expect(address - emu_arena_start < emu_arena_bytes, 1))
+		return (void *)(address + emu_arena_bytes);
 	return emu_kernel_place(address);
+}
+
+GPU_DEVICE void gpu_store_release(uint64_t address, uint64_t value)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	__atomic_store_n((uint64_t *)gpu_place(address), value, __ATOMIC_RELEASE);
 }
 
 #endif
@@ -118,6 +144,110 @@ GPU_DEVICE void gpu_store8(uint64_t address, uint8_t value)
 GPU_DEVICE void gpu_store64(uint64_t address, uint64_t value)
 {
 	*(uint64_t *)gpu_place(address) = value;
+}
+
+/* 16 bytes, the widest access of a thread. */
+struct __attribute__((aligned(16))) gpu_vec {
+	uint64_t w[2];
+};
+
+enum { GPU_VEC = 16, GPU_TILE = 4 };
+
+/*
+ * A tile: GPU_TILE 16-byte words, `step` bytes apart, all on their way at once so that the latency
+ * of memory, which for a peer's is long, is paid once. Addresses are 16-byte aligned.
+ */
+GPU_DEVICE void gpu_load_tile(struct gpu_vec *tile, uint64_t address, uint64_t step)
+{
+	const char *from = (const char *)gpu_place(address);
+
+	GPU_UNROLL
+	for (int i = 0; i < GPU_TILE; i++)
+		tile[i] = *(const struct gpu_vec *)(from + i * step);
+}
+
+GPU_DEVICE void gpu_store_tile(const struct gpu_vec *tile, uint64_t address, uint64_t step)
+{
+	char *to = (char *)gpu_place(address);
+
+	GPU_UNROLL
+	for (int i = 0; i < GPU_TILE; i++)
+		*(struct gpu_vec *)(to + i * step) = tile[i];
+}
+
+GPU_DEVICE struct gpu_vec gpu_load_vec(uint64_t address)
+{
+	return *(const struct gpu_vec *)gpu_place(address);
+}
+
+GPU_DEVICE void gpu_store_vec(uint64_t address, struct gpu_vec value)
+{
+	*(struct gpu_vec *)gpu_place(address) = value;
+}
+
+/*
+ * A block's share of a row of 16-byte words: whole tiles in [first, last), and single words in
+ * [last, end), which only the last block has. One piece, as memory likes it.
+ */
+struct gpu_share {
+	uint64_t first, last, end;
+};
+
+GPU_DEVICE struct gpu_share gpu_share_of(uint64_t vecs, uint64_t tile_vecs)
+{
+	uint64_t tiles = vecs / tile_vecs, blocks = gpu_blocks(), block = gpu_block();
+	uint64_t last = tiles * (block + 1) / blocks * tile_vecs;
+
+	return (struct gpu_share){tiles * block / blocks * tile_vecs, last,
+				  block + 1 == blocks ? vecs : last};
+}
+
+/* `bytes` bytes (a power of two, 16 at most) at any address, by the widest accesses that its
+ * alignment allows. */
+GPU_DEVICE void gpu_load_bytes(void *value, uint64_t address, unsigned bytes)
+{
+	const char *from = (const char *)gpu_place(address);
+	char *to = (char *)value;
+
+	if ((address & 7) == 0 && (bytes & 7) == 0) {
+		for (unsigned i = 0; i < bytes; i += 8)
+			*(uint64_t *)(to + i) = *(const uint64_t *)(from + i);
+	} else if ((address & 3) == 0 && (bytes & 3) == 0) {
+		for (unsigned i = 0; i < bytes; i += 4)
+			*(uint32_t *)(to + i) = *(const uint32_t *)(from + i);
+	} else {
+		for (unsigned i = 0; i < bytes; i++)
+			to[i] = from[i];
+	}
+}
+
+GPU_DEVICE void gpu_store_bytes(uint64_t address, const void *value, unsigned bytes)
+{
+	char *to = (char *)gpu_place(address);
+	const char *from = (const char *)value;
+
+	if ((address & 7) == 0 && (bytes & 7) == 0) {
+		for (unsigned i = 0; i < bytes; i += 8)
+			*(uint64_t *)(to + i) = *(const uint64_t *)(from + i);
+	} else if ((address & 3) == 0 && (bytes & 3) == 0) {
+		for (unsigned i = 0; i < bytes; i += 4)
+			*(uint32_t *)(to + i) = *(const uint32_t *)(from + i);
+	} else {
+		for (unsigned i = 0; i < bytes; i++)
+			to[i] = from[i];
+	}
+}
+
+/*
+ * The end of a kernel. Writer: one thread of each block, for all that the block wrote (the barrier
+ * makes it come after the other threads' stores, the release at system scope takes those along);
+ * reader: the host, which then tells other processes that their memory has been written.
+ */
+GPU_DEVICE void gpu_block_done(uint64_t words)
+{
+	gpu_block_barrier();
+	if (gpu_thread() == 0)
+		gpu_store_release(words + 8 * (uint64_t)gpu_block(), 1);
 }
 
 #endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The accelerated path: one call carried out by kernels over mapped memory of all members.
+ *
+ *     READY   earlier work on the buffers (late memset and such) finishes
+ *     AGREE   the offer is announced; the members' offers are looked at; their memory is mapped
+ *     RUN     this rank's kernel
+ *     MEET    the others' kernels: until all are past the call
+ *     LAST    a copy in this rank's own memory
+ *     DONE
+ *
+ * Up to AGREE the call can still be staged: UTIL_ERR_UNSUPPORTED says that it must be, and `reason`
+ * why.
+ */
+#ifndef CORE_ACCEL_H
+#define CORE_ACCEL_H
+
+#include "core/core_agree.h"
+#include "core/core_shape.h"
+#include "gpu/gpu_launch.h"
+#include "gpu/gpu_scratch.h"
+
+enum core_accel_state {
+	CORE_ACCEL_READY,
+	CORE_ACCEL_AGREE,
+	CORE_ACCEL_RUN,
+	CORE_ACCEL_MEET,
+	CORE_ACCEL_LAST,
+	CORE_ACCEL_DONE
+};
+
+/* A member's buffer as this process reaches it. */
+struct core_reach {
+	uint64_t address;
+	struct gpu_mapping *mapping; /* NULL: this process's own, or not reached */
+};
+
+struct core_accel {
+	enum core_accel_state state;
+	struct core_comm *comm;
+	uint64_t number; /* of the call on the communicator */
+	struct core_shape shape;
+	struct core_offer offer;
+	struct core_agree agree;
+	bool inside;   /* the brackets of gpu_ipc */
+	bool launches; /* `launch` is open */
+	uint64_t dropped;
+	struct gpu_stream *stream; /* NULL: this rank has no data */
+	struct gpu_launch launch;
+	struct gpu_scratch *scratch;
+	struct core_reach in[ALGO_MAX_RANKS], out[ALGO_MAX_RANKS];
+	struct algo_plan plan;
+	enum util_status result;
+	const char *reason; /* for staging; then the algorithm */
+};
+
+/*
+ * Begin call `number` on `comm`, which may be NULL. UTIL_ERR_UNSUPPORTED: to be staged. Must be
+ * finished in any case.
+ */
+enum util_status core_accel_start(struct core_accel *accel, const struct core_call *call,
+				  struct core_comm *comm, uint64_t number);
+
+/* Do what can be done now. UTIL_OK: done, and this process is past the call. UTIL_ERR_UNSUPPORTED:
+ * to be staged, which all members do. Other errors: this process is past the call, which has
+ * failed. */
+enum util_status core_accel_progress(struct core_accel *accel);
+
+void core_accel_finish(struct core_accel *accel);
+
+/* The bytes of this rank's buffers, for statistics. */
+uint64_t core_accel_bytes(const struct core_accel *accel);
+
+/* What it waits for, in words, into `text`. */
+void core_accel_describe(const struct core_accel *accel, char *text, size_t bytes);
+
+#endif

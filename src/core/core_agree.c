@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_agree.h"
+#include "core/core_mpi.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+enum { CACHE_LINE = 64 };
+
+/* Of one member; it alone writes here. */
+struct desk {
+	_Alignas(CACHE_LINE) _Atomic uint64_t announced; /* the call, + 1 */
+	_Atomic uint64_t voted;                          /* the call, + 1: yes */
+	struct core_offer offer;
+};
+
+/* The call, + 1, in the upper bits and the decision in the lower two: one word, so that a decision
+ * can't be taken for that of another call. */
+struct slot {
+	_Alignas(CACHE_LINE) _Atomic uint64_t word;
+};
+
+enum { DECISION_BITS = 2 };
+
+/* Before the slots: for each member the last call, + 1, in which it failed. It alone writes there.
+ */
+static size_t failures_bytes(int local_size)
+{
+	size_t bytes = (size_t)local_size * sizeof(uint64_t);
+
+	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+static size_t desks_bytes(int local_size)
+{
+	return (size_t)local_size * sizeof(struct desk);
+}
+
+static size_t tables_bytes(int local_size)
+{
+	return (size_t)local_size * (size_t)local_size * sizeof(struct algo_block);
+}
+
+static size_t slot_bytes(int local_size)
+{
+	size_t bytes = sizeof(struct slot) + desks_bytes(local_size) + tables_bytes(local_size);
+
+	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+size_t core_agree_area_bytes(int local_size)
+{
+	return failures_bytes(local_size) + CORE_AGREE_SLOTS * slot_bytes(local_size);
+}
+
+static char *slot_at(const struct core_comm *comm, uint64_t call)
+{
+	int local_size = core_mpi_job.local_size;
+
+	return (char *)comm->area + failures_bytes(local_size) +
+	       call % CORE_AGREE_SLOTS * slot_bytes(local_size);
+}
+
+static _Atomic uint64_t *word_of(const struct core_agree *agree)
+{
+	return &((struct slot *)slot_at(agree->comm, agree->call))->word;
+}
+
+static struct desk *desk_of(const struct core_agree *agree, int rank)
+{
+	char *desks = slot_at(agree->comm, agree->call) + sizeof(struct slot);
+
+	return (struct desk *)desks + agree->comm->local_ranks[rank];
+}
+
+static struct algo_block *table_of(const struct core_agree *agree, int rank)
+{
+	int local_size = core_mpi_job.local_size;
+	char *tables =
+		slot_at(agree->comm, agree->call) + sizeof(struct slot) + desks_bytes(local_size);
+
+	return (struct algo_block *)tables + agree->comm->local_ranks[rank] * local_size;
+}
+
+const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank)
+{
+	return &desk_of(agree, rank)->offer;
+}
+
+const struct algo_block *core_agree_table(const struct core_agree *agree, int rank)
+{
+	return table_of(agree, rank);
+}
+
+/* Calls that the member is past. Acquire, the pair of core_agree_pass: what it did before is done.
+ */
+static uint64_t passed(const struct core_comm *comm, int rank)
+{
+	return core_board_passed(comm->slot, comm->local_ranks[rank]);
+}
+
+void core_agree_pass(struct core_comm *comm, uint64_t call)
+{
+	if (comm->slot)
+		core_board_publish(comm->slot, call + 1);
+}
+
+/* All members are past the calls below this number: remembered, since it only grows. */
+static bool all_past(struct core_comm *comm, uint64_t calls)
+{
+	while (comm->all_passed < calls) {
+		uint64_t least = UINT64_MAX;
+
+		for (int i = 0; i < comm->size; i++) {
+			uint64_t theirs = passed(comm, i);
+
+			least = theirs < least ? theirs : least;
+		}
+		if (least == comm->all_passed)
+			return false;
+		comm->all_passed = least;
+	}
+	return true;
+}
+
+bool core_agree_all_passed(struct core_comm *comm, uint64_t call)
+{
+	return all_past(comm, call + 1);
+}
+
+static _Atomic uint64_t *failure_of(const struct core_comm *comm, int rank)
+{
+	return (_Atomic uint64_t *)comm->area + comm->local_ranks[rank];
+}
+
+/* Relaxed: core_agree_pass, which follows, orders it before what the readers have seen. */
+void core_agree_fail(struct core_comm *comm, uint64_t call)
+{
+	atomic_store_explicit(failure_of(comm, comm->rank), call + 1, memory_order_relaxed);
+}
+
+/* A later failure may have taken this call's place: who fails once will not be right again. */
+bool core_agree_failed(const struct core_comm *comm, uint64_t call)
+{
+	for (int i = 0; i < comm->size; i++) {
+		if (atomic_load_explicit(failure_of(comm, i), memory_order_relaxed) > call)
+			return true;
+	}
+	return false;
+}
+
+static bool slot_is_free(struct core_comm *comm, uint64_t call)
+{
+	return call < CORE_AGREE_SLOTS || all_past(comm, call + 1 - CORE_AGREE_SLOTS);
+}
+
+bool core_agree_begin(struct core_agree *agree, struct core_comm *comm, uint64_t call,
+		      const struct core_offer *offer, const struct algo_block *table)
+{
+	struct desk *desk;
+
+	*agree = (struct core_agree){.comm = comm, .call = call};
+	if (!slot_is_free(comm, call))
+		return false;
+	desk = desk_of(agree, comm->rank);
+	desk->offer = *offer;
+	if (table)
+		memcpy(table_of(agree, comm->rank), table, (size_t)comm->size * sizeof(*table));
+	/* Release: whoever sees the number sees the offer (and the buffers' contents, for its
+	 * kernels). */
+	atomic_store_explicit(&desk->announced, call + 1, memory_order_release);
+	return true;
+}
+
+/*
+ * Compare-and-swap of the slot's word from an older call's. Who comes second changes nothing. The
+ * word can't be a later call's: the slot is not used again before this process is past its call.
+ */
+static void decide(const struct core_agree *agree, enum core_agree_state decision)
+{
+	_Atomic uint64_t *word = word_of(agree);
+	uint64_t old = atomic_load_explicit(word, memory_order_acquire);
+	uint64_t new = (agree->call + 1) << DECISION_BITS | (uint64_t)decision;
+
+	if (old >> DECISION_BITS != agree->call + 1)
+		atomic_compare_exchange_strong(word, &old, new);
+}
+
+/* Acquire: an accelerated call reads offers and memory that others made ready before they decided.
+ */
+static enum core_agree_state decision(const struct core_agree *agree)
+{
+	uint64_t word = atomic_load_explicit(word_of(agree), memory_order_acquire);
+
+	if (word >> DECISION_BITS != agree->call + 1)
+		return CORE_AGREE_WAITING;
+	return (enum core_agree_state)(word & ((1 << DECISION_BITS) - 1));
+}
+
+/* Go on over the members whose offers are there. True: those of all are. */
+static bool wait_for_members(struct core_agree *agree)
+{
+	for (; agree->seen < agree->comm->size; agree->seen++) {
+		struct desk *desk = desk_of(agree, agree->seen);
+
+		if (atomic_load_explicit(&desk->announced, memory_order_acquire) ==
+		    agree->call + 1) {
+			agree->vote |= (desk->offer.flags & CORE_OFFER_ASKS_VOTE) != 0;
+			agree->forget |= (desk->offer.flags & CORE_OFFER_FORGET) != 0;
+			continue;
+		}
+		/*
+		 * Past the call and no offer seen: if it did make one, it obeyed a word before it
+		 * passed, and decide() will find that word.
+		 */
+		if (passed(agree->comm, agree->seen) > agree->call)
+			decide(agree, CORE_AGREE_STAGE);
+		return false;
+	}
+	return true;
+}
+
+static void count_votes(struct core_agree *agree)
+{
+	for (; agree->seen < agree->comm->size; agree->seen++) {
+		struct desk *desk = desk_of(agree, agree->seen);
+
+		if (atomic_load_explicit(&desk->voted, memory_order_acquire) != agree->call + 1)
+			return;
+	}
+	decide(agree, CORE_AGREE_ACCEL);
+}
+
+enum core_agree_state core_agree_poll(struct core_agree *agree)
+{
+	enum core_agree_state state = decision(agree);
+
+	if (state != CORE_AGREE_WAITING)
+		return state;
+	if (agree->answered)
+		count_votes(agree);
+	else if (wait_for_members(agree))
+		return CORE_AGREE_ANNOUNCED;
+	return decision(agree);
+}
+
+void core_agree_answer(struct core_agree *agree, bool yes)
+{
+	agree->answered = true;
+	agree->seen = 0;
+	if (!yes)
+		decide(agree, CORE_AGREE_STAGE);
+	else if (!agree->vote)
+		decide(agree, CORE_AGREE_ACCEL);
+	else
+		atomic_store_explicit(&desk_of(agree, agree->comm->rank)->voted, agree->call + 1,
+				      memory_order_release);
+}
+
+int core_agree_missing(const struct core_agree *agree)
+{
+	struct core_comm *comm = agree->comm;
+
+	for (int i = 0; i < comm->size; i++) {
+		struct desk *desk = desk_of(agree, i);
+
+		if (atomic_load_explicit(&desk->announced, memory_order_relaxed) !=
+			    agree->call + 1 &&
+		    passed(comm, i) <= agree->call)
+			return i;
+	}
+	return agree->seen < comm->size ? agree->seen : -1;
+}
+
+int core_agree_behind(const struct core_comm *comm, uint64_t call)
+{
+	for (int i = 0; i < comm->size; i++) {
+		if (passed(comm, i) <= call)
+			return i;
+	}
+	return -1;
+}

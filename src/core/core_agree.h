@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The agreement of a communicator's processes on the path of each collective call.
+ *
+ * A call on host buffers and a staged call are the same call of the real MPI, so a process may
+ * choose either alone. The accelerated path needs every process. Each process counts its calls on
+ * the communicator. A call that goes to the real MPI only publishes "past s" on the board. A call
+ * that could be accelerated announces an offer in the slot s % CORE_AGREE_SLOTS, and then waits for
+ * the slot's word: the first to see that somebody is past s without an offer sets STAGE in it; when
+ * all have made offers that fit together, and have mapped what the offers name where that was not
+ * known, it is set to ACCEL. Everybody obeys the word. A slot is used again when all are past its
+ * call; who finds it still in use stages that call alone.
+ *
+ * test/model/agreement.pml is the model of this, with the same names, and is checked exhaustively:
+ * nobody accelerates a call that another stages, no slot is used early, and nobody waits for a
+ * process that went to the real MPI. Who waits here drives the real MPI, so that a process that is
+ * in it gets out.
+ */
+#ifndef CORE_AGREE_H
+#define CORE_AGREE_H
+
+#include "algos/algo_direct.h"
+#include "core/core_comm.h"
+#include "gpu/gpu_ipc.h"
+
+enum {
+	CORE_AGREE_SLOTS = 4,
+	CORE_OFFER_ASKS_VOTE = 1, /* the others may lack a mapping of this process's memory */
+	CORE_OFFER_FORGET = 2,    /* this process may lack mappings of any memory: ask for all */
+	CORE_OFFER_IN_PLACE = 4,
+};
+
+/* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
+struct core_region {
+	uint64_t address;
+	uint64_t bytes;           /* where it is one block */
+	struct gpu_export memory; /* nothing where nobody else touches it */
+};
+
+/* What a process announces of its call. */
+struct core_offer {
+	uint32_t flags;
+	uint16_t coll, type, op; /* enum core_coll, gpu_type, gpu_op */
+	int32_t root;
+	uint64_t bytes, counts; /* as in struct core_shape: what all must give alike */
+	uint64_t device;        /* which GPU it would use, 0: none */
+	uint64_t oneshot_max;   /* GPUCOLL_ONESHOT_MAX */
+	struct core_region in, out;
+};
+
+enum core_agree_state {
+	CORE_AGREE_WAITING,
+	CORE_AGREE_ANNOUNCED, /* all have: look at the offers, then core_agree_answer */
+	CORE_AGREE_STAGE,
+	CORE_AGREE_ACCEL,
+};
+
+/* One call's agreement, of one process. */
+struct core_agree {
+	struct core_comm *comm;
+	uint64_t call; /* its number on the communicator, from 0 */
+	int seen;      /* members, in order of rank, whose offers or votes were seen */
+	bool vote;     /* somebody asked for one */
+	bool forget;   /* somebody may lack mappings */
+	bool answered;
+};
+
+/* Bytes of a slot's area on the board for a node of `local_size` processes. */
+size_t core_agree_area_bytes(int local_size);
+
+/*
+ * Announce. `table` has a block for each member, or is NULL. False: the slot is still in use, and
+ * this call is to be staged.
+ */
+bool core_agree_begin(struct core_agree *agree, struct core_comm *comm, uint64_t call,
+		      const struct core_offer *offer, const struct algo_block *table);
+
+/* Look again. Never waits. */
+enum core_agree_state core_agree_poll(struct core_agree *agree);
+
+/*
+ * After CORE_AGREE_ANNOUNCED: whether this process can do the call with the offers as they are.
+ * Where nobody asked for a vote, all must answer alike.
+ */
+void core_agree_answer(struct core_agree *agree, bool yes);
+
+/* A member's offer, and its table of blocks; valid between CORE_AGREE_ANNOUNCED and
+ * core_agree_pass. */
+const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank);
+const struct algo_block *core_agree_table(const struct core_agree *agree, int rank);
+
+/* This process is past the call, whatever its path, and touches neither slot nor others' memory for
+ * it any more. */
+void core_agree_pass(struct core_comm *comm, uint64_t call);
+
+/* Whether all members are past the call. */
+bool core_agree_all_passed(struct core_comm *comm, uint64_t call);
+
+/*
+ * Tell the others, before core_agree_pass, that this process could not do its part of an
+ * accelerated call. core_agree_failed: whether a member did, once all are past the call.
+ */
+void core_agree_fail(struct core_comm *comm, uint64_t call);
+bool core_agree_failed(const struct core_comm *comm, uint64_t call);
+
+/* A member that is not where the call needs it, for reports of long waits; -1: none. */
+int core_agree_missing(const struct core_agree *agree);
+
+/* A member that is not past the call; -1: none. */
+int core_agree_behind(const struct core_comm *comm, uint64_t call);
+
+#endif

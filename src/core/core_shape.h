@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A call as the accelerated path takes it: buffers that are solid bytes in blocks, and an operation
+ * on a type that kernels know. core_mpi.c makes it from the call.
+ */
+#ifndef CORE_SHAPE_H
+#define CORE_SHAPE_H
+
+#include "algos/algo_direct.h"
+#include "core/core_call.h"
+#include "gpu/kernels/gpu_types.h"
+
+/*
+ * What this rank reads (in) or writes (out). One block for the whole communicator, which begins at
+ * the address, or one for each rank.
+ */
+struct core_buffer {
+	uintptr_t address;
+	int num_blocks; /* 0: the rank has no such buffer */
+	int64_t lo,
+		hi; /* the bytes of all blocks lie in [address + lo, address + hi); equal: none */
+	struct algo_block blocks[ALGO_MAX_RANKS];
+};
+
+struct core_shape {
+	enum core_coll coll;
+	int root;           /* 0 where there is none */
+	bool in_place;      /* one buffer is both */
+	enum gpu_type type; /* of reductions */
+	enum gpu_op op;     /* of reductions */
+	uint64_t bytes;     /* of the block that all ranks must give alike; 0: sizes differ */
+	uint64_t counts;    /* a hash of the counts that all must give alike; 0: there are none */
+	struct algo_block
+		own; /* reduce_scatter: the block of the input whose result is this rank's */
+	struct core_buffer in, out;
+};
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Device memory of other processes: telling them what ours is, and mapping theirs.
+ *
+ * Everything is kept by the allocation's buffer id, which the driver never gives out twice in a
+ * process; addresses are used again after a free, and nobody tells us of the free. A mapping pins
+ * its exporter's memory, so mappings are bounded (GPUCOLL_IPC_CACHE) and the one not used for
+ * longest goes first.
+ *
+ * An agreement on a call counts on the mappings that were made for earlier ones (core_accel.c). So
+ * a call is bracketed by gpu_ipc_enter and gpu_ipc_leave, and no mapping is dropped while any other
+ * call of the process is inside.
+ */
+#ifndef GPU_IPC_H
+#define GPU_IPC_H
+
+#include "gpu/gpu_context.h"
+
+#include <stdint.h>
+
+enum { GPU_EXPORT_HANDLE_BYTES = 64 };
+
+/* An allocation, for those who are to map it. Plain bytes: it travels through shared memory. */
+struct gpu_export {
+	uint64_t buffer_id; /* 0: nothing is exported */
+	uint64_t start, bytes;
+	unsigned char handle[GPU_EXPORT_HANDLE_BYTES];
+};
+
+/*
+ * Export the allocation that holds `address`. UTIL_ERR_UNSUPPORTED, without a warning, for memory
+ * that has no handle (pools, VMM). Cached. Thread-safe.
+ */
+enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *pointer,
+				struct gpu_export *out);
+
+void gpu_ipc_enter(void);
+void gpu_ipc_leave(void);
+
+/* How many mappings have been dropped so far. Does not change under the other calls that are
+ * inside. */
+uint64_t gpu_ipc_dropped(void);
+
+struct gpu_mapping; /* an allocation of another process, mapped in a context of this one */
+
+/*
+ * Map what process `owner` (any number that stands for it) exported, in the stream's context. A
+ * failure is remembered, so that asking again costs nothing. Inside the brackets; thread-safe.
+ */
+enum util_status gpu_ipc_map(int owner, const struct gpu_export *export,
+			     const struct gpu_stream *stream, struct gpu_mapping **out);
+
+/* Where this process finds the byte that the owner knows as `address`. */
+uint64_t gpu_mapping_address(const struct gpu_mapping *mapping, uint64_t address);
+
+/* Done with it; it stays mapped for the next call. */
+void gpu_mapping_put(struct gpu_mapping *mapping);
+
+/* Drop all mappings. No call may be inside. */
+void gpu_ipc_finalize(void);
+
+#endif

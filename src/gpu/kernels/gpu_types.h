@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The element types and operations that the reduction kernels know. */
+#ifndef GPU_TYPES_H
+#define GPU_TYPES_H
+
+enum gpu_type {
+	GPU_TYPE_NONE, /* not one that a kernel can compute with */
+	GPU_TYPE_INT8,
+	GPU_TYPE_UINT8,
+	GPU_TYPE_INT16,
+	GPU_TYPE_UINT16,
+	GPU_TYPE_INT32,
+	GPU_TYPE_UINT32,
+	GPU_TYPE_INT64,
+	GPU_TYPE_UINT64,
+	GPU_TYPE_FLOAT,
+	GPU_TYPE_DOUBLE,
+	GPU_TYPE_COMPLEX_FLOAT,
+	GPU_TYPE_COMPLEX_DOUBLE,
+	/* value and index, as C lays out struct {value; index;} */
+	GPU_TYPE_SHORT_INT,
+	GPU_TYPE_INT_INT,
+	GPU_TYPE_LONG_INT,
+	GPU_TYPE_FLOAT_INT,
+	GPU_TYPE_DOUBLE_INT,
+	GPU_TYPE_FLOAT_FLOAT,
+	GPU_TYPE_DOUBLE_DOUBLE,
+	GPU_TYPE_NUM
+};
+
+enum gpu_op {
+	GPU_OP_NONE,
+	GPU_OP_SUM,
+	GPU_OP_PROD,
+	GPU_OP_MAX,
+	GPU_OP_MIN,
+	GPU_OP_LAND,
+	GPU_OP_LOR,
+	GPU_OP_LXOR,
+	GPU_OP_BAND,
+	GPU_OP_BOR,
+	GPU_OP_BXOR,
+	GPU_OP_MAXLOC,
+	GPU_OP_MINLOC,
+	GPU_OP_NUM
+};
+
+#endif

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The agreement on paths under stress: every rank chooses for itself, call by call, where its
+ * buffers are and how long it takes.
+ *
+ *     test_agree mixed [CALLS]     all collectives, on several communicators
+ *     test_agree ahead             a root with host buffers runs thousands of calls ahead
+ *     test_agree threads [CALLS]   as mixed, on a communicator for each of three threads
+ *     test_agree opposite          two threads use two communicators in opposite order on two ranks
+ *     test_agree fresh [CALLS]     every call on memory that was just allocated
+ *     test_agree fault             a rank loses its device: an error, or the right result,
+ * everywhere
+ */
+#include "test.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum { MAX_COUNT = 300, MAX_RANKS = 64 };
+
+/* A thread's state: what all ranks draw alike, and what each draws for itself. */
+struct stress {
+	MPI_Comm comm;
+	int rank, size;
+	uint64_t common, own;
+	long wrong;
+	struct buffer buffers[2][PLACE_NUM];
+	bool fresh;
+};
+
+static void stress_init(struct stress *s, MPI_Comm comm, uint64_t seed)
+{
+	*s = (struct stress){.comm = comm, .common = seed};
+	MPI_Comm_rank(comm, &s->rank);
+	MPI_Comm_size(comm, &s->size);
+	s->own = seed * 1000 + (uint64_t)s->rank;
+	for (int i = 0; i < 2; i++) {
+		for (int place = 0; place < PLACE_NUM; place++)
+			s->buffers[i][place] =
+				buffer_new((enum place)place, MAX_COUNT * MAX_RANKS * sizeof(int));
+	}
+}
+
+static void stress_free(struct stress *s)
+{
+	for (int i = 0; i < 2; i++) {
+		for (int place = 0; place < PLACE_NUM; place++)
+			buffer_free(&s->buffers[i][place]);
+	}
+}
+
+static struct buffer *choose(struct stress *s, int which)
+{
+	/* Mostly device, so that all agree now and then. */
+	static const enum place places[] = {PLACE_DEVICE, PLACE_DEVICE, PLACE_DEVICE,
+					    PLACE_DEVICE, PLACE_DEVICE, PLACE_DEVICE,
+					    PLACE_HOST,   PLACE_MANAGED};
+	uint64_t number = draw(&s->own) % (8 * (uint64_t)s->size);
+	enum place place = number < 8 ? places[number] : PLACE_DEVICE;
+	struct buffer *buffer = &s->buffers[which][place];
+
+	if (s->fresh && place == PLACE_DEVICE) {
+		size_t bytes = buffer->bytes;
+
+		buffer_free(buffer);
+		*buffer = buffer_new(place, bytes + (draw(&s->own) % 3) * (1 << 20));
+		buffer->bytes = bytes; /* the guard behind is not looked at here */
+	}
+	return buffer;
+}
+
+static void dawdle(struct stress *s)
+{
+	struct timespec time = {0, (long)(draw(&s->own) % 300) * 1000};
+
+	if (draw(&s->own) % 10 == 0)
+		nanosleep(&time, NULL);
+}
+
+static int input(int rank, int at, int salt)
+{
+	return rank * 1000 + at * 7 + salt;
+}
+
+static int sum(const struct stress *s, int at, int salt)
+{
+	int total = 0;
+
+	for (int i = 0; i < s->size; i++)
+		total += input(i, at, salt);
+	return total;
+}
+
+static void fetch(const struct buffer *buffer, int *to, int count)
+{
+	if (buffer->place == PLACE_HOST)
+		memcpy(to, buffer->data, (size_t)count * sizeof(int));
+	else
+		cuda_check(cudaMemcpy(to, buffer->data, (size_t)count * sizeof(int),
+				      cudaMemcpyDefault),
+			   "cudaMemcpy");
+}
+
+static void expect(struct stress *s, const char *what, int at, int got, int want)
+{
+	if (got == want)
+		return;
+	if (s->wrong++ < 5)
+		fprintf(stderr, "rank %d: %s: element %d is %d, expected %d\n", test_rank, what, at,
+			got, want);
+}
+
+enum kind { ALLREDUCE, BCAST, ALLGATHER, ALLTOALL, REDUCE, REDUCE_SCATTER, GATHERV, NUM_KINDS };
+
+static bool is_in_place(enum kind kind, int salt)
+{
+	return salt % 2 && (kind == ALLREDUCE || kind == ALLTOALL || kind == REDUCE_SCATTER);
+}
+
+static void call(struct stress *s, enum kind kind, int count, int root, int salt,
+		 struct buffer *send, struct buffer *recv)
+{
+	const void *from = is_in_place(kind, salt) ? MPI_IN_PLACE : send->data;
+	int counts[MAX_RANKS], displs[MAX_RANKS];
+
+	for (int i = 0; i < s->size; i++) {
+		counts[i] = (i + salt) % 3 ? count : 0;
+		displs[i] = i * count;
+	}
+	switch (kind) {
+	case ALLREDUCE:
+		MPI_Allreduce(from, recv->data, count, MPI_INT, MPI_SUM, s->comm);
+		break;
+	case BCAST:
+		MPI_Bcast(s->rank == root ? send->data : recv->data, count, MPI_INT, root, s->comm);
+		break;
+	case ALLGATHER:
+		MPI_Allgather(send->data, count, MPI_INT, recv->data, count, MPI_INT, s->comm);
+		break;
+	case ALLTOALL:
+		MPI_Alltoall(from, count, MPI_INT, recv->data, count, MPI_INT, s->comm);
+		break;
+	case REDUCE:
+		MPI_Reduce(send->data, recv->data, count, MPI_INT, MPI_SUM, root, s->comm);
+		break;
+	case REDUCE_SCATTER:
+		MPI_Reduce_scatter_block(from, recv->data, count, MPI_INT, MPI_SUM, s->comm);
+		break;
+	default:
+		MPI_Gatherv(counts[s->rank] ? send->data : NULL, counts[s->rank], MPI_INT,
+			    recv->data, counts, displs, MPI_INT, root, s->comm);
+		break;
+	}
+}
+
+static void verify(struct stress *s, enum kind kind, int count, int root, int salt, const int *got)
+{
+	for (int at = 0; at < count; at++) {
+		if (kind == ALLREDUCE || (kind == REDUCE && s->rank == root))
+			expect(s, "reduced", at, got[at], sum(s, at, salt));
+		if (kind == BCAST && s->rank != root)
+			expect(s, "broadcast", at, got[at], input(root, at, salt));
+		if (kind == REDUCE_SCATTER)
+			expect(s, "reduce_scatter", at, got[at],
+			       sum(s, s->rank * count + at, salt));
+	}
+	for (int i = 0; i < s->size; i++) {
+		for (int at = 0; at < count; at++) {
+			if (kind == ALLGATHER)
+				expect(s, "allgather", at, got[i * count + at], input(i, at, salt));
+			if (kind == ALLTOALL)
+				expect(s, "alltoall", at, got[i * count + at],
+				       input(i, s->rank * count + at, salt));
+			if (kind == GATHERV && s->rank == root && (i + salt) % 3)
+				expect(s, "gatherv", at, got[i * count + at], input(i, at, salt));
+		}
+	}
+}
+
+static void stress_call(struct stress *s)
+{
+	enum kind kind = (enum kind)(draw(&s->common) % NUM_KINDS);
+	int count = (int)(draw(&s->common) % MAX_COUNT), salt = (int)(draw(&s->common) % 1000);
+	int root = (int)(draw(&s->common) % (uint64_t)s->size);
+	struct buffer *send = choose(s, 0), *recv = choose(s, 1);
+	int total = count * s->size;
+	int *values = malloc((size_t)(total + 1) * sizeof(int));
+
+	for (int at = 0; at < total; at++)
+		values[at] = input(s->rank, at, salt);
+	buffer_put(send, values, (size_t)total * sizeof(int));
+	if (!is_in_place(kind, salt))
+		memset(values, POISON, (size_t)total * sizeof(int));
+	buffer_put(recv, values, (size_t)total * sizeof(int));
+	dawdle(s);
+	call(s, kind, count, root, salt, send, recv);
+	fetch(recv, values, total);
+	verify(s, kind, count, root, salt, values);
+	free(values);
+}
+
+static void test_mixed(int calls, bool fresh)
+{
+	struct stress world, copy, half;
+	MPI_Comm dup, split;
+
+	snprintf(test_name, sizeof(test_name), "mixed residency, %d calls", calls);
+	MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+	MPI_Comm_split(MPI_COMM_WORLD, test_rank % 2, -test_rank, &split);
+	stress_init(&world, MPI_COMM_WORLD, 1);
+	stress_init(&copy, dup, 2);
+	stress_init(&half, split, 3);
+	world.fresh = copy.fresh = half.fresh = fresh;
+	for (int i = 0; i < calls; i++) {
+		stress_call(&world);
+		if (i % 3 == 0)
+			stress_call(&copy);
+		if (i % 5 == 0)
+			stress_call(&half);
+	}
+	test_result(world.wrong + copy.wrong + half.wrong == 0);
+	stress_free(&world);
+	stress_free(&copy);
+	stress_free(&half);
+	MPI_Comm_free(&dup);
+	MPI_Comm_free(&split);
+}
+
+static void *run_thread(void *argument)
+{
+	struct stress *s = argument;
+	int devices, calls = (int)(s->common >> 32);
+
+	cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+	cuda_check(cudaSetDevice(test_rank % devices), "cudaSetDevice");
+	for (int i = 0; i < calls; i++)
+		stress_call(s);
+	return NULL;
+}
+
+static void test_threads(int calls)
+{
+	enum { THREADS = 3 };
+	struct stress stresses[THREADS];
+	pthread_t threads[THREADS];
+	MPI_Comm comms[THREADS];
+	long wrong = 0;
+
+	snprintf(test_name, sizeof(test_name), "three threads, %d calls each", calls);
+	for (int i = 0; i < THREADS; i++) {
+		MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+		stress_init(&stresses[i], comms[i], (uint64_t)calls << 32 | (uint64_t)(i + 10));
+		stresses[i].fresh = i == 0;
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, run_thread, &stresses[i]);
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(threads[i], NULL);
+		wrong += stresses[i].wrong;
+		stress_free(&stresses[i]);
+		MPI_Comm_free(&comms[i]);
+	}
+	test_result(wrong == 0);
+}
+
+struct reduction {
+	MPI_Comm comm;
+	struct buffer buffer;
+};
+
+static void *reduce_many(void *argument)
+{
+	struct reduction *r = argument;
+	int devices;
+
+	cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+	cuda_check(cudaSetDevice(test_rank % devices), "cudaSetDevice");
+	for (int i = 0; i < 20; i++)
+		MPI_Allreduce(MPI_IN_PLACE, r->buffer.data, 1 << 18, MPI_INT, MPI_MAX, r->comm);
+	return NULL;
+}
+
+/* Each thread begins where the other rank's second thread does. */
+static void test_opposite(void)
+{
+	struct reduction r[2];
+	pthread_t threads[2];
+	bool ok = true;
+	int *want = malloc(1 << 20);
+
+	snprintf(test_name, sizeof(test_name), "two communicators in opposite order");
+	for (int i = 0; i < 1 << 18; i++)
+		want[i] = i + test_rank;
+	for (int i = 0; i < 2; i++) {
+		MPI_Comm_dup(MPI_COMM_WORLD, &r[i].comm);
+		r[i].buffer = buffer_new(PLACE_DEVICE, 1 << 20);
+		buffer_put(&r[i].buffer, want, 1 << 20);
+	}
+	for (int i = 0; i < 2; i++) {
+		struct timespec pause = {0, 2000000};
+
+		pthread_create(&threads[i], NULL, reduce_many, &r[(i + test_rank) % 2]);
+		nanosleep(&pause, NULL);
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < 1 << 18; i++)
+		want[i] = i + test_size - 1;
+	for (int i = 0; i < 2; i++) {
+		ok &= buffer_equals(&r[i].buffer, want, "maximum");
+		buffer_free(&r[i].buffer);
+		MPI_Comm_free(&r[i].comm);
+	}
+	free(want);
+	test_result(ok);
+}
+
+/* The root never waits; the others, slow and on devices, must find each of its calls staged. */
+static void test_ahead(void)
+{
+	enum { CALLS = 3000 };
+	struct buffer device = buffer_new(PLACE_DEVICE, sizeof(int));
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "a host root thousands of calls ahead");
+	for (int i = 0; i < CALLS; i++) {
+		int number = i;
+
+		if (test_rank == 0) {
+			MPI_Bcast(&number, 1, MPI_INT, 0, MPI_COMM_WORLD);
+			continue;
+		}
+		MPI_Bcast(device.data, 1, MPI_INT, 0, MPI_COMM_WORLD);
+		fetch(&device, &number, 1);
+		ok &= number == i;
+	}
+	test_result(ok);
+	/* And then they are together again. */
+	buffer_put(&device, &test_rank, sizeof(int));
+	MPI_Allreduce(MPI_IN_PLACE, device.data, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	int most;
+	fetch(&device, &most, 1);
+	test_result(most == test_size - 1);
+	buffer_free(&device);
+}
+
+/* All ranks leave the loop in the same call: with an error each, or never. Not even MPI_Finalize
+ * can be expected of the real MPI afterwards. */
+static void test_fault(void)
+{
+	enum { COUNT = 50000 };
+	struct buffer buffer = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int *values = malloc(COUNT * sizeof(int));
+	int result = MPI_SUCCESS, call = 0, first, last;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "a fault on one rank");
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	for (; call < 30; call++) {
+		for (int i = 0; i < COUNT; i++)
+			values[i] = test_rank + i + call;
+		buffer_put(&buffer, values, COUNT * sizeof(int));
+		result = MPI_Allreduce(MPI_IN_PLACE, buffer.data, COUNT, MPI_INT, MPI_MAX,
+				       MPI_COMM_WORLD);
+		if (result != MPI_SUCCESS)
+			break;
+		fetch(&buffer, values, COUNT);
+		for (int i = 0; i < COUNT; i++)
+			ok &= values[i] == test_size - 1 + i + call;
+	}
+	MPI_Allreduce(&call, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+	MPI_Allreduce(&call, &last, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	if (test_rank == 0)
+		printf("first error in call %d\n", first);
+	test_result(ok && first == last);
+	free(values);
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : "mixed";
+	int calls = argc > 2 ? atoi(argv[2]) : 500, provided;
+
+	MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+	test_start();
+	if (!strcmp(name, "mixed"))
+		test_mixed(calls, false);
+	else if (!strcmp(name, "fresh"))
+		test_mixed(calls, true);
+	else if (!strcmp(name, "ahead"))
+		test_ahead();
+	else if (!strcmp(name, "threads"))
+		test_threads(calls);
+	else if (!strcmp(name, "opposite"))
+		test_opposite();
+	else if (!strcmp(name, "fault"))
+		test_fault();
+	else
+		fprintf(stderr, "no test '%s'\n", name);
+	int status = test_finish();
+	MPI_Finalize();
+	return status;
+}
