@@ -5,7 +5,7 @@
 
 SONAME = libgpucoll.so.0
 MPI_OBJECTS = core_mpi.o pmpi_call.o pmpi_init.o wrappers.o
-MPI_TEST_PROGRAMS = test_agree test_coll test_types test_life test_edges demo
+MPI_TEST_PROGRAMS = test_agree test_coll test_half test_types test_life test_edges demo
 MPI_BENCH_PROGRAMS = gpucoll-bench overhead
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))

@@ -84,6 +84,15 @@ def test_types_and_ops(run_mpi, mpi, ranks, path):
         assert count_calls(result.output, "accel") > 20 * count_calls(result.output, "stage"), result.output
 
 
+@each_mpi
+@by_path
+@pytest.mark.parametrize("ranks", [1, 2, 5])
+def test_half_types(run_mpi, mpi, ranks, path):
+    result = run_mpi(mpi, ranks, "test_half", env=PATHS[path])
+    assert_passed(result)
+    assert (count_calls(result.output, "accel") > 0) == (path == "accel" and ranks > 1), result.output
+
+
 @emulated_only
 @each_mpi
 def test_without_p2p(run_mpi, mpi):
@@ -135,6 +144,22 @@ def test_agreement(run_mpi, mpi, case, ranks):
     assert count_calls(result.output, "accel") > 0, result.output
     # The table is rank 0's, which runs ahead on host buffers in one case.
     assert count_calls(result.output, "pass" if case == "ahead" else "stage") > 0, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("ranks", [2, 4, 5])
+def test_windows(run_mpi, mpi, ranks):
+    """Memory that can't be exported goes through windows, in many rounds."""
+    result = run_mpi(mpi, ranks, "test_agree", "windows", 60, env={"GPUCOLL_WINDOW": "64K", **PATHS["accel"]})
+    assert_passed(result)
+    assert "direct through windows" in result.output and count_calls(result.output, "stage") == 0, result.output
+
+
+@each_mpi
+def test_pool_memory_is_accelerated(run_mpi, mpi):
+    result = run_mpi(mpi, 2, "test_life", "pool_memory", env=PATHS["accel"])
+    assert_passed(result)
+    assert "direct through windows" in result.output and count_calls(result.output, "stage") == 0, result.output
 
 
 @each_mpi

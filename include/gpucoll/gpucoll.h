@@ -45,6 +45,21 @@ enum gpucoll_path gpucoll_last_path(void);
 int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls,
 			unsigned long long *bytes);
 
+#ifdef MPI_VERSION /* after mpi.h */
+
+/*
+ * Datatypes of one 16-bit floating point number, which MPI has not: IEEE binary16 (CUDA's __half) and
+ * bfloat16. MPI_SUM, MPI_PROD, MPI_MAX and MPI_MIN are valid on them in blocking reductions, on device
+ * and on host buffers; each operation is rounded to nearest even. They are committed, belong to the
+ * library, and end with MPI_Finalize; a type made from one of them is for moving data only. To be
+ * called after MPI_Init, by every process that takes part in a reduction. Returns MPI_SUCCESS or an
+ * MPI error code.
+ */
+int gpucoll_type_float16(MPI_Datatype *type);
+int gpucoll_type_bfloat16(MPI_Datatype *type);
+
+#endif
+
 #ifdef __cplusplus
 }
 #endif

@@ -2,28 +2,42 @@
 /*
  * The accelerated path: one call carried out by kernels over mapped memory of all members.
  *
- *     READY   earlier work on the buffers (late memset and such) finishes
- *     AGREE   the offer is announced; the members' offers are looked at; their memory is mapped
- *     RUN     this rank's kernel
- *     MEET    the others' kernels: until all are past the call
- *     LAST    a copy in this rank's own memory
- *     DONE
+ *     READY    earlier work on the buffers (late memset and such) finishes
+ *     AGREE    the offer is announced; the members' offers are looked at; their memory is mapped
+ *     FILL     windows only: this round's slice of the input is copied into the window
+ *     MUSTER   windows only: all members' windows are filled
+ *     RUN      this rank's kernel
+ *     CLEAR    windows only: all members' kernels of the round are done
+ *     DRAIN    windows only: the slice of the output is copied out of the window; then the next
+ * round MEET     until all are past the call LAST     a copy in this rank's own memory DONE
  *
  * Up to AGREE the call can still be staged: UTIL_ERR_UNSUPPORTED says that it must be, and `reason`
  * why.
+ *
+ * Memory that can't be exported (of pools, of the virtual memory API, managed) is offered as a
+ * window: memory of our own, through which the call goes slice by slice, in rounds. If one member
+ * has a window all go in rounds; who has none moves nothing twice.
+ *
+ * core_offer.c makes the offer, core_plan.c the plans and kernels, core_accel.c goes through the
+ * states.
  */
 #ifndef CORE_ACCEL_H
 #define CORE_ACCEL_H
 
 #include "core/core_agree.h"
 #include "core/core_shape.h"
+#include "core/core_stats.h"
 #include "gpu/gpu_launch.h"
 #include "gpu/gpu_scratch.h"
 
 enum core_accel_state {
 	CORE_ACCEL_READY,
 	CORE_ACCEL_AGREE,
+	CORE_ACCEL_FILL,
+	CORE_ACCEL_MUSTER,
 	CORE_ACCEL_RUN,
+	CORE_ACCEL_CLEAR,
+	CORE_ACCEL_DRAIN,
 	CORE_ACCEL_MEET,
 	CORE_ACCEL_LAST,
 	CORE_ACCEL_DONE
@@ -47,9 +61,14 @@ struct core_accel {
 	uint64_t dropped;
 	struct gpu_stream *stream; /* NULL: this rank has no data */
 	struct gpu_launch launch;
-	struct gpu_scratch *scratch;
+	struct gpu_scratch *scratch;                /* for results that are moved last */
+	struct gpu_scratch *window_in, *window_out; /* NULL: none; may be one and the same */
+	/* Rounds over slices of `width` bytes of each block; 0: there is one, over everything. */
+	uint64_t width, round, rounds;
 	struct core_reach in[ALGO_MAX_RANKS], out[ALGO_MAX_RANKS];
-	struct algo_plan plan;
+	struct algo_plan plan;                        /* of the round */
+	bool truncates;                               /* some round's did */
+	uint64_t spent[CORE_STATS_NUM_STAGES], since; /* ns, where statistics are wanted */
 	enum util_status result;
 	const char *reason; /* for staging; then the algorithm */
 };
@@ -73,5 +92,24 @@ uint64_t core_accel_bytes(const struct core_accel *accel);
 
 /* What it waits for, in words, into `text`. */
 void core_accel_describe(const struct core_accel *accel, char *text, size_t bytes);
+
+/* ---- between the three files ---- */
+
+/* Note why the call is to be staged. Returns UTIL_ERR_UNSUPPORTED. */
+enum util_status core_accel_stage(struct core_accel *accel, const char *reason);
+
+/* Look at the buffers of the shape, take what the call needs, and make the offer. */
+enum util_status core_offer_make(struct core_accel *accel);
+
+/* Decide on the rounds, from all members' offers. */
+void core_plan_rounds(struct core_accel *accel);
+
+/* Make the round's plan and start its kernel; start the copy of the plan that comes last. */
+enum util_status core_plan_launch(struct core_accel *accel);
+enum util_status core_plan_launch_last(struct core_accel *accel);
+
+/* Put on the stream the copies of the round's slice between this rank's buffers and its windows. */
+enum util_status core_plan_fill(struct core_accel *accel);
+enum util_status core_plan_drain(struct core_accel *accel);
 
 #endif

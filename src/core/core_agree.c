@@ -22,13 +22,20 @@ struct slot {
 
 enum { DECISION_BITS = 2 };
 
-/* Before the slots: for each member the last call, + 1, in which it failed. It alone writes there.
- */
-static size_t failures_bytes(int local_size)
-{
-	size_t bytes = (size_t)local_size * sizeof(uint64_t);
+/* Before the slots, of each member; it alone writes here. */
+struct progress {
+	/* The last call, + 1, in which it failed. */
+	_Alignas(CACHE_LINE) _Atomic uint64_t failed;
+	/* The last point at which it arrived, with the call, + 1, in the upper bits: it only grows.
+	 */
+	_Atomic uint64_t arrived;
+};
 
-	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+enum { POINT_BITS = 24 };
+
+static size_t progress_bytes(int local_size)
+{
+	return (size_t)local_size * sizeof(struct progress);
 }
 
 static size_t desks_bytes(int local_size)
@@ -50,14 +57,14 @@ static size_t slot_bytes(int local_size)
 
 size_t core_agree_area_bytes(int local_size)
 {
-	return failures_bytes(local_size) + CORE_AGREE_SLOTS * slot_bytes(local_size);
+	return progress_bytes(local_size) + CORE_AGREE_SLOTS * slot_bytes(local_size);
 }
 
 static char *slot_at(const struct core_comm *comm, uint64_t call)
 {
 	int local_size = core_mpi_job.local_size;
 
-	return (char *)comm->area + failures_bytes(local_size) +
+	return (char *)comm->area + progress_bytes(local_size) +
 	       call % CORE_AGREE_SLOTS * slot_bytes(local_size);
 }
 
@@ -128,25 +135,49 @@ bool core_agree_all_passed(struct core_comm *comm, uint64_t call)
 	return all_past(comm, call + 1);
 }
 
-static _Atomic uint64_t *failure_of(const struct core_comm *comm, int rank)
+static struct progress *progress_of(const struct core_comm *comm, int rank)
 {
-	return (_Atomic uint64_t *)comm->area + comm->local_ranks[rank];
+	return (struct progress *)comm->area + comm->local_ranks[rank];
 }
 
 /* Relaxed: core_agree_pass, which follows, orders it before what the readers have seen. */
 void core_agree_fail(struct core_comm *comm, uint64_t call)
 {
-	atomic_store_explicit(failure_of(comm, comm->rank), call + 1, memory_order_relaxed);
+	atomic_store_explicit(&progress_of(comm, comm->rank)->failed, call + 1,
+			      memory_order_relaxed);
 }
 
 /* A later failure may have taken this call's place: who fails once will not be right again. */
 bool core_agree_failed(const struct core_comm *comm, uint64_t call)
 {
 	for (int i = 0; i < comm->size; i++) {
-		if (atomic_load_explicit(failure_of(comm, i), memory_order_relaxed) > call)
+		if (atomic_load_explicit(&progress_of(comm, i)->failed, memory_order_relaxed) >
+		    call)
 			return true;
 	}
 	return false;
+}
+
+static uint64_t point_value(uint64_t call, uint64_t point)
+{
+	return (call + 1) << POINT_BITS | point;
+}
+
+/* Release, the pair of the acquire in core_agree_all_arrived. */
+void core_agree_arrive(struct core_comm *comm, uint64_t call, uint64_t point)
+{
+	atomic_store_explicit(&progress_of(comm, comm->rank)->arrived, point_value(call, point),
+			      memory_order_release);
+}
+
+bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_t point)
+{
+	for (int i = 0; i < comm->size; i++) {
+		if (atomic_load_explicit(&progress_of(comm, i)->arrived, memory_order_acquire) <
+		    point_value(call, point))
+			return false;
+	}
+	return true;
 }
 
 static bool slot_is_free(struct core_comm *comm, uint64_t call)

@@ -28,6 +28,9 @@ enum {
 	CORE_OFFER_ASKS_VOTE = 1, /* the others may lack a mapping of this process's memory */
 	CORE_OFFER_FORGET = 2,    /* this process may lack mappings of any memory: ask for all */
 	CORE_OFFER_IN_PLACE = 4,
+	CORE_OFFER_WINDOW_IN =
+		8, /* the region is a window, which the input goes through in slices */
+	CORE_OFFER_WINDOW_OUT = 16,
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
@@ -45,6 +48,8 @@ struct core_offer {
 	uint64_t bytes, counts; /* as in struct core_shape: what all must give alike */
 	uint64_t device;        /* which GPU it would use, 0: none */
 	uint64_t oneshot_max;   /* GPUCOLL_ONESHOT_MAX */
+	uint64_t longest;       /* bytes of the longest of its blocks */
+	uint64_t window;        /* bytes that a window of its would have */
 	struct core_region in, out;
 };
 
@@ -102,6 +107,13 @@ bool core_agree_all_passed(struct core_comm *comm, uint64_t call);
  */
 void core_agree_fail(struct core_comm *comm, uint64_t call);
 bool core_agree_failed(const struct core_comm *comm, uint64_t call);
+
+/*
+ * Points inside an accelerated call at which all wait for all, numbered from 1. What a member did
+ * before it arrived is done for who has seen all arrive.
+ */
+void core_agree_arrive(struct core_comm *comm, uint64_t call, uint64_t point);
+bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_t point);
 
 /* A member that is not where the call needs it, for reports of long waits; -1: none. */
 int core_agree_missing(const struct core_agree *agree);

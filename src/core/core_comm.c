@@ -45,3 +45,23 @@ void core_comm_destroy(struct core_comm *comm)
 		core_board_leave(comm->slot);
 	free(comm);
 }
+
+bool core_comm_knows(const struct core_comm *comm, uint64_t buffer_id)
+{
+	for (int i = 0; i < CORE_COMM_KNOWN_EXPORTS; i++) {
+		if (comm->known_exports[i] == buffer_id)
+			return true;
+	}
+	return false;
+}
+
+void core_comm_learn(struct core_comm *comm, uint64_t buffer_id)
+{
+	if (buffer_id && !core_comm_knows(comm, buffer_id))
+		comm->known_exports[comm->next_known++ % CORE_COMM_KNOWN_EXPORTS] = buffer_id;
+}
+
+void core_comm_forget(struct core_comm *comm)
+{
+	memset(comm->known_exports, 0, sizeof(comm->known_exports));
+}

@@ -24,8 +24,8 @@ struct core_comm {
 	int rank, size;
 	bool accelerated; /* a call has been */
 	/* What the last votes made sure of: the allocations of this process that the others have
-	 * mapped, and the context in which, and the moment (gpu_ipc_dropped) at which, it mapped
-	 * theirs.
+	 * mapped (core_comm_knows), and the context in which, and the moment (gpu_ipc_dropped) at
+	 * which, it mapped theirs.
 	 */
 	uint64_t known_exports[CORE_COMM_KNOWN_EXPORTS];
 	unsigned next_known;
@@ -42,5 +42,11 @@ struct core_comm {
 struct core_comm *core_comm_create(uint64_t id, int rank, int size, uint32_t local_members,
 				   const int *local_ranks);
 void core_comm_destroy(struct core_comm *comm);
+
+/* The allocations of this process that all other members have mapped, by buffer id. Learning 0 does
+ * nothing; of more than are kept the oldest are forgotten. */
+bool core_comm_knows(const struct core_comm *comm, uint64_t buffer_id);
+void core_comm_learn(struct core_comm *comm, uint64_t buffer_id);
+void core_comm_forget(struct core_comm *comm);
 
 #endif

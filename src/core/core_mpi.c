@@ -6,7 +6,10 @@
  */
 #include "core/core_mpi.h"
 #include "core/core_comm.h"
+#include "core/core_run.h"
+#include "gpu/kernels/gpu_half.h"
 #include "util/util_log.h"
+#include "util/util_time.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -814,6 +817,128 @@ size_t core_mpi_call_bytes(const struct core_call *call)
 	return (size_t)count * (size_t)size;
 }
 
+/* ---- 16-bit floating point ---- */
+
+enum { HALF_SUM, HALF_PROD, HALF_MAX, HALF_MIN, NUM_HALF_OPS };
+
+static pthread_mutex_t halves_lock = PTHREAD_MUTEX_INITIALIZER; /* for writing */
+static struct {
+	_Atomic core_handle type; /* 0: not made. Release when all is there */
+	MPI_Op ops[NUM_HALF_OPS];
+} halves[CORE_NUM_HALVES];
+
+static float apply_half(int op, float a, float b)
+{
+	switch (op) {
+	case HALF_SUM:
+		return a + b;
+	case HALF_PROD:
+		return a * b;
+	case HALF_MAX:
+		return a > b ? a : b;
+	default:
+		return a < b ? a : b;
+	}
+}
+
+static void apply_halves(enum core_half half, int op, const uint16_t *in, uint16_t *inout,
+			 int length)
+{
+	for (int i = 0; i < length; i++) {
+		if (half == CORE_FLOAT16)
+			inout[i] = gpu_float16_from_float(apply_half(
+				op, gpu_float16_to_float(in[i]), gpu_float16_to_float(inout[i])));
+		else
+			inout[i] = gpu_bfloat16_from_float(apply_half(
+				op, gpu_bfloat16_to_float(in[i]), gpu_bfloat16_to_float(inout[i])));
+	}
+}
+
+/* MPI calls an operation with nothing that says which it is. */
+#define DEFINE_HALF_OP(name, half, op)                                                             \
+	static void name(void *in, void *inout, int *length, MPI_Datatype *type)                   \
+	{                                                                                          \
+		(void)type;                                                                        \
+		apply_halves(half, op, in, inout, *length);                                        \
+	}
+DEFINE_HALF_OP(float16_sum, CORE_FLOAT16, HALF_SUM)
+DEFINE_HALF_OP(float16_prod, CORE_FLOAT16, HALF_PROD)
+DEFINE_HALF_OP(float16_max, CORE_FLOAT16, HALF_MAX)
+DEFINE_HALF_OP(float16_min, CORE_FLOAT16, HALF_MIN)
+DEFINE_HALF_OP(bfloat16_sum, CORE_BFLOAT16, HALF_SUM)
+DEFINE_HALF_OP(bfloat16_prod, CORE_BFLOAT16, HALF_PROD)
+DEFINE_HALF_OP(bfloat16_max, CORE_BFLOAT16, HALF_MAX)
+DEFINE_HALF_OP(bfloat16_min, CORE_BFLOAT16, HALF_MIN)
+
+/* Under the lock. */
+static int make_half(enum core_half half)
+{
+	static MPI_User_function *const functions[CORE_NUM_HALVES][NUM_HALF_OPS] = {
+		[CORE_FLOAT16] = {float16_sum, float16_prod, float16_max, float16_min},
+		[CORE_BFLOAT16] = {bfloat16_sum, bfloat16_prod, bfloat16_max, bfloat16_min}};
+	MPI_Datatype type = MPI_DATATYPE_NULL;
+	int result = PMPI_Type_contiguous(2, MPI_BYTE, &type);
+
+	if (result == MPI_SUCCESS)
+		result = PMPI_Type_commit(&type);
+	for (int i = 0; i < NUM_HALF_OPS && result == MPI_SUCCESS; i++)
+		result = PMPI_Op_create(functions[half][i], 1, &halves[half].ops[i]);
+	if (result == MPI_SUCCESS)
+		atomic_store_explicit(&halves[half].type, (core_handle)type, memory_order_release);
+	return result;
+}
+
+int core_mpi_half_type(enum core_half half, core_handle *type)
+{
+	int result = MPI_SUCCESS;
+
+	pthread_mutex_lock(&halves_lock);
+	if (!halves[half].type)
+		result = make_half(half);
+	if (result == MPI_SUCCESS)
+		core_attentive = true;
+	*type = halves[half].type;
+	pthread_mutex_unlock(&halves_lock);
+	return result;
+}
+
+/* Which of ours the type is; CORE_NUM_HALVES: none. Acquire, the pair of make_half's release. */
+static enum core_half half_of(core_handle type)
+{
+	int half = 0;
+
+	while (half < CORE_NUM_HALVES &&
+	       (!type || atomic_load_explicit(&halves[half].type, memory_order_acquire) != type))
+		half++;
+	return (enum core_half)half;
+}
+
+core_handle core_mpi_real_op(const struct core_call *call)
+{
+	const MPI_Op ops[NUM_HALF_OPS] = {MPI_SUM, MPI_PROD, MPI_MAX, MPI_MIN};
+	enum core_half half = half_of(call->recvtype);
+
+	for (int i = 0; call->op && half < CORE_NUM_HALVES && i < NUM_HALF_OPS; i++) {
+		if ((MPI_Op)call->op == ops[i])
+			return (core_handle)halves[half].ops[i];
+	}
+	return call->op;
+}
+
+void core_mpi_free_halves(void)
+{
+	for (int half = 0; half < CORE_NUM_HALVES; half++) {
+		MPI_Datatype type = as_type(halves[half].type);
+
+		if (!halves[half].type)
+			continue;
+		halves[half].type = 0;
+		PMPI_Type_free(&type);
+		for (int i = 0; i < NUM_HALF_OPS; i++)
+			PMPI_Op_free(&halves[half].ops[i]);
+	}
+}
+
 /* ---- the call as the accelerated path takes it ---- */
 
 /* The types that kernels compute with. Where an MPI lacks one, its handle is MPI_DATATYPE_NULL. */
@@ -1120,6 +1245,7 @@ static void shape_blocks(struct shaper *s, struct core_buffer *buffer, const voi
 
 static void shape_type_and_op(struct shaper *s, MPI_Datatype type, MPI_Op op)
 {
+	enum core_half half = half_of((core_handle)type);
 	struct type_row row;
 	MPI_Count size = 0;
 	size_t i = 0;
@@ -1135,6 +1261,10 @@ static void shape_type_and_op(struct shaper *s, MPI_Datatype type, MPI_Op op)
 	if (row.class != CLASS_NONE && type != MPI_DATATYPE_NULL)
 		PMPI_Type_size_x(type, &size);
 	s->shape->type = gpu_type_of(&row, (size_t)size);
+	if (half < CORE_NUM_HALVES) {
+		row.class = CLASS_FLOAT;
+		s->shape->type = half == CORE_FLOAT16 ? GPU_TYPE_FLOAT16 : GPU_TYPE_BFLOAT16;
+	}
 	if (s->shape->type == GPU_TYPE_NONE)
 		refuse(s, "type that no kernel computes with");
 	else if (!op_is_valid(row.class, s->shape->op))
@@ -1173,33 +1303,38 @@ static void shape_reduce_scatter(struct shaper *s)
 	const struct core_call *call = s->call;
 	struct core_shape *shape = s->shape;
 	bool equal = call->coll == CORE_REDUCE_SCATTER_BLOCK;
-	int64_t total = 0, first = 0, mine = 0;
+	struct blocks all = {.num = s->comm->size,
+			     .counts = call->recvcounts,
+			     .count = call->recvcount,
+			     .type = call->recvtype};
+	const struct builder b = {.call = call};
 	uint64_t hash = 0xcbf29ce484222325ull;
+	struct solid solid = {0};
+	int64_t at = 0;
 
 	shape_type_and_op(s, as_type(call->recvtype), (MPI_Op)call->op);
 	if (!equal && !call->recvcounts)
 		refuse(s, bad);
-	for (int i = 0; i < s->comm->size && !s->refusal; i++) {
-		int64_t count = equal ? call->recvcount
-				      : count_at(call->recvcounts, call->wide_counts, (size_t)i);
+	if (!s->refusal && !look_up_solid(as_type(call->recvtype), &solid))
+		refuse(s, gaps);
+	for (int i = 0; i < all.num && !s->refusal; i++) {
+		int64_t count = block_count(&b, &all, i);
 
-		if (count < 0)
+		if (count < 0) {
 			refuse(s, bad);
-		first = i == s->comm->rank ? total : first;
-		mine = i == s->comm->rank ? count : mine;
-		total += count;
+			return;
+		}
+		add_bytes(&shape->in, at, (uint64_t)count * solid.bytes);
+		at += count * (int64_t)solid.bytes;
 		hash = hash_count(hash, count);
 	}
 	if (s->refusal)
 		return;
-	shape_single(s, &shape->in, (void *)reduce_input(s), total, call->recvtype);
-	shape_single(s, &shape->out, call->recvbuf, mine, call->recvtype);
-	if (s->refusal || !total)
-		return;
+	shape->in.address = reduce_input(s);
 	shape->counts = hash;
-	shape->bytes = shape->in.blocks[0].bytes;
-	shape->own.bytes = shape->out.blocks[0].bytes;
-	shape->own.offset = first * (int64_t)(shape->bytes / (uint64_t)total);
+	shape->bytes = (uint64_t)at;
+	shape->own = shape->in.blocks[s->comm->rank];
+	set_single(&shape->out, (uintptr_t)call->recvbuf, (struct algo_block){0, shape->own.bytes});
 }
 
 static void shape_bcast(struct shaper *s)
@@ -1551,19 +1686,11 @@ void core_mpi_stop(void)
 	bump_generation();
 }
 
-static long long nanoseconds(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000000ll + now.tv_nsec;
-}
-
 /* Where processes outnumber cores, who waits long takes the core from who works, even by yielding.
  */
-static long long patience(void)
+static uint64_t patience(void)
 {
-	static const long long ample = 5000000, crowded = 500000; /* ns */
+	static const uint64_t ample = 5000000, crowded = 500000; /* ns */
 	static _Atomic int is_crowded = -1; /* every thread would write the same */
 	int known = atomic_load_explicit(&is_crowded, memory_order_relaxed);
 
@@ -1583,9 +1710,9 @@ static long long patience(void)
  */
 void core_mpi_drive(struct core_wait *wait)
 {
-	static const long long interval = 10000, spin = 2000; /* ns */
+	static const uint64_t interval = 10000, spin = 2000; /* ns */
 	static const struct timespec nap = {0, 1000};
-	long long now = nanoseconds();
+	uint64_t now = util_now();
 	int flag;
 
 	if (!wait->start)

@@ -37,6 +37,16 @@ struct core_comm;
 const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
 			   struct core_shape *shape);
 
+/*
+ * The datatypes of 16-bit floating point numbers (gpucoll.h), made when first asked for. Returns
+ * MPI's error code. core_mpi_real_op: the operation to give the real MPI, to which they are derived
+ * types with which no predefined operation works. Thread-safe.
+ */
+enum core_half { CORE_FLOAT16, CORE_BFLOAT16, CORE_NUM_HALVES };
+int core_mpi_half_type(enum core_half half, core_handle *type);
+core_handle core_mpi_real_op(const struct core_call *call);
+void core_mpi_free_halves(void);
+
 /* Whether it is one of the usual predefined types, whose elements lie one after the other from the
  * buffer's address on. Cheap; false says nothing. */
 bool core_mpi_type_is_plain(core_handle type);
@@ -71,7 +81,7 @@ bool core_mpi_node_all(bool yes);
 
 /* A wait: zeroed at its beginning. Times in ns. */
 struct core_wait {
-	long long start, last_probe;
+	uint64_t start, last_probe;
 };
 
 /* Called over and over by every wait of ours: lets the real MPI make progress, at a bounded rate,

@@ -132,6 +132,7 @@ static enum util_status start_staging(struct core_op *op)
 	op->why = op->accel.reason;
 	core_accel_finish(&op->accel);
 	op->state = CORE_OP_READY;
+	op->call.op = core_mpi_real_op(&op->call);
 	if (op->comm)
 		core_agree_pass(op->comm, op->number);
 	status = core_mpi_operands(&op->call, op->operands, &op->num_operands);

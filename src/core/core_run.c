@@ -3,24 +3,20 @@
 #include "core/core_op.h"
 #include "gpu/gpu_module.h"
 #include "util/util_log.h"
-
-#include <time.h>
+#include "util/util_time.h"
 
 _Thread_local enum core_path core_last_path;
 
-bool core_awake;
+bool core_awake, core_attentive;
 
 static double now(void)
 {
-	struct timespec time;
-
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+	return 1e-9 * (double)util_now();
 }
 
 void core_forget(void)
 {
-	core_awake = false;
+	core_awake = core_attentive = false;
 }
 
 /* Warnings are on by default, and a program that is well should print nothing more than without us.
@@ -49,7 +45,7 @@ void core_start(void (*stop)(void))
 	if (status != UTIL_OK || !core_mpi_job.any_driver)
 		return;
 	core_board_start(core_agree_area_bytes(core_mpi_job.local_size));
-	core_awake = true;
+	core_awake = core_attentive = true;
 	core_mpi_comm_identify(core_mpi_world());
 }
 
@@ -64,6 +60,8 @@ void core_stop(void)
 		gpu_staging_finalize();
 		gpu_context_finalize();
 	}
+	core_mpi_free_halves();
+	core_attentive = false;
 	if (!core_awake)
 		return;
 	core_awake = false;
@@ -84,6 +82,15 @@ static struct core_comm *count_call(const struct core_call *call, uint64_t *numb
 	return comm;
 }
 
+/* The call in the real MPI, which knows no 16-bit floating point. */
+static int call_real(const struct core_call *call)
+{
+	struct core_call real = *call;
+
+	real.op = core_mpi_real_op(call);
+	return call->real(&real);
+}
+
 int core_run_host(const struct core_call *call)
 {
 	struct core_stats_call stats = {.coll = call->coll,
@@ -100,9 +107,9 @@ int core_run_host(const struct core_call *call)
 	if (comm)
 		core_agree_pass(comm, number);
 	if (!util_config.stats)
-		return call->real(call);
+		return call_real(call);
 	start = now();
-	result = call->real(call);
+	result = call_real(call);
 	stats.comm_id = comm ? comm->id : 0;
 	stats.bytes = core_mpi_call_bytes(call);
 	stats.seconds = now() - start;
@@ -147,6 +154,8 @@ static void count(const struct core_op *op, double seconds)
 					.seconds = seconds};
 
 	core_last_path = op->path;
+	if (op->path == CORE_PATH_ACCEL && util_config.stats)
+		core_stats_add_stages(op->accel.spent);
 	if (op->path == CORE_PATH_PASS && !util_config.stats)
 		return;
 	if (op->path == CORE_PATH_PASS)

@@ -19,6 +19,9 @@ void core_stop(void);
  * of every process is counted. */
 extern bool core_awake;
 
+/* Calls need a look even where this process has no CUDA: awake, or 16-bit types are in use. */
+extern bool core_attentive;
+
 /* In a forked child: it is none of the job's processes. */
 void core_forget(void);
 

@@ -73,37 +73,12 @@ void core_stage_close(struct core_stage *stage)
 	memset(stage, 0, sizeof(*stage));
 }
 
-/* How many of `length` bytes at the address are in the allocation that holds the first. */
-static size_t part_in_allocation(const void *address, size_t length)
-{
-	struct gpu_pointer where;
-	size_t part;
-
-	gpu_pointer_classify(address, &where);
-	if (!gpu_pointer_covers(&where, address, 1))
-		return length;
-	part = where.bytes - ((uintptr_t)address - where.start);
-	return part < length ? part : length;
-}
-
-/* Contiguous bytes. Where they may be in several allocations that lie side by side, a copy of the
- * driver each. */
 static enum util_status copy_bytes(struct core_stage *stage, void *to, const void *from,
 				   size_t length)
 {
-	enum util_status status = UTIL_OK;
-
 	if (stage->single)
 		return gpu_stream_copy(stage->stream, to, from, length);
-	while (length && status == UTIL_OK) {
-		size_t part = part_in_allocation(from, part_in_allocation(to, length));
-
-		status = gpu_stream_copy(stage->stream, to, from, part);
-		to = core_address(to, (ptrdiff_t)part);
-		from = core_address(from, (ptrdiff_t)part);
-		length -= part;
-	}
-	return status;
+	return gpu_stream_copy_pieces(stage->stream, to, from, length);
 }
 
 /* `rows` runs of one length, `pitch` apart (of either sign), starting at `offset` from the

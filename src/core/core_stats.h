@@ -24,6 +24,22 @@ struct core_stats_call {
 /* Count one call. Any thread. */
 void core_stats_add(const struct core_stats_call *call);
 
+/* What an accelerated call spends its time with; the names of struct core_accel's states where it
+ * is in one. */
+enum core_stats_stage {
+	CORE_STATS_CLASSIFY,
+	CORE_STATS_READY,
+	CORE_STATS_AGREE,
+	CORE_STATS_LAUNCH, /* plan and launch */
+	CORE_STATS_RUN,
+	CORE_STATS_MEET,
+	CORE_STATS_LAST,
+	CORE_STATS_NUM_STAGES
+};
+
+/* Count what one call spent, ns by stage. Any thread. */
+void core_stats_add_stages(const uint64_t spent[CORE_STATS_NUM_STAGES]);
+
 /* The calls and bytes of a path over all collectives. */
 void core_stats_total(enum core_path path, unsigned long long *calls, unsigned long long *bytes);
 

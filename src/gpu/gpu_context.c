@@ -288,6 +288,35 @@ enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void
 	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuMemcpyAsync");
 }
 
+/* How many of `bytes` bytes at the address are in the allocation that holds the first. */
+static size_t part_in_allocation(const void *address, size_t bytes)
+{
+	struct gpu_pointer where;
+	size_t part;
+
+	gpu_pointer_classify(address, &where);
+	if (!gpu_pointer_covers(&where, address, 1))
+		return bytes;
+	part = where.bytes - ((uintptr_t)address - where.start);
+	return part < bytes ? part : bytes;
+}
+
+enum util_status gpu_stream_copy_pieces(struct gpu_stream *stream, void *to, const void *from,
+					size_t bytes)
+{
+	enum util_status status = UTIL_OK;
+
+	while (bytes && status == UTIL_OK) {
+		size_t part = part_in_allocation(from, part_in_allocation(to, bytes));
+
+		status = gpu_stream_copy(stream, to, from, part);
+		to = (void *)((uintptr_t)to + part);
+		from = (const void *)((uintptr_t)from + part);
+		bytes -= part;
+	}
+	return status;
+}
+
 enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const void *from,
 				      size_t bytes, size_t pitch, size_t rows)
 {

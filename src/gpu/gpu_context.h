@@ -69,6 +69,11 @@ enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
 enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from,
 				 size_t bytes);
 
+/* The same where the bytes may be in several allocations that lie side by side: a copy of the
+ * driver each. */
+enum util_status gpu_stream_copy_pieces(struct gpu_stream *stream, void *to, const void *from,
+					size_t bytes);
+
 /* Copy `rows` runs of `bytes` bytes that stand `pitch` bytes apart, on both sides. bytes <= pitch.
  */
 enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const void *from,

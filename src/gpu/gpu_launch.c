@@ -64,6 +64,8 @@ static enum gpu_kernel kernel_for(uint32_t type, uint32_t op)
 		   {GPU_TYPE_DOUBLE, GPU_OP_SUM, GPU_KERNEL_REDUCE_DOUBLE_SUM},
 		   {GPU_TYPE_INT32, GPU_OP_SUM, GPU_KERNEL_REDUCE_INT32_SUM},
 		   {GPU_TYPE_INT64, GPU_OP_SUM, GPU_KERNEL_REDUCE_INT64_SUM},
+		   {GPU_TYPE_FLOAT16, GPU_OP_SUM, GPU_KERNEL_REDUCE_FLOAT16_SUM},
+		   {GPU_TYPE_BFLOAT16, GPU_OP_SUM, GPU_KERNEL_REDUCE_BFLOAT16_SUM},
 		   {GPU_TYPE_FLOAT, GPU_OP_MAX, GPU_KERNEL_REDUCE_FLOAT_MAX},
 		   {GPU_TYPE_DOUBLE, GPU_OP_MAX, GPU_KERNEL_REDUCE_DOUBLE_MAX}};
 
@@ -75,12 +77,16 @@ static enum gpu_kernel kernel_for(uint32_t type, uint32_t op)
 }
 
 static const unsigned type_bytes[GPU_TYPE_NUM] = {
-	[GPU_TYPE_INT8] = 1,          [GPU_TYPE_UINT8] = 1,         [GPU_TYPE_INT16] = 2,
-	[GPU_TYPE_UINT16] = 2,        [GPU_TYPE_INT32] = 4,         [GPU_TYPE_UINT32] = 4,
-	[GPU_TYPE_INT64] = 8,         [GPU_TYPE_UINT64] = 8,        [GPU_TYPE_FLOAT] = 4,
-	[GPU_TYPE_DOUBLE] = 8,        [GPU_TYPE_COMPLEX_FLOAT] = 8, [GPU_TYPE_COMPLEX_DOUBLE] = 16,
-	[GPU_TYPE_SHORT_INT] = 8,     [GPU_TYPE_INT_INT] = 8,       [GPU_TYPE_LONG_INT] = 16,
-	[GPU_TYPE_FLOAT_INT] = 8,     [GPU_TYPE_DOUBLE_INT] = 16,   [GPU_TYPE_FLOAT_FLOAT] = 8,
+	[GPU_TYPE_INT8] = 1,          [GPU_TYPE_UINT8] = 1,
+	[GPU_TYPE_INT16] = 2,         [GPU_TYPE_UINT16] = 2,
+	[GPU_TYPE_INT32] = 4,         [GPU_TYPE_UINT32] = 4,
+	[GPU_TYPE_INT64] = 8,         [GPU_TYPE_UINT64] = 8,
+	[GPU_TYPE_FLOAT16] = 2,       [GPU_TYPE_BFLOAT16] = 2,
+	[GPU_TYPE_FLOAT] = 4,         [GPU_TYPE_DOUBLE] = 8,
+	[GPU_TYPE_COMPLEX_FLOAT] = 8, [GPU_TYPE_COMPLEX_DOUBLE] = 16,
+	[GPU_TYPE_SHORT_INT] = 8,     [GPU_TYPE_INT_INT] = 8,
+	[GPU_TYPE_LONG_INT] = 16,     [GPU_TYPE_FLOAT_INT] = 8,
+	[GPU_TYPE_DOUBLE_INT] = 16,   [GPU_TYPE_FLOAT_FLOAT] = 8,
 	[GPU_TYPE_DOUBLE_DOUBLE] = 16};
 
 enum util_status gpu_launch_reduce(struct gpu_launch *launch, struct gpu_reduce_args *args,

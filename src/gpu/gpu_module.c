@@ -34,6 +34,8 @@ static const struct {
 	[GPU_KERNEL_REDUCE_DOUBLE_SUM] = {IMAGE_REDUCE, "gpu_reduce_double_sum"},
 	[GPU_KERNEL_REDUCE_INT32_SUM] = {IMAGE_REDUCE, "gpu_reduce_int32_sum"},
 	[GPU_KERNEL_REDUCE_INT64_SUM] = {IMAGE_REDUCE, "gpu_reduce_int64_sum"},
+	[GPU_KERNEL_REDUCE_FLOAT16_SUM] = {IMAGE_REDUCE, "gpu_reduce_float16_sum"},
+	[GPU_KERNEL_REDUCE_BFLOAT16_SUM] = {IMAGE_REDUCE, "gpu_reduce_bfloat16_sum"},
 	[GPU_KERNEL_REDUCE_FLOAT_MAX] = {IMAGE_REDUCE, "gpu_reduce_float_max"},
 	[GPU_KERNEL_REDUCE_DOUBLE_MAX] = {IMAGE_REDUCE, "gpu_reduce_double_max"},
 };

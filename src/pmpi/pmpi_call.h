@@ -32,13 +32,14 @@ extern _Thread_local enum pmpi_door pmpi_door __attribute__((tls_model("initial-
 extern bool pmpi_off;
 
 /*
- * Whether a collective goes to the real MPI without a look: seen already, or no CUDA in the job.
- * Where another process of the job may have CUDA, this one's calls are counted.
+ * Whether a collective goes to the real MPI without a look: seen already, or neither CUDA nor our
+ * datatypes in the job. Where another process of the job may have CUDA, this one's calls are
+ * counted.
  */
 static inline bool pmpi_passes(void)
 {
-	return pmpi_depth || (!core_awake && (!gpu_driver_present() ||
-					      __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED)));
+	return pmpi_depth || (!core_attentive && (!gpu_driver_present() ||
+						  __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED)));
 }
 
 /* Whether communicators need no identity: the job has no driver, or this is not the first look. */

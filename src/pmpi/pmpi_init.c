@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Init and MPI_Init_thread, the end in MPI_Finalize, and the public functions of gpucoll.h. */
-#include "core/core_run.h"
-#include "gpucoll/gpucoll.h"
 #include "pmpi/pmpi_call.h"
+#include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "util/util_config.h"
 
 #include <pthread.h>
@@ -57,6 +56,28 @@ int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, ch
 	if (result == MPI_SUCCESS && !pmpi_depth)
 		start();
 	return result;
+}
+
+static int half_type(enum core_half half, MPI_Datatype *type)
+{
+	core_handle handle;
+
+	pmpi_enter(PMPI_DOOR_MPI);
+	int result = core_mpi_half_type(half, &handle);
+	pmpi_leave();
+	if (result == MPI_SUCCESS)
+		*type = (MPI_Datatype)handle;
+	return result;
+}
+
+int gpucoll_type_float16(MPI_Datatype *type)
+{
+	return half_type(CORE_FLOAT16, type);
+}
+
+int gpucoll_type_bfloat16(MPI_Datatype *type)
+{
+	return half_type(CORE_BFLOAT16, type);
 }
 
 const char *gpucoll_version(void)

@@ -81,6 +81,9 @@ static const struct option options[] = {
 	 "is one-shot: every rank reduces everything. Otherwise each reduces a part and writes it "
 	 "to "
 	 "all. The value of the communicator's first rank counts."},
+	{"GPUCOLL_WINDOW", TYPE_SIZE, FIELD(window), "4M", NULL,
+	 "Bytes of device memory through which a buffer goes, slice by slice, that other processes "
+	 "can't map: of pools, of the virtual memory API, managed. At least 64K."},
 	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
 	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
 	 "0: never."},

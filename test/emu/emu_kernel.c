@@ -33,6 +33,8 @@ struct emu_rotate_args {
 	X(gpu_reduce_double_sum, struct gpu_reduce_args)                                           \
 	X(gpu_reduce_int32_sum, struct gpu_reduce_args)                                            \
 	X(gpu_reduce_int64_sum, struct gpu_reduce_args)                                            \
+	X(gpu_reduce_float16_sum, struct gpu_reduce_args)                                          \
+	X(gpu_reduce_bfloat16_sum, struct gpu_reduce_args)                                         \
 	X(gpu_reduce_float_max, struct gpu_reduce_args)                                            \
 	X(gpu_reduce_double_max, struct gpu_reduce_args)                                           \
 	X(emu_rotate, struct emu_rotate_args)

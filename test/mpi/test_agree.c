@@ -8,6 +8,7 @@
  *     test_agree threads [CALLS]   as mixed, on a communicator for each of three threads
  *     test_agree opposite          two threads use two communicators in opposite order on two ranks
  *     test_agree fresh [CALLS]     every call on memory that was just allocated
+ *     test_agree windows [CALLS]   as mixed, on device and managed memory only, and longer
  *     test_agree fault             a rank loses its device: an error, or the right result,
  * everywhere
  */
@@ -16,7 +17,7 @@
 #include <pthread.h>
 #include <time.h>
 
-enum { MAX_COUNT = 300, MAX_RANKS = 64 };
+enum { MAX_COUNT = 300, LARGE_COUNT = 40000, MAX_RANKS = 64 };
 
 /* A thread's state: what all ranks draw alike, and what each draws for itself. */
 struct stress {
@@ -25,19 +26,20 @@ struct stress {
 	uint64_t common, own;
 	long wrong;
 	struct buffer buffers[2][PLACE_NUM];
-	bool fresh;
+	int max_count;
+	bool fresh, no_host;
 };
 
-static void stress_init(struct stress *s, MPI_Comm comm, uint64_t seed)
+static void stress_init(struct stress *s, MPI_Comm comm, uint64_t seed, int max_count)
 {
-	*s = (struct stress){.comm = comm, .common = seed};
+	*s = (struct stress){.comm = comm, .common = seed, .max_count = max_count};
 	MPI_Comm_rank(comm, &s->rank);
 	MPI_Comm_size(comm, &s->size);
 	s->own = seed * 1000 + (uint64_t)s->rank;
 	for (int i = 0; i < 2; i++) {
 		for (int place = 0; place < PLACE_NUM; place++)
-			s->buffers[i][place] =
-				buffer_new((enum place)place, MAX_COUNT * MAX_RANKS * sizeof(int));
+			s->buffers[i][place] = buffer_new(
+				(enum place)place, (size_t)(max_count * s->size) * sizeof(int));
 	}
 }
 
@@ -57,6 +59,9 @@ static struct buffer *choose(struct stress *s, int which)
 					    PLACE_HOST,   PLACE_MANAGED};
 	uint64_t number = draw(&s->own) % (8 * (uint64_t)s->size);
 	enum place place = number < 8 ? places[number] : PLACE_DEVICE;
+
+	if (s->no_host)
+		place = draw(&s->own) % 3 ? PLACE_DEVICE : PLACE_MANAGED;
 	struct buffer *buffer = &s->buffers[which][place];
 
 	if (s->fresh && place == PLACE_DEVICE) {
@@ -180,7 +185,8 @@ static void verify(struct stress *s, enum kind kind, int count, int root, int sa
 static void stress_call(struct stress *s)
 {
 	enum kind kind = (enum kind)(draw(&s->common) % NUM_KINDS);
-	int count = (int)(draw(&s->common) % MAX_COUNT), salt = (int)(draw(&s->common) % 1000);
+	int count = (int)(draw(&s->common) % (uint64_t)s->max_count),
+	    salt = (int)(draw(&s->common) % 1000);
 	int root = (int)(draw(&s->common) % (uint64_t)s->size);
 	struct buffer *send = choose(s, 0), *recv = choose(s, 1);
 	int total = count * s->size;
@@ -207,9 +213,9 @@ static void test_mixed(int calls, bool fresh)
 	snprintf(test_name, sizeof(test_name), "mixed residency, %d calls", calls);
 	MPI_Comm_dup(MPI_COMM_WORLD, &dup);
 	MPI_Comm_split(MPI_COMM_WORLD, test_rank % 2, -test_rank, &split);
-	stress_init(&world, MPI_COMM_WORLD, 1);
-	stress_init(&copy, dup, 2);
-	stress_init(&half, split, 3);
+	stress_init(&world, MPI_COMM_WORLD, 1, MAX_COUNT);
+	stress_init(&copy, dup, 2, MAX_COUNT);
+	stress_init(&half, split, 3, MAX_COUNT);
 	world.fresh = copy.fresh = half.fresh = fresh;
 	for (int i = 0; i < calls; i++) {
 		stress_call(&world);
@@ -224,6 +230,19 @@ static void test_mixed(int calls, bool fresh)
 	stress_free(&half);
 	MPI_Comm_free(&dup);
 	MPI_Comm_free(&split);
+}
+
+static void test_windows(int calls)
+{
+	struct stress world;
+
+	snprintf(test_name, sizeof(test_name), "windows, %d calls", calls);
+	stress_init(&world, MPI_COMM_WORLD, 7, LARGE_COUNT);
+	world.no_host = true;
+	for (int i = 0; i < calls; i++)
+		stress_call(&world);
+	test_result(world.wrong == 0);
+	stress_free(&world);
 }
 
 static void *run_thread(void *argument)
@@ -249,7 +268,8 @@ static void test_threads(int calls)
 	snprintf(test_name, sizeof(test_name), "three threads, %d calls each", calls);
 	for (int i = 0; i < THREADS; i++) {
 		MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
-		stress_init(&stresses[i], comms[i], (uint64_t)calls << 32 | (uint64_t)(i + 10));
+		stress_init(&stresses[i], comms[i], (uint64_t)calls << 32 | (uint64_t)(i + 10),
+			    MAX_COUNT);
 		stresses[i].fresh = i == 0;
 	}
 	for (int i = 0; i < THREADS; i++)
@@ -387,6 +407,8 @@ int main(int argc, char **argv)
 		test_mixed(calls, false);
 	else if (!strcmp(name, "fresh"))
 		test_mixed(calls, true);
+	else if (!strcmp(name, "windows"))
+		test_windows(calls);
 	else if (!strcmp(name, "ahead"))
 		test_ahead();
 	else if (!strcmp(name, "threads"))

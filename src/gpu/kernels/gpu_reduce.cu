@@ -11,6 +11,7 @@
  * time, which costs arithmetic that memory hides for all but the narrowest types.
  */
 #include "gpu/kernels/gpu_direct.h"
+#include "gpu/kernels/gpu_half.h"
 #include "gpu/kernels/gpu_kernel.h"
 
 /* ---- operations on one element ---- */
@@ -72,6 +73,33 @@ template <typename T> struct float_op {
 	GPU_DEVICE T apply(uint32_t op, T a, T b)
 	{
 		return apply_arithmetic<T>(op, a, b);
+	}
+};
+
+/* 16 bits are computed with as float, and rounded after each operation. */
+struct float16 {
+	uint16_t bits;
+};
+
+struct bfloat16 {
+	uint16_t bits;
+};
+
+struct float16_op {
+	GPU_DEVICE float16 apply(uint32_t op, float16 a, float16 b)
+	{
+		float r = apply_arithmetic<float>(op, gpu_float16_to_float(a.bits), gpu_float16_to_float(b.bits));
+
+		return float16{gpu_float16_from_float(r)};
+	}
+};
+
+struct bfloat16_op {
+	GPU_DEVICE bfloat16 apply(uint32_t op, bfloat16 a, bfloat16 b)
+	{
+		float r = apply_arithmetic<float>(op, gpu_bfloat16_to_float(a.bits), gpu_bfloat16_to_float(b.bits));
+
+		return bfloat16{gpu_bfloat16_from_float(r)};
 	}
 };
 
@@ -247,6 +275,10 @@ GPU_DEVICE void reduce_any(const struct gpu_reduce_args &args)
 		return reduce_integers<int64_t, uint64_t>(args);
 	case GPU_TYPE_UINT64:
 		return reduce_integers<uint64_t, uint64_t>(args);
+	case GPU_TYPE_FLOAT16:
+		return reduce<float16, float16_op>(args);
+	case GPU_TYPE_BFLOAT16:
+		return reduce<bfloat16, bfloat16_op>(args);
 	case GPU_TYPE_FLOAT:
 		return reduce<float, float_op<float>>(args);
 	case GPU_TYPE_DOUBLE:
@@ -299,6 +331,18 @@ GPU_KERNEL(gpu_reduce_int32_sum, struct gpu_reduce_args)
 GPU_KERNEL(gpu_reduce_int64_sum, struct gpu_reduce_args)
 {
 	reduce<int64_t, fixed_op<GPU_OP_SUM, integer_op<int64_t, uint64_t>, int64_t>>(args);
+	gpu_block_done(args.done);
+}
+
+GPU_KERNEL(gpu_reduce_float16_sum, struct gpu_reduce_args)
+{
+	reduce<float16, fixed_op<GPU_OP_SUM, float16_op, float16>>(args);
+	gpu_block_done(args.done);
+}
+
+GPU_KERNEL(gpu_reduce_bfloat16_sum, struct gpu_reduce_args)
+{
+	reduce<bfloat16, fixed_op<GPU_OP_SUM, bfloat16_op, bfloat16>>(args);
 	gpu_block_done(args.done);
 }
 

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a process offers for an accelerated call: where its buffers are, and how others reach them.
+ */
+#include "core/core_accel.h"
+#include "core/core_mpi.h"
+#include "util/util_config.h"
+
+static bool is_empty(const struct core_buffer *buffer)
+{
+	return buffer->lo == buffer->hi;
+}
+
+/* What the others touch of this rank's buffers. */
+static bool others_read(const struct core_shape *shape, bool root)
+{
+	switch (shape->coll) {
+	case CORE_BCAST:
+	case CORE_SCATTER:
+	case CORE_SCATTERV:
+		return root;
+	case CORE_GATHER:
+	case CORE_GATHERV:
+		return false;
+	default:
+		return true;
+	}
+}
+
+static bool others_write(const struct core_shape *shape, bool root)
+{
+	switch (shape->coll) {
+	case CORE_REDUCE:
+	case CORE_GATHER:
+	case CORE_GATHERV:
+		return root;
+	case CORE_ALLREDUCE:
+		return true;
+	case CORE_ALLTOALL:
+	case CORE_ALLTOALLV:
+	case CORE_ALLTOALLW:
+		return shape->in_place;
+	default:
+		return false;
+	}
+}
+
+/* A buffer on its way to an offer. */
+struct candidate {
+	const struct core_buffer *buffer;
+	bool exported; /* others touch it */
+	bool windowed; /* kernels use a window in its stead */
+	struct gpu_pointer where;
+	struct core_region *region;
+};
+
+/* What memory it is, and whether kernels can have it as it is. */
+static enum util_status classify(struct core_accel *accel, struct candidate *c)
+{
+	void *first = core_address((void *)c->buffer->address, c->buffer->lo);
+	size_t bytes = (size_t)(c->buffer->hi - c->buffer->lo);
+
+	if (is_empty(c->buffer))
+		return UTIL_OK;
+	gpu_pointer_classify(first, &c->where);
+	if (c->where.memory == GPU_MEMORY_HOST)
+		return core_accel_stage(accel, "host buffer");
+	gpu_pointer_make_synchronous(first, &c->where);
+	c->windowed = c->where.memory == GPU_MEMORY_MANAGED ||
+		      !gpu_pointer_covers(&c->where, first, bytes);
+	if (c->exported && !c->windowed)
+		c->windowed = gpu_ipc_export(c->buffer->address + (uint64_t)c->buffer->lo,
+					     &c->where, &c->region->memory) != UTIL_OK;
+	return UTIL_OK;
+}
+
+static bool in_one_context(const struct gpu_pointer *a, const struct gpu_pointer *b)
+{
+	return a->device == b->device && (!a->context || !b->context || a->context == b->context);
+}
+
+static uint64_t longest_block(const struct core_buffer *buffer)
+{
+	uint64_t longest = 0;
+
+	for (int i = 0; i < buffer->num_blocks; i++) {
+		if (buffer->blocks[i].bytes > longest)
+			longest = buffer->blocks[i].bytes;
+	}
+	return longest;
+}
+
+static void describe_region(const struct candidate *c)
+{
+	c->region->address = c->buffer->address;
+	c->region->bytes = c->buffer->num_blocks == 1 ? c->buffer->blocks[0].bytes : 0;
+	c->region->memory.buffer_id = 0;
+}
+
+static uint64_t window_bytes(void)
+{
+	enum { LEAST = 64 << 10 };
+
+	return util_config.window > LEAST ? util_config.window : LEAST;
+}
+
+/* Take a window and offer it instead of the buffer. */
+static enum util_status open_window(struct core_accel *accel, struct candidate *c,
+				    struct gpu_scratch **window)
+{
+	struct gpu_pointer where;
+
+	if (!*window && gpu_scratch_get(window_bytes(), accel->stream, window) != UTIL_OK)
+		return core_accel_stage(accel, "no device memory for a window");
+	gpu_pointer_classify((void *)(*window)->address, &where);
+	if (gpu_ipc_export((*window)->address, &where, &c->region->memory) != UTIL_OK)
+		return core_accel_stage(accel, "memory that can't be exported");
+	c->region->address = (*window)->address;
+	return UTIL_OK;
+}
+
+static enum util_status open_windows(struct core_accel *accel, struct candidate *in,
+				     struct candidate *out)
+{
+	const struct core_shape *shape = &accel->shape;
+	enum util_status status = UTIL_OK;
+
+	if (in->windowed)
+		status = open_window(accel, in, &accel->window_in);
+	/* A reduction in place is one in its window too. */
+	if (in->windowed && shape->op != GPU_OP_NONE && shape->in_place)
+		accel->window_out = accel->window_in;
+	if (out->windowed && status == UTIL_OK)
+		status = open_window(accel, out, &accel->window_out);
+	accel->offer.flags |= in->windowed ? CORE_OFFER_WINDOW_IN : 0;
+	accel->offer.flags |= out->windowed ? CORE_OFFER_WINDOW_OUT : 0;
+	return status;
+}
+
+/* Take a stream, and all else that must not fail later, in the context of the buffers. */
+static enum util_status take_resources(struct core_accel *accel, const struct gpu_pointer *where)
+{
+	const struct core_shape *shape = &accel->shape;
+
+	if (gpu_stream_get(where, &accel->stream) != UTIL_OK)
+		return core_accel_stage(accel, "no stream");
+	if (gpu_launch_open(&accel->launch, accel->stream) != UTIL_OK)
+		return core_accel_stage(accel, "no kernels");
+	accel->launches = true;
+	accel->offer.device = gpu_device_identity(where->device);
+	if (!shape->own.bytes || !shape->in_place)
+		return UTIL_OK;
+	if (gpu_scratch_get(shape->own.bytes, accel->stream, &accel->scratch) != UTIL_OK)
+		return core_accel_stage(accel, "no device memory for scratch");
+	return UTIL_OK;
+}
+
+static enum util_status offer_buffers(struct core_accel *accel)
+{
+	const struct core_shape *shape = &accel->shape;
+	bool root = shape->root == accel->comm->rank;
+	struct candidate in = {.buffer = &shape->in,
+			       .exported = others_read(shape, root),
+			       .region = &accel->offer.in};
+	struct candidate out = {.buffer = &shape->out,
+				.exported = others_write(shape, root),
+				.region = &accel->offer.out};
+	bool has_in = !is_empty(&shape->in), has_out = !is_empty(&shape->out);
+	enum util_status status;
+
+	describe_region(&in);
+	describe_region(&out);
+	status = classify(accel, &in);
+	if (status == UTIL_OK)
+		status = classify(accel, &out);
+	if (status != UTIL_OK || (!has_in && !has_out))
+		return status;
+	if (has_in && has_out && !in_one_context(&in.where, &out.where))
+		return core_accel_stage(accel, "buffers in two contexts");
+	status = take_resources(accel,
+				has_out && (out.where.context || !has_in) ? &out.where : &in.where);
+	return status == UTIL_OK ? open_windows(accel, &in, &out) : status;
+}
+
+static bool is_known(const struct core_comm *comm, uint64_t buffer_id)
+{
+	return buffer_id == 0 || core_comm_knows(comm, buffer_id);
+}
+
+/*
+ * Ask for a vote when the others have not all mapped what is offered, or when this process may lack
+ * what it once mapped. Otherwise each knows that all have everything.
+ */
+static void set_flags(struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+	struct core_offer *offer = &accel->offer;
+	unsigned long long context_id =
+		accel->stream ? gpu_stream_context_id(accel->stream) : comm->context_id;
+
+	if (accel->shape.in_place)
+		offer->flags |= CORE_OFFER_IN_PLACE;
+	if (!is_known(comm, offer->in.memory.buffer_id) ||
+	    !is_known(comm, offer->out.memory.buffer_id))
+		offer->flags |= CORE_OFFER_ASKS_VOTE;
+	if (context_id != comm->context_id || accel->dropped != comm->dropped)
+		offer->flags |= CORE_OFFER_ASKS_VOTE | CORE_OFFER_FORGET;
+}
+
+enum util_status core_offer_make(struct core_accel *accel)
+{
+	const struct core_shape *shape = &accel->shape;
+	struct core_offer *offer = &accel->offer;
+	uint64_t in = longest_block(&shape->in), out = longest_block(&shape->out);
+	enum util_status status;
+
+	offer->flags = 0;
+	offer->coll = (uint16_t)shape->coll;
+	offer->type = (uint16_t)shape->type;
+	offer->op = (uint16_t)shape->op;
+	offer->root = shape->root;
+	offer->bytes = shape->bytes;
+	offer->counts = shape->counts;
+	offer->longest = in > out ? in : out;
+	offer->window = window_bytes();
+	offer->oneshot_max = util_config.oneshot_max;
+	offer->device = 0;
+	status = offer_buffers(accel);
+	if (status == UTIL_OK)
+		set_flags(accel);
+	return status;
+}
