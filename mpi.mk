@@ -75,7 +75,8 @@ EMU_LD = $(CC) -shared $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS)
 REAL_CUDA = $(CUDA_LIBDIR)/stubs/libcuda.so
 REAL_CUDART = $(CUDA_LIBDIR)/$(CUDART_SO)
 
-EMU_TWIN = $(CXX) -x c++ -std=gnu++17 -fPIC -I$(top_srcdir)/src $(WARN_CFLAGS) $(SAN_FLAGS) $(CXXFLAGS) -O3 -fvisibility=hidden
+EMU_TWIN = $(CXX) -x c++ -std=gnu++17 -fPIC -I$(top_srcdir)/src $(WARN_CFLAGS) $(SAN_FLAGS) $(CXXFLAGS) -O3 -fno-strict-aliasing -ffp-contract=off \
+	-fvisibility=hidden
 emu/%.o: $(top_srcdir)/src/gpu/kernels/%.cu
 	$(AM_V_at)$(MKDIR_P) emu
 	$(AM_V_CXX)$(EMU_TWIN) -MMD -MP -c -o $@ $<

@@ -42,14 +42,21 @@ static void add_target(struct algo_plan *plan, int rank, enum algo_buffer buffer
 	plan->targets[plan->num_targets++] = (struct algo_place){rank, buffer, offset};
 }
 
+/* Each rank begins with another peer, so that they do not all go to one at a time. Sources of a
+ * reduction have the order of the ranks. */
+static int peer_at(int step, int rank, int ranks)
+{
+	return (rank + step) % ranks;
+}
+
 void algo_allreduce(struct algo_plan *plan, int rank, int ranks, uint64_t bytes)
 {
 	struct algo_block part = part_of(rank, ranks, bytes);
 
 	begin(plan, "direct two-shot", ALGO_REDUCE);
 	reduce_block(plan, ranks, part);
-	for (int i = 0; i < ranks; i++)
-		add_target(plan, i, ALGO_OUT, part.offset);
+	for (int step = 0; step < ranks; step++)
+		add_target(plan, peer_at(step, rank, ranks), ALGO_OUT, part.offset);
 }
 
 void algo_allreduce_oneshot(struct algo_plan *plan, int rank, int ranks, uint64_t bytes)
@@ -78,12 +85,6 @@ void algo_reduce_scatter(struct algo_plan *plan, int rank, int ranks, struct alg
 		plan->last = (struct algo_move){.to = {rank, ALGO_OUT, 0},
 						.from = {rank, ALGO_SCRATCH, 0},
 						.bytes = mine.bytes};
-}
-
-/* Each rank begins with another peer, so that they do not all read from one. */
-static int peer_at(int step, int rank, int ranks)
-{
-	return (rank + step) % ranks;
 }
 
 static void add_move(struct algo_plan *plan, struct algo_place to, struct algo_place from,

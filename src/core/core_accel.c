@@ -208,11 +208,26 @@ static void learn(struct core_accel *accel)
 	comm->context_id = accel->stream ? gpu_stream_context_id(accel->stream) : 0;
 }
 
+/* Let go of what the others have freed: their memory is in use as long as it is mapped here. */
+static void drop_freed(struct core_accel *accel)
+{
+	for (int i = 0; i < accel->comm->size; i++) {
+		const struct core_offer *offer = core_agree_offer(&accel->agree, i);
+
+		for (int j = 0; i != accel->comm->rank && j < offer->num_freed; j++)
+			gpu_ipc_drop_freed(accel->comm->local_ranks[i], offer->freed[j],
+					   accel->stream);
+	}
+}
+
 /* Without a vote all answer alike, and what can't be mapped after all is this rank's failure. */
 static void answer(struct core_accel *accel)
 {
-	bool fit = offers_fit(accel), reached = fit && reach_all(accel);
+	bool fit = offers_fit(accel), reached;
 
+	if (accel->agree.vote)
+		drop_freed(accel);
+	reached = fit && reach_all(accel);
 	if (!fit)
 		accel->reason = "arguments that differ between ranks";
 	else if (!reached)

@@ -108,8 +108,18 @@ static uint64_t passed(const struct core_comm *comm, int rank)
 
 void core_agree_pass(struct core_comm *comm, uint64_t call)
 {
-	if (comm->slot)
+	if (comm->slot && !comm->retired)
 		core_board_publish(comm->slot, call + 1);
+}
+
+void core_agree_retire(struct core_comm *comm)
+{
+	if (!comm->slot || comm->retired)
+		return;
+	comm->retired = true;
+	comm->area = NULL;
+	comm->no_area = "a call failed earlier";
+	core_board_publish(comm->slot, UINT64_MAX);
 }
 
 /* All members are past the calls below this number: remembered, since it only grows. */
@@ -228,6 +238,16 @@ static enum core_agree_state decision(const struct core_agree *agree)
 	return (enum core_agree_state)(word & ((1 << DECISION_BITS) - 1));
 }
 
+/* Of those whose offers have not been seen. */
+static bool anybody_passed(const struct core_agree *agree)
+{
+	for (int i = agree->seen; i < agree->comm->size; i++) {
+		if (passed(agree->comm, i) > agree->call)
+			return true;
+	}
+	return false;
+}
+
 /* Go on over the members whose offers are there. True: those of all are. */
 static bool wait_for_members(struct core_agree *agree)
 {
@@ -244,7 +264,7 @@ static bool wait_for_members(struct core_agree *agree)
 		 * Past the call and no offer seen: if it did make one, it obeyed a word before it
 		 * passed, and decide() will find that word.
 		 */
-		if (passed(agree->comm, agree->seen) > agree->call)
+		if (anybody_passed(agree))
 			decide(agree, CORE_AGREE_STAGE);
 		return false;
 	}

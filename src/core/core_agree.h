@@ -25,6 +25,7 @@
 
 enum {
 	CORE_AGREE_SLOTS = 4,
+	CORE_OFFER_MOST_FREED = 16,
 	CORE_OFFER_ASKS_VOTE = 1, /* the others may lack a mapping of this process's memory */
 	CORE_OFFER_FORGET = 2,    /* this process may lack mappings of any memory: ask for all */
 	CORE_OFFER_IN_PLACE = 4,
@@ -51,6 +52,9 @@ struct core_offer {
 	uint64_t longest;       /* bytes of the longest of its blocks */
 	uint64_t window;        /* bytes that a window of its would have */
 	struct core_region in, out;
+	/* With CORE_OFFER_ASKS_VOTE: allocations that it offered before and has freed. */
+	uint64_t freed[CORE_OFFER_MOST_FREED];
+	int32_t num_freed;
 };
 
 enum core_agree_state {
@@ -97,6 +101,12 @@ const struct algo_block *core_agree_table(const struct core_agree *agree, int ra
 /* This process is past the call, whatever its path, and touches neither slot nor others' memory for
  * it any more. */
 void core_agree_pass(struct core_comm *comm, uint64_t call);
+
+/*
+ * This process's count of the communicator's calls can't be trusted any more: a call failed here,
+ * which the others may not have made. From now on it is past every call, so all are staged.
+ */
+void core_agree_retire(struct core_comm *comm);
 
 /* Whether all members are past the call. */
 bool core_agree_all_passed(struct core_comm *comm, uint64_t call);

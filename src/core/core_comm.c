@@ -5,36 +5,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void find_area(struct core_comm *comm, bool one_node)
+bool core_comm_wants_slot(int size, uint32_t local_members)
 {
-	if (!comm->slot)
-		comm->no_area = "no room on the node's board";
-	else if (!one_node)
-		comm->no_area = "communicator of several nodes";
-	else if (comm->size == 1)
-		comm->no_area = "one process";
-	else if (comm->size > ALGO_MAX_RANKS)
-		comm->no_area = "more ranks than a kernel takes";
-	else if (!(comm->area = core_board_area(comm->slot)))
-		comm->no_area = "no shared memory";
+	return local_members == (uint32_t)size && size > 1 && size <= ALGO_MAX_RANKS;
+}
+
+bool core_comm_take_slot(uint64_t id, uint32_t members)
+{
+	return core_board_join(id, members) != NULL;
+}
+
+static const char *why_no_slot(int size, uint32_t local_members)
+{
+	if (local_members != (uint32_t)size)
+		return "communicator of several nodes";
+	if (size == 1)
+		return "one process";
+	return size > ALGO_MAX_RANKS ? "more ranks than a kernel takes"
+				     : "no room on the node's board";
 }
 
 struct core_comm *core_comm_create(uint64_t id, int rank, int size, uint32_t local_members,
-				   const int *local_ranks)
+				   const int *local_ranks, bool has_slot)
 {
 	struct core_comm *comm =
 		calloc(1, sizeof(*comm) + (size_t)size * sizeof(comm->local_ranks[0]));
-	bool one_node = local_members == (uint32_t)size;
 
 	if (!comm)
 		return NULL;
 	comm->id = id;
 	comm->rank = rank;
 	comm->size = size;
-	if (one_node)
-		memcpy(comm->local_ranks, local_ranks, (size_t)size * sizeof(comm->local_ranks[0]));
+	memcpy(comm->local_ranks, local_ranks, (size_t)size * sizeof(comm->local_ranks[0]));
+	if (!has_slot) {
+		comm->no_area = why_no_slot(size, local_members);
+		return comm;
+	}
 	comm->slot = core_board_join(id, local_members);
-	find_area(comm, one_node);
+	comm->area = core_board_area(comm->slot);
+	comm->no_area = comm->area ? NULL : "no shared memory";
 	return comm;
 }
 

@@ -16,13 +16,15 @@ enum { CORE_COMM_KNOWN_EXPORTS = 16 };
 
 struct core_comm {
 	uint64_t id;                  /* unique in the job */
-	struct core_board_slot *slot; /* NULL: the board is full or not there */
+	struct core_board_slot *slot; /* NULL: nobody counts */
 	void *area;                   /* for the agreement; NULL: every call is staged */
 	const char *no_area;          /* then why */
 	uint64_t calls;               /* collective calls of this process that have begun */
 	uint64_t all_passed;          /* all members are past the calls below this number */
 	int rank, size;
 	bool accelerated; /* a call has been */
+	bool retired;     /* its calls are not counted any more */
+	bool in_real;     /* a call of the real MPI has begun and has not come back well */
 	/* What the last votes made sure of: the allocations of this process that the others have
 	 * mapped (core_comm_knows), and the context in which, and the moment (gpu_ipc_dropped) at
 	 * which, it mapped theirs.
@@ -36,11 +38,19 @@ struct core_comm {
 };
 
 /*
- * Make the state of a communicator of `size` processes, of which `local_members` are on this node,
- * and if those are all, their local ranks. NULL: out of memory.
+ * Whether the communicator of `size` processes, of which `local_members` are on this node, is to
+ * have a slot on the board. One process takes it, by core_comm_take_slot, before it tells the
+ * others the id; what it returns they are told too, so that all are of one mind.
+ */
+bool core_comm_wants_slot(int size, uint32_t local_members);
+bool core_comm_take_slot(uint64_t id, uint32_t members);
+
+/*
+ * Make the state of the communicator. `has_slot`: a slot was taken for it. `local_ranks`: of the
+ * members. NULL: out of memory.
  */
 struct core_comm *core_comm_create(uint64_t id, int rank, int size, uint32_t local_members,
-				   const int *local_ranks);
+				   const int *local_ranks, bool has_slot);
 void core_comm_destroy(struct core_comm *comm);
 
 /* The allocations of this process that all other members have mapped, by buffer id. Learning 0 does

@@ -7,6 +7,7 @@
 #include "core/core_mpi.h"
 #include "core/core_comm.h"
 #include "core/core_run.h"
+#include "gpu/gpu_launch.h"
 #include "gpu/kernels/gpu_half.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -1063,8 +1064,8 @@ static enum gpu_type gpu_type_of(const struct type_row *row, size_t bytes)
 		return float_type(bytes);
 	case CLASS_COMPLEX:
 		return complex_type(bytes);
-	case CLASS_PAIR:
-		return row->pair;
+	case CLASS_PAIR: /* of Fortran's types, whose size is the MPI's choice */
+		return gpu_type_bytes(row->pair) == bytes ? row->pair : GPU_TYPE_NONE;
 	default:
 		return GPU_TYPE_NONE;
 	}
@@ -1115,36 +1116,88 @@ static bool op_is_valid(enum class_of_type class, enum gpu_op op)
 	}
 }
 
-/* A type whose elements are solid bytes. */
+/*
+ * A type whose elements are solid bytes, in the order in which MPI sends them: equal size and
+ * extent don't tell that, since a type may list its parts in any order.
+ */
 struct solid {
 	uint64_t bytes;
 	int64_t lb, extent;
 	bool follows; /* elements follow on each other without a gap */
 };
 
-static bool look_up_solid(MPI_Datatype type, struct solid *solid)
+static bool look_up_solid(MPI_Datatype type, struct solid *solid);
+
+static bool look_up_named(MPI_Datatype type, struct solid *solid)
 {
-	MPI_Aint lb, extent, true_lb, true_extent;
-	int integers, addresses, types, combiner;
+	MPI_Aint lb, extent;
 	MPI_Count size;
 
-	if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS)
+	if (PMPI_Type_size_x(type, &size) != MPI_SUCCESS ||
+	    PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS)
 		return false;
-	*solid = (struct solid){(uint64_t)size, 0, size, true};
-	if (core_mpi_type_is_plain((core_handle)type))
-		return true;
-	if (PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS ||
-	    PMPI_Type_get_true_extent(type, &true_lb, &true_extent) != MPI_SUCCESS ||
-	    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
-		return false;
-	*solid = (struct solid){(uint64_t)true_extent, true_lb, extent, extent == true_extent};
-	/* A predefined pair type is a C struct, whose padding belongs to the element. */
-	if (size != extent && combiner == MPI_COMBINER_NAMED)
-		*solid = (struct solid){(uint64_t)extent, 0, extent, true};
-	return size == true_extent || combiner == MPI_COMBINER_NAMED;
+	/* A pair type is a C struct, whose padding belongs to the element. */
+	*solid = (struct solid){size ? (uint64_t)extent : 0, lb, extent, true};
+	return true;
 }
 
-static const char *const gaps = "datatype with gaps", *const bad = "arguments to be refused";
+/* What a constructor of one part makes of it, its integer and address arguments being these. */
+static bool rebuild(int combiner, const int *integers, const MPI_Aint *addresses,
+		    struct solid *solid)
+{
+	switch (combiner) {
+	case MPI_COMBINER_DUP:
+		return true;
+	case MPI_COMBINER_CONTIGUOUS:
+		if (integers[0] > 1 && !solid->follows)
+			return false;
+		solid->bytes *= (uint64_t)integers[0];
+		solid->extent *= integers[0];
+		return true;
+	case MPI_COMBINER_RESIZED:
+		solid->extent = addresses[1];
+		solid->follows = solid->extent == (int64_t)solid->bytes;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool look_up_derived(MPI_Datatype type, int combiner, struct solid *solid)
+{
+	int integers[1], num_integers, num_addresses, num_types, inner_combiner;
+	MPI_Datatype inner;
+	MPI_Aint addresses[2];
+	bool found;
+
+	if (combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS &&
+	    combiner != MPI_COMBINER_RESIZED)
+		return false;
+	if (PMPI_Type_get_contents(type, 1, 2, 1, integers, addresses, &inner) != MPI_SUCCESS)
+		return false;
+	found = look_up_solid(inner, solid) && rebuild(combiner, integers, addresses, solid);
+	if (PMPI_Type_get_envelope(inner, &num_integers, &num_addresses, &num_types,
+				   &inner_combiner) == MPI_SUCCESS &&
+	    inner_combiner != MPI_COMBINER_NAMED)
+		PMPI_Type_free(&inner);
+	return found;
+}
+
+static bool look_up_solid(MPI_Datatype type, struct solid *solid)
+{
+	int integers, addresses, types, combiner;
+
+	if (type == MPI_DATATYPE_NULL)
+		return false;
+	if (core_mpi_type_is_plain((core_handle)type))
+		return look_up_named(type, solid);
+	if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+		return false;
+	return combiner == MPI_COMBINER_NAMED ? look_up_named(type, solid)
+					      : look_up_derived(type, combiner, solid);
+}
+
+static const char *const gaps = "datatype of several parts", *const bad = "arguments to be refused";
 
 struct shaper {
 	const struct core_call *call;
@@ -1246,8 +1299,8 @@ static void shape_blocks(struct shaper *s, struct core_buffer *buffer, const voi
 static void shape_type_and_op(struct shaper *s, MPI_Datatype type, MPI_Op op)
 {
 	enum core_half half = half_of((core_handle)type);
+	struct solid solid = {0};
 	struct type_row row;
-	MPI_Count size = 0;
 	size_t i = 0;
 
 	do {
@@ -1259,8 +1312,8 @@ static void shape_type_and_op(struct shaper *s, MPI_Datatype type, MPI_Op op)
 		return;
 	}
 	if (row.class != CLASS_NONE && type != MPI_DATATYPE_NULL)
-		PMPI_Type_size_x(type, &size);
-	s->shape->type = gpu_type_of(&row, (size_t)size);
+		look_up_named(type, &solid);
+	s->shape->type = gpu_type_of(&row, solid.bytes);
 	if (half < CORE_NUM_HALVES) {
 		row.class = CLASS_FLOAT;
 		s->shape->type = half == CORE_FLOAT16 ? GPU_TYPE_FLOAT16 : GPU_TYPE_BFLOAT16;
@@ -1487,6 +1540,15 @@ static void shape_any(struct shaper *s)
 	}
 }
 
+/* MPI forbids it, and real MPIs say so, or give what their algorithms give. */
+static bool overlap(const struct core_buffer *a, const struct core_buffer *b)
+{
+	uintptr_t a_lo = a->address + (uintptr_t)a->lo, a_hi = a->address + (uintptr_t)a->hi;
+	uintptr_t b_lo = b->address + (uintptr_t)b->lo, b_hi = b->address + (uintptr_t)b->hi;
+
+	return a_lo < a_hi && b_lo < b_hi && a_lo < b_hi && b_lo < a_hi;
+}
+
 const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
 			   struct core_shape *shape)
 {
@@ -1503,6 +1565,8 @@ const char *core_mpi_shape(const struct core_call *call, const struct core_comm 
 		return bad;
 	shape->in_place = is_in_place(call, shape->root == comm->rank);
 	shape_any(&s);
+	if (!s.refusal && !shape->in_place && overlap(&shape->in, &shape->out))
+		return bad;
 	return s.refusal;
 }
 
@@ -1716,7 +1780,7 @@ void core_mpi_drive(struct core_wait *wait)
 	int flag;
 
 	if (!wait->start)
-		wait->start = now;
+		wait->start = wait->last_probe = now;
 	if (now - wait->last_probe >= interval) {
 		wait->last_probe = now;
 		if (private_comm != MPI_COMM_NULL)
@@ -1766,17 +1830,31 @@ static uint64_t draw_id(void)
 	return id ? id : draw_id();
 }
 
-/* The broadcast comes first: whatever goes wrong here, the others are in it. */
+/* A job in which one member has the communicator's state and another not would wait for ever. */
+static void no_memory(MPI_Comm comm, int size)
+{
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for a communicator of %d ranks", size);
+	PMPI_Abort(comm, 1);
+}
+
 static void identify(MPI_Comm comm, int rank, int size, uint32_t members, const int *local_ranks)
 {
-	uint64_t id = rank == 0 ? draw_id() : 0;
+	struct {
+		uint64_t id, has_slot;
+	} identity = {0, 0};
 	struct core_comm *state;
 
-	if (PMPI_Bcast(&id, sizeof(id), MPI_BYTE, 0, comm) != MPI_SUCCESS)
+	if (rank == 0) {
+		identity.id = draw_id();
+		identity.has_slot = core_comm_wants_slot(size, members) &&
+				    core_comm_take_slot(identity.id, members);
+	}
+	if (PMPI_Bcast(&identity, sizeof(identity), MPI_BYTE, 0, comm) != MPI_SUCCESS)
 		return;
-	state = core_comm_create(id, rank, size, members, local_ranks);
-	if (state && PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
-		core_comm_destroy(state);
+	state = core_comm_create(identity.id, rank, size, members, local_ranks,
+				 identity.has_slot != 0);
+	if (!state || PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
+		no_memory(comm, size);
 	bump_generation();
 }
 
@@ -1794,10 +1872,8 @@ void core_mpi_comm_identify(core_handle handle)
 	PMPI_Comm_rank(comm, &rank);
 	PMPI_Comm_size(comm, &size);
 	local_ranks = malloc((size_t)size * sizeof(*local_ranks));
-	if (!local_ranks) {
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for %d ranks", size);
-		PMPI_Abort(comm, 1);
-	}
+	if (!local_ranks)
+		no_memory(comm, size);
 	members = local_members(comm, size, local_ranks);
 	if (members)
 		identify(comm, rank, size, members, local_ranks);

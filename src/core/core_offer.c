@@ -144,7 +144,7 @@ static enum util_status take_resources(struct core_accel *accel, const struct gp
 	if (gpu_stream_get(where, &accel->stream) != UTIL_OK)
 		return core_accel_stage(accel, "no stream");
 	if (gpu_launch_open(&accel->launch, accel->stream) != UTIL_OK)
-		return core_accel_stage(accel, "no kernels");
+		return core_accel_stage(accel, "no kernels, or no pinned memory");
 	accel->launches = true;
 	accel->offer.device = gpu_device_identity(where->device);
 	if (!shape->own.bytes || !shape->in_place)
@@ -225,7 +225,11 @@ enum util_status core_offer_make(struct core_accel *accel)
 	offer->oneshot_max = util_config.oneshot_max;
 	offer->device = 0;
 	status = offer_buffers(accel);
-	if (status == UTIL_OK)
-		set_flags(accel);
-	return status;
+	if (status != UTIL_OK)
+		return status;
+	set_flags(accel);
+	offer->num_freed = 0;
+	if (offer->flags & CORE_OFFER_ASKS_VOTE)
+		offer->num_freed = gpu_ipc_find_freed(offer->freed, CORE_OFFER_MOST_FREED);
+	return UTIL_OK;
 }

@@ -226,8 +226,16 @@ static enum util_status poll_copies(struct core_op *op)
  * result. */
 static enum util_status make_call(struct core_op *op)
 {
+	if (op->comm)
+		op->comm->in_real = true;
 	op->mpi_result = op->call.real(&op->call);
-	return op->mpi_result ? UTIL_ERR_MPI : start_copies(op, true);
+	if (op->comm)
+		op->comm->in_real = false;
+	if (!op->mpi_result)
+		return start_copies(op, true);
+	if (op->comm) /* refused here, and perhaps not elsewhere */
+		core_agree_retire(op->comm);
+	return UTIL_ERR_MPI;
 }
 
 enum util_status core_op_progress(struct core_op *op)

@@ -77,18 +77,31 @@ static struct core_comm *count_call(const struct core_call *call, uint64_t *numb
 	if (!core_awake || call->coll == CORE_REDUCE_LOCAL)
 		return NULL;
 	comm = core_mpi_comm_find(call->comm);
-	if (comm)
-		*number = comm->calls++;
+	if (!comm)
+		return NULL;
+	*number = comm->calls++;
+	/* An error handler of the application has left the last call by a jump. */
+	if (comm->in_real)
+		core_agree_retire(comm);
 	return comm;
 }
 
-/* The call in the real MPI, which knows no 16-bit floating point. */
-static int call_real(const struct core_call *call)
+/* The call in the real MPI, which knows no 16-bit floating point. One that it refuses here it may
+ * not have refused elsewhere. */
+static int call_real(const struct core_call *call, struct core_comm *comm)
 {
 	struct core_call real = *call;
+	int result;
 
 	real.op = core_mpi_real_op(call);
-	return call->real(&real);
+	if (!comm)
+		return call->real(&real);
+	comm->in_real = true;
+	result = call->real(&real);
+	comm->in_real = false;
+	if (result)
+		core_agree_retire(comm);
+	return result;
 }
 
 int core_run_host(const struct core_call *call)
@@ -107,9 +120,9 @@ int core_run_host(const struct core_call *call)
 	if (comm)
 		core_agree_pass(comm, number);
 	if (!util_config.stats)
-		return call_real(call);
+		return call_real(call, comm);
 	start = now();
-	result = call_real(call);
+	result = call_real(call, comm);
 	stats.comm_id = comm ? comm->id : 0;
 	stats.bytes = core_mpi_call_bytes(call);
 	stats.seconds = now() - start;
@@ -182,5 +195,7 @@ int core_run(const struct core_call *call)
 	count(&op, now() - start);
 	if (status == UTIL_OK || status == UTIL_ERR_MPI)
 		return op.mpi_result;
+	if (comm && op.path != CORE_PATH_ACCEL) /* the others are in the real MPI */
+		core_agree_retire(comm);
 	return core_mpi_raise(call, status);
 }

@@ -135,7 +135,7 @@ static uint64_t upload_runs(struct core_stage *stage, const struct core_typemap 
 	table = block->base;
 	for (size_t i = 0; i < map->num_runs; i++)
 		table[i] = (struct gpu_run){map->runs[i].offset, map->runs[i].length};
-	return gpu_staging_device_address(block, &stage->where);
+	return gpu_staging_device_address(block, stage->stream);
 }
 
 /* UTIL_ERR_UNSUPPORTED where the driver's copies must do it: memory that is not pinned, kernels
@@ -144,7 +144,7 @@ static enum util_status copy_by_kernel(struct core_stage *stage, const struct co
 				       bool out)
 {
 	const struct core_typemap *map = piece->map;
-	uint64_t block = gpu_staging_device_address(stage->block, &stage->where);
+	uint64_t block = gpu_staging_device_address(stage->block, stage->stream);
 	uint64_t runs = block ? upload_runs(stage, map) : 0;
 	uint64_t host = block + ((uintptr_t)stage->host_address - (uintptr_t)stage->block->base) +
 			(uint64_t)piece->offset;

@@ -16,6 +16,8 @@ struct gpu_stream {
 		where; /* a buffer in the stream's context: context and device are read */
 	unsigned long long context_id;
 	CUstream stream;
+	CUevent legacy_mark; /* on the legacy stream of the context; NULL: not made */
+	bool marked;         /* since it was taken */
 };
 
 enum { MAX_DEVICES = 64 };
@@ -159,13 +161,19 @@ static enum util_status stream_create(unsigned long long context_id, struct gpu_
 {
 	struct gpu_stream *stream = calloc(1, sizeof(*stream));
 	CUresult result;
+	int greatest = 0;
 
 	if (!stream)
 		return UTIL_ERR_NO_MEMORY;
-	result = gpu_driver.cuStreamCreate(&stream->stream, CU_STREAM_NON_BLOCKING);
+	/* Others wait for us: let our blocks go before those of the application's waiting kernels.
+	 */
+	if (gpu_driver.cuCtxGetStreamPriorityRange(NULL, &greatest) != CUDA_SUCCESS)
+		greatest = 0;
+	result = gpu_driver.cuStreamCreateWithPriority(&stream->stream, CU_STREAM_NON_BLOCKING,
+						       greatest);
 	if (result != CUDA_SUCCESS) {
 		free(stream);
-		return gpu_driver_error(result, "cuStreamCreate");
+		return gpu_driver_error(result, "cuStreamCreateWithPriority");
 	}
 	stream->context_id = context_id;
 	*out = stream;
@@ -186,8 +194,10 @@ enum util_status gpu_stream_get(const struct gpu_pointer *pointer, struct gpu_st
 		status = gpu_driver_error(result, "cuCtxGetId");
 	else if (!(*out = take_idle(context_id)))
 		status = stream_create(context_id, out);
-	if (status == UTIL_OK)
+	if (status == UTIL_OK) {
 		(*out)->where = *pointer;
+		(*out)->marked = false;
+	}
 	gpu_scope_leave(&scope);
 	return status;
 }
@@ -222,55 +232,87 @@ static enum util_status query_status(CUresult result)
 	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuStreamQuery");
 }
 
-static enum util_status query(struct gpu_stream *stream, CUstream which, CUresult *result)
+enum util_status gpu_stream_poll(struct gpu_stream *stream)
 {
 	struct gpu_scope scope;
 	enum util_status status = gpu_scope_enter(&scope, &stream->where);
+	CUresult result;
 
 	if (status != UTIL_OK)
 		return status;
-	*result = gpu_driver.cuStreamQuery(which);
+	result = gpu_driver.cuStreamQuery(stream->stream);
 	gpu_scope_leave(&scope);
-	return UTIL_OK;
-}
-
-enum util_status gpu_stream_poll(struct gpu_stream *stream)
-{
-	CUresult result;
-	enum util_status status = query(stream, stream->stream, &result);
-
-	return status == UTIL_OK ? query_status(result) : status;
-}
-
-/* While some thread captures a graph on a blocking stream, the legacy stream can't be asked, nor
- * can the application have put work on it: that too would break the capture. */
-static enum util_status legacy_status(CUresult result)
-{
-	if (result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED &&
-	    result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
-		return UTIL_OK;
 	return query_status(result);
+}
+
+/*
+ * While some thread captures a graph on a blocking stream, the application can have put no work on
+ * the legacy stream, and looking at that would break the capture; asking this does not.
+ */
+static bool legacy_is_captured(void)
+{
+	CUstreamCaptureStatus status;
+
+	return gpu_driver.cuStreamIsCapturing(CU_STREAM_LEGACY, &status) != CUDA_SUCCESS;
+}
+
+/* In the scope. What is on the legacy stream now, and on the blocking streams before it: not what
+ * is put there later, which may never end. */
+static CUresult mark_legacy(struct gpu_stream *stream)
+{
+	CUresult result = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY);
+
+	if (result != CUDA_ERROR_NOT_READY)
+		return result;
+	if (!stream->legacy_mark)
+		result = gpu_driver.cuEventCreate(&stream->legacy_mark, CU_EVENT_DISABLE_TIMING);
+	else
+		result = CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS)
+		result = gpu_driver.cuEventRecord(stream->legacy_mark, CU_STREAM_LEGACY);
+	stream->marked = result == CUDA_SUCCESS;
+	return stream->marked ? CUDA_ERROR_NOT_READY : result;
+}
+
+static CUresult ask_legacy(struct gpu_stream *stream)
+{
+	if (stream->marked)
+		return gpu_driver.cuEventQuery(stream->legacy_mark);
+	return legacy_is_captured() ? CUDA_SUCCESS : mark_legacy(stream);
+}
+
+/* Of the calling thread's own context, where that is another one: a thread without a context, or
+ * with one that was destroyed, has put no work on its legacy stream. */
+static bool thread_legacy_is_busy(const struct gpu_stream *stream)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUcontext current = NULL;
+	bool busy = false;
+
+	if (gpu_driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current ||
+	    current == stream->where.context)
+		return false;
+	gpu_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	if (!legacy_is_captured())
+		busy = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY) == CUDA_ERROR_NOT_READY;
+	gpu_driver.cuThreadExchangeStreamCaptureMode(&mode);
+	return busy;
 }
 
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
 {
-	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	CUcontext current = NULL;
-	CUresult result = CUDA_SUCCESS;
+	struct gpu_scope scope;
 	enum util_status status;
+	CUresult result;
 
-	/* A thread without a context, or with one that was destroyed, has put no work on its legacy
-	 * stream. */
-	if (gpu_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current &&
-	    current != stream->where.context) {
-		gpu_driver.cuThreadExchangeStreamCaptureMode(&mode);
-		result = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY);
-		gpu_driver.cuThreadExchangeStreamCaptureMode(&mode);
-	}
-	if (result == CUDA_ERROR_NOT_READY)
+	if (thread_legacy_is_busy(stream))
 		return UTIL_IN_PROGRESS;
-	status = query(stream, CU_STREAM_LEGACY, &result);
-	return status == UTIL_OK ? legacy_status(result) : status;
+	status = gpu_scope_enter(&scope, &stream->where);
+	if (status != UTIL_OK)
+		return status;
+	result = ask_legacy(stream);
+	gpu_scope_leave(&scope);
+	return query_status(result);
 }
 
 enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from,
@@ -354,6 +396,8 @@ static void stream_destroy(struct gpu_stream *stream)
 
 	if (gpu_scope_enter_alive(&scope, stream->where.device, stream->context_id)) {
 		gpu_driver.cuStreamDestroy(stream->stream);
+		if (stream->legacy_mark)
+			gpu_driver.cuEventDestroy(stream->legacy_mark);
 		gpu_scope_leave(&scope);
 	}
 	free(stream);

@@ -58,9 +58,9 @@ CUstream gpu_stream_handle(const struct gpu_stream *stream);
 enum util_status gpu_stream_poll(struct gpu_stream *stream);
 
 /*
- * The same for the legacy default streams: that of the buffer's
- * context, and that of the calling thread's, in which the application may have copied to a buffer
- * of another context.
+ * The same for what was on the legacy default streams when this was first asked since the stream
+ * was taken: that of the buffer's context, and that of the calling thread's, in which the
+ * application may have copied to a buffer of another context.
  */
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
 

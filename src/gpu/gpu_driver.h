@@ -19,6 +19,11 @@
  * header. */
 #define GPU_DRIVER_CALLS(X)                                                                        \
 	X(cuCtxGetCurrent)                                                                         \
+	X(cuCtxGetStreamPriorityRange)                                                             \
+	X(cuEventCreate)                                                                           \
+	X(cuEventDestroy)                                                                          \
+	X(cuEventQuery)                                                                            \
+	X(cuEventRecord)                                                                           \
 	X(cuCtxGetId)                                                                              \
 	X(cuCtxPopCurrent)                                                                         \
 	X(cuCtxPushCurrent)                                                                        \
@@ -32,6 +37,7 @@
 	X(cuDevicePrimaryCtxRetain)                                                                \
 	X(cuDeviceTotalMem)                                                                        \
 	X(cuDriverGetVersion)                                                                      \
+	X(cuFuncGetAttribute)                                                                      \
 	X(cuGetErrorName)                                                                          \
 	X(cuGetErrorString)                                                                        \
 	X(cuInit)                                                                                  \
@@ -51,8 +57,9 @@
 	X(cuModuleLoadData)                                                                        \
 	X(cuPointerGetAttributes)                                                                  \
 	X(cuPointerSetAttribute)                                                                   \
-	X(cuStreamCreate)                                                                          \
+	X(cuStreamCreateWithPriority)                                                              \
 	X(cuStreamDestroy)                                                                         \
+	X(cuStreamIsCapturing)                                                                     \
 	X(cuStreamQuery)                                                                           \
 	X(cuThreadExchangeStreamCaptureMode)
 

@@ -67,6 +67,30 @@ enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *poin
 	return out->bytes ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 
+/* Whether the allocation is still the one that was exported. */
+static bool is_live(const struct gpu_export *export)
+{
+	struct gpu_pointer where;
+
+	gpu_pointer_classify((void *)export->start, &where);
+	return where.memory != GPU_MEMORY_HOST && where.buffer_id == export->buffer_id;
+}
+
+int gpu_ipc_find_freed(uint64_t *ids, int most)
+{
+	int found = 0;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < EXPORT_PLACES && found < most; i++) {
+		if (!exports[i].bytes || is_live(&exports[i]))
+			continue;
+		ids[found++] = exports[i].buffer_id;
+		exports[i] = (struct gpu_export){0};
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
 /* ---- mappings ---- */
 
 struct gpu_mapping {
@@ -124,59 +148,78 @@ static struct gpu_mapping *find(int owner, uint64_t buffer_id, unsigned long lon
 	return mapping;
 }
 
-/* A context that has ended took its mappings along. */
-static void unmap(const struct gpu_mapping *mapping)
+/* In the context of the stream, which lives, or in a primary one that does. One that has ended took
+ * its mappings along. `stream` may be NULL. */
+static void unmap(const struct gpu_mapping *mapping, const struct gpu_stream *stream)
 {
 	struct gpu_scope scope;
+	bool entered;
 
-	if (!mapping->base || !gpu_scope_enter_alive(&scope, mapping->device, mapping->context_id))
+	if (!mapping->base)
+		return;
+	if (stream && gpu_stream_context_id(stream) == mapping->context_id)
+		entered = gpu_scope_enter(&scope, gpu_stream_where(stream)) == UTIL_OK;
+	else
+		entered = gpu_scope_enter_alive(&scope, mapping->device, mapping->context_id);
+	if (!entered)
 		return;
 	gpu_driver.cuIpcCloseMemHandle(mapping->base);
 	gpu_scope_leave(&scope);
 }
 
-static void drop(struct gpu_mapping **link)
+static void drop(struct gpu_mapping **link, const struct gpu_stream *stream)
 {
 	struct gpu_mapping *mapping = *link;
 
 	*link = mapping->next;
-	unmap(mapping);
+	unmap(mapping, stream);
 	mapped_bytes -= mapping->base ? mapping->bytes : 0;
-	dropped++;
 	free(mapping);
 }
 
-/* A mapping that the new one may replace: of memory that its owner has freed, or which is too much.
- */
-typedef bool (*drop_test)(const struct gpu_mapping *mapping, int owner,
-			  const struct gpu_export *export);
+/* Whose idle mappings to drop: those of one owner that lie on what it now exports, which are of
+ * memory that it has freed; all of an owner; or everybody's. */
+enum reach { STALE, OF_OWNER, ALL };
 
-static bool is_stale(const struct gpu_mapping *mapping, int owner, const struct gpu_export *export)
+static bool is_within(const struct gpu_mapping *mapping, enum reach reach, int owner,
+		      const struct gpu_export *export)
 {
-	return mapping->owner == owner && mapping->buffer_id != export->buffer_id &&
+	if (reach == ALL)
+		return true;
+	if (mapping->owner != owner || reach == OF_OWNER)
+		return mapping->owner == owner;
+	return mapping->buffer_id != export->buffer_id &&
 	       mapping->start < export->start + export->bytes &&
 	       export->start < mapping->start + mapping->bytes;
 }
 
-static bool is_unused(const struct gpu_mapping *mapping, int owner, const struct gpu_export *export)
-{
-	(void)owner;
-	(void)export;
-	return mapping->base != 0;
-}
-
-static void drop_all(drop_test test, int owner, const struct gpu_export *export)
+static void drop_idle(enum reach reach, int owner, const struct gpu_export *export,
+		      const struct gpu_stream *stream)
 {
 	if (calls_inside > 1)
 		return;
 	for (int i = 0; i < CHAINS; i++) {
 		for (struct gpu_mapping **link = &chains[i]; *link;) {
-			if (!(*link)->uses && test(*link, owner, export))
-				drop(link);
-			else
+			if ((*link)->uses || !is_within(*link, reach, owner, export)) {
 				link = &(*link)->next;
+				continue;
+			}
+			dropped += reach != STALE; /* freed memory is not offered again */
+			drop(link, stream);
 		}
 	}
+}
+
+void gpu_ipc_drop_freed(int owner, uint64_t buffer_id, const struct gpu_stream *stream)
+{
+	pthread_mutex_lock(&lock);
+	for (struct gpu_mapping **link = chain_of(owner, buffer_id); *link;) {
+		if (!(*link)->uses && (*link)->owner == owner && (*link)->buffer_id == buffer_id)
+			drop(link, stream);
+		else
+			link = &(*link)->next;
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 static struct gpu_mapping **least_recently_used(void)
@@ -193,64 +236,93 @@ static struct gpu_mapping **least_recently_used(void)
 	return oldest;
 }
 
-/* Whether the bound leaves room for the new mapping, after old ones were dropped where they may be.
- */
-static bool make_room(size_t bytes)
+/* Drop old mappings for a new one, as far as the bound wants and other calls allow: what a call
+ * needs it gets in any case, since the memory is its owner's and in use. */
+static void make_room(size_t bytes, const struct gpu_stream *stream)
 {
-	while (mapped_bytes + bytes > util_config.ipc_cache) {
-		struct gpu_mapping **oldest = calls_inside > 1 ? NULL : least_recently_used();
+	while (mapped_bytes + bytes > util_config.ipc_cache && calls_inside <= 1) {
+		struct gpu_mapping **oldest = least_recently_used();
 
 		if (!oldest)
-			return false;
-		drop(oldest);
+			return;
+		dropped++;
+		drop(oldest, stream);
 	}
-	return true;
+}
+
+/* A mapping that does not hold the whole allocation from its first byte on would be used wrongly.
+ */
+static CUresult check_range(CUdeviceptr base, size_t bytes)
+{
+	CUdeviceptr start;
+	size_t size;
+	CUresult result = gpu_driver.cuMemGetAddressRange(&start, &size, base);
+
+	if (result == CUDA_SUCCESS && start + size - base < bytes)
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	if (result != CUDA_SUCCESS)
+		gpu_driver.cuIpcCloseMemHandle(base);
+	return result;
 }
 
 static CUresult open_once(const struct gpu_export *export, CUdeviceptr *base)
 {
 	CUipcMemHandle handle;
+	CUresult result;
 
 	memcpy(&handle, export->handle, sizeof(handle));
-	return gpu_driver.cuIpcOpenMemHandle(base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	result = gpu_driver.cuIpcOpenMemHandle(base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	return result == CUDA_SUCCESS ? check_range(*base, export->bytes) : result;
 }
 
-/* In the context's scope. Mappings that stand in the way (of freed memory at the same addresses, or
- * all when memory is short) are dropped and it is tried again. */
-static CUresult open_handle(int owner, const struct gpu_export *export, CUdeviceptr *base)
+/* In the context's scope. Mappings that stand in the way are dropped and it is tried again: those
+ * of freed memory at the same addresses, or in the same block of the driver's; all when memory is
+ * short. */
+static CUresult open_handle(int owner, const struct gpu_export *export,
+			    const struct gpu_stream *stream, CUdeviceptr *base)
 {
 	CUresult result;
 
-	drop_all(is_stale, owner, export);
+	drop_idle(STALE, owner, export, stream);
 	result = open_once(export, base);
 	if (result == CUDA_ERROR_ALREADY_MAPPED || result == CUDA_ERROR_OUT_OF_MEMORY) {
-		drop_all(is_unused, owner, export);
+		drop_idle(result == CUDA_ERROR_OUT_OF_MEMORY ? ALL : OF_OWNER, owner, export,
+			  stream);
 		result = open_once(export, base);
 	}
 	return result;
 }
 
-/* Under the lock. NULL: out of memory. */
+/* Failures that the next call would meet again. */
+static bool is_permanent(CUresult result)
+{
+	return result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED || result == CUDA_ERROR_NOT_SUPPORTED ||
+	       result == CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* Under the lock. NULL: it can't be mapped now. */
 static struct gpu_mapping *map_new(int owner, const struct gpu_export *export,
 				   const struct gpu_stream *stream)
 {
-	struct gpu_mapping *mapping = calloc(1, sizeof(*mapping));
-	struct gpu_mapping **chain = chain_of(owner, export->buffer_id);
-	CUresult result = CUDA_ERROR_UNKNOWN;
+	struct gpu_mapping **chain = chain_of(owner, export->buffer_id), *mapping;
 	CUdeviceptr base = 0;
 	struct gpu_scope scope;
+	CUresult result;
 
+	make_room(export->bytes, stream);
+	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) != UTIL_OK)
+		return NULL;
+	result = open_handle(owner, export, stream, &base);
+	gpu_scope_leave(&scope);
+	if (result != CUDA_SUCCESS)
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
+			 "memory of local rank %d can't be mapped (cuIpcOpenMemHandle: %d)", owner,
+			 (int)result);
+	if (result != CUDA_SUCCESS && !is_permanent(result))
+		return NULL;
+	mapping = calloc(1, sizeof(*mapping));
 	if (!mapping)
 		return NULL;
-	if (make_room(export->bytes) &&
-	    gpu_scope_enter(&scope, gpu_stream_where(stream)) == UTIL_OK) {
-		result = open_handle(owner, export, &base);
-		gpu_scope_leave(&scope);
-		if (result != CUDA_SUCCESS)
-			util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
-				 "memory of local rank %d can't be mapped (cuIpcOpenMemHandle: %d)",
-				 owner, (int)result);
-	}
 	*mapping = (struct gpu_mapping){.next = *chain,
 					.owner = owner,
 					.device = gpu_stream_where(stream)->device,
@@ -298,7 +370,7 @@ void gpu_ipc_finalize(void)
 {
 	for (int i = 0; i < CHAINS; i++) {
 		while (chains[i])
-			drop(&chains[i]);
+			drop(&chains[i], NULL);
 	}
 	memset(exports, 0, sizeof(exports));
 }

@@ -34,6 +34,12 @@ struct gpu_export {
 enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *pointer,
 				struct gpu_export *out);
 
+/*
+ * Ids, `most` at most, of allocations that were exported and have been freed since; each is told
+ * once. One driver call for each export: not for warm calls. Returns how many.
+ */
+int gpu_ipc_find_freed(uint64_t *ids, int most);
+
 void gpu_ipc_enter(void);
 void gpu_ipc_leave(void);
 
@@ -44,8 +50,9 @@ uint64_t gpu_ipc_dropped(void);
 struct gpu_mapping; /* an allocation of another process, mapped in a context of this one */
 
 /*
- * Map what process `owner` (any number that stands for it) exported, in the stream's context. A
- * failure is remembered, so that asking again costs nothing. Inside the brackets; thread-safe.
+ * Map what process `owner` (any number that stands for it) exported, in the stream's context. That
+ * two devices can't reach each other is remembered, so that asking again costs nothing. Inside the
+ * brackets; thread-safe.
  */
 enum util_status gpu_ipc_map(int owner, const struct gpu_export *export,
 			     const struct gpu_stream *stream, struct gpu_mapping **out);
@@ -55,6 +62,9 @@ uint64_t gpu_mapping_address(const struct gpu_mapping *mapping, uint64_t address
 
 /* Done with it; it stays mapped for the next call. */
 void gpu_mapping_put(struct gpu_mapping *mapping);
+
+/* Drop the mappings of memory that its owner has freed, where no call is using them. */
+void gpu_ipc_drop_freed(int owner, uint64_t buffer_id, const struct gpu_stream *stream);
 
 /* Drop all mappings. No call may be inside. */
 void gpu_ipc_finalize(void);

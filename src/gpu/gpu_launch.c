@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_launch.h"
-#include "gpu/kernels/gpu_types.h"
 #include "util/util_log.h"
 
 #include <string.h>
 
 /*
- * A block of 512 threads with GPU_TILE 16-byte loads in flight each covers 32 KiB at a time, which
- * is the least that makes a further block worth its start; one block a multiprocessor then has as
- * many loads in flight as a memory of 3 TB/s and 600 ns wants. The polls between two looks at the
- * stream are some 10 us of them.
+ * A block is worth its start from 8 KiB on, at which each of its threads has one 16-byte word; with
+ * all multiprocessors at work each has many words in flight. The polls between two looks at the
+ * stream take some 10 us.
  */
-enum { THREADS = 512, BLOCK_BYTES = 32 << 10, MAX_BLOCKS = 512, POLLS_PER_QUERY = 256 };
+enum { BLOCK_BYTES = GPU_THREADS * 16, WARP = 32, MAX_BLOCKS = 512, POLLS_PER_QUERY = 256 };
 
 enum util_status gpu_launch_open(struct gpu_launch *launch, struct gpu_stream *stream)
 {
@@ -25,7 +23,7 @@ enum util_status gpu_launch_open(struct gpu_launch *launch, struct gpu_stream *s
 				 &launch->words);
 	if (status != UTIL_OK)
 		return status;
-	launch->done = gpu_staging_device_address(launch->words, gpu_stream_where(stream));
+	launch->done = gpu_staging_device_address(launch->words, stream);
 	if (launch->done)
 		return UTIL_OK;
 	gpu_launch_close(launch);
@@ -46,13 +44,22 @@ static unsigned blocks_for(const struct gpu_launch *launch, uint64_t bytes)
 	return blocks < 1 ? 1 : blocks < most ? (unsigned)blocks : most;
 }
 
+/* Fewer threads start sooner. */
+static unsigned threads_for(uint64_t bytes)
+{
+	uint64_t warps = (bytes / 16 + WARP - 1) / WARP;
+
+	return warps < 2                    ? 2 * WARP
+	       : warps * WARP < GPU_THREADS ? (unsigned)warps * WARP
+					    : GPU_THREADS;
+}
+
 static enum util_status start(struct gpu_launch *launch, enum gpu_kernel kernel, void *args,
 			      uint64_t bytes)
 {
-	launch->blocks = blocks_for(launch, bytes);
 	launch->ended = launch->polls = 0;
 	memset(launch->words->base, 0, launch->blocks * sizeof(uint64_t));
-	return gpu_module_launch(launch->stream, kernel, launch->blocks, THREADS, args);
+	return gpu_module_launch(launch->stream, kernel, launch->blocks, threads_for(bytes), args);
 }
 
 static enum gpu_kernel kernel_for(uint32_t type, uint32_t op)
@@ -76,31 +83,44 @@ static enum gpu_kernel kernel_for(uint32_t type, uint32_t op)
 	return GPU_KERNEL_REDUCE;
 }
 
-static const unsigned type_bytes[GPU_TYPE_NUM] = {
-	[GPU_TYPE_INT8] = 1,          [GPU_TYPE_UINT8] = 1,
-	[GPU_TYPE_INT16] = 2,         [GPU_TYPE_UINT16] = 2,
-	[GPU_TYPE_INT32] = 4,         [GPU_TYPE_UINT32] = 4,
-	[GPU_TYPE_INT64] = 8,         [GPU_TYPE_UINT64] = 8,
-	[GPU_TYPE_FLOAT16] = 2,       [GPU_TYPE_BFLOAT16] = 2,
-	[GPU_TYPE_FLOAT] = 4,         [GPU_TYPE_DOUBLE] = 8,
-	[GPU_TYPE_COMPLEX_FLOAT] = 8, [GPU_TYPE_COMPLEX_DOUBLE] = 16,
-	[GPU_TYPE_SHORT_INT] = 8,     [GPU_TYPE_INT_INT] = 8,
-	[GPU_TYPE_LONG_INT] = 16,     [GPU_TYPE_FLOAT_INT] = 8,
-	[GPU_TYPE_DOUBLE_INT] = 16,   [GPU_TYPE_FLOAT_FLOAT] = 8,
-	[GPU_TYPE_DOUBLE_DOUBLE] = 16};
+unsigned gpu_type_bytes(enum gpu_type type)
+{
+	static const unsigned bytes[GPU_TYPE_NUM] = {
+		[GPU_TYPE_INT8] = 1,          [GPU_TYPE_UINT8] = 1,
+		[GPU_TYPE_INT16] = 2,         [GPU_TYPE_UINT16] = 2,
+		[GPU_TYPE_INT32] = 4,         [GPU_TYPE_UINT32] = 4,
+		[GPU_TYPE_INT64] = 8,         [GPU_TYPE_UINT64] = 8,
+		[GPU_TYPE_FLOAT16] = 2,       [GPU_TYPE_BFLOAT16] = 2,
+		[GPU_TYPE_FLOAT] = 4,         [GPU_TYPE_DOUBLE] = 8,
+		[GPU_TYPE_COMPLEX_FLOAT] = 8, [GPU_TYPE_COMPLEX_DOUBLE] = 16,
+		[GPU_TYPE_SHORT_INT] = 8,     [GPU_TYPE_INT_INT] = 8,
+		[GPU_TYPE_LONG_INT] = 16,     [GPU_TYPE_FLOAT_INT] = 8,
+		[GPU_TYPE_DOUBLE_INT] = 16,   [GPU_TYPE_FLOAT_FLOAT] = 8,
+		[GPU_TYPE_DOUBLE_DOUBLE] = 16};
+
+	return bytes[type];
+}
 
 enum util_status gpu_launch_reduce(struct gpu_launch *launch, struct gpu_reduce_args *args,
 				   uint64_t bytes)
 {
 	args->done = launch->done;
-	args->count = bytes / type_bytes[args->type];
+	args->count = bytes / gpu_type_bytes((enum gpu_type)args->type);
+	launch->blocks = blocks_for(launch, bytes);
 	return start(launch, kernel_for(args->type, args->op), args, bytes);
 }
 
 enum util_status gpu_launch_copies(struct gpu_launch *launch, struct gpu_copies_args *args,
 				   uint64_t bytes)
 {
+	uint64_t longest = 0;
+
+	for (uint32_t i = 0; i < args->num; i++)
+		longest = args->copies[i].bytes > longest ? args->copies[i].bytes : longest;
 	args->done = launch->done;
+	launch->blocks = blocks_for(launch, bytes);
+	/* Teams are of one size, so the copies must be nearly so. */
+	args->teams = args->num <= launch->blocks && longest * args->num <= 2 * bytes;
 	return start(launch, GPU_KERNEL_COPIES, args, bytes);
 }
 

@@ -11,6 +11,10 @@
 #include "gpu/gpu_module.h"
 #include "gpu/gpu_staging.h"
 #include "gpu/kernels/gpu_direct.h"
+#include "gpu/kernels/gpu_types.h"
+
+/* The size of an element; every one divides 16. */
+unsigned gpu_type_bytes(enum gpu_type type);
 
 struct gpu_launch {
 	struct gpu_stream *stream; /* the caller's */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_module.h"
+#include "gpu/kernels/gpu_types.h"
 #include "util/util_log.h"
 
 #include <pthread.h>
@@ -50,6 +51,19 @@ struct module {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct module *modules; /* under the lock; entries do not change once they are in the list */
 
+/* The driver loads a function lazily: asking for this makes it do so now, while the call can still
+ * be staged. */
+static CUresult check_kernel(CUfunction function)
+{
+	int threads = 0;
+	CUresult result = gpu_driver.cuFuncGetAttribute(
+		&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function);
+
+	if (result == CUDA_SUCCESS && threads < GPU_THREADS)
+		result = CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+	return result;
+}
+
 static CUresult load_kernels(struct module *module)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -60,6 +74,8 @@ static CUresult load_kernels(struct module *module)
 	for (int i = 0; i < GPU_KERNEL_NUM && result == CUDA_SUCCESS; i++)
 		result = gpu_driver.cuModuleGetFunction(&module->functions[i],
 							handles[kernels[i].image], kernels[i].name);
+	for (int i = 0; i < GPU_KERNEL_NUM && result == CUDA_SUCCESS; i++)
+		result = check_kernel(module->functions[i]);
 	return result;
 }
 
@@ -83,21 +99,42 @@ static void load(struct module *module, int ordinal)
 			 (int)result);
 }
 
-/* In the context's scope. */
+/* Under the lock. */
+static struct module *find(unsigned long long context_id)
+{
+	struct module *module = modules;
+
+	while (module && module->context_id != context_id)
+		module = module->next;
+	return module;
+}
+
+/* Under the lock. */
+static struct module *load_new(const struct gpu_stream *stream)
+{
+	struct module *module = calloc(1, sizeof(*module));
+	struct gpu_scope scope;
+
+	if (!module)
+		return NULL;
+	module->context_id = gpu_stream_context_id(stream);
+	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) == UTIL_OK) {
+		load(module, gpu_stream_where(stream)->device);
+		gpu_scope_leave(&scope);
+	}
+	module->next = modules;
+	modules = module;
+	return module;
+}
+
 static struct module *find_or_load(const struct gpu_stream *stream)
 {
-	unsigned long long context_id = gpu_stream_context_id(stream);
 	struct module *module;
 
 	pthread_mutex_lock(&lock);
-	for (module = modules; module && module->context_id != context_id; module = module->next)
-		;
-	if (!module && (module = calloc(1, sizeof(*module)))) {
-		module->context_id = context_id;
-		load(module, gpu_stream_where(stream)->device);
-		module->next = modules;
-		modules = module;
-	}
+	module = find(gpu_stream_context_id(stream));
+	if (!module)
+		module = load_new(stream);
 	pthread_mutex_unlock(&lock);
 	return module;
 }
@@ -105,35 +142,25 @@ static struct module *find_or_load(const struct gpu_stream *stream)
 enum util_status gpu_module_launch(struct gpu_stream *stream, enum gpu_kernel kernel,
 				   unsigned blocks, unsigned threads, void *args)
 {
+	struct module *module = find_or_load(stream);
 	void *parameters[] = {args};
-	enum util_status status = UTIL_ERR_UNSUPPORTED;
 	struct gpu_scope scope;
-	struct module *module;
 	CUresult result;
 
+	if (!module || !module->multiprocessors)
+		return UTIL_ERR_UNSUPPORTED;
 	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) != UTIL_OK)
 		return UTIL_ERR_CUDA;
-	module = find_or_load(stream);
-	if (module && module->multiprocessors) {
-		result = gpu_driver.cuLaunchKernel(module->functions[kernel], blocks, 1, 1, threads,
-						   1, 1, 0, gpu_stream_handle(stream), parameters,
-						   NULL);
-		status = result == CUDA_SUCCESS ? UTIL_OK
-						: gpu_driver_error(result, "cuLaunchKernel");
-	}
+	result = gpu_driver.cuLaunchKernel(module->functions[kernel], blocks, 1, 1, threads, 1, 1,
+					   0, gpu_stream_handle(stream), parameters, NULL);
 	gpu_scope_leave(&scope);
-	return status;
+	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuLaunchKernel");
 }
 
-unsigned gpu_module_multiprocessors(struct gpu_stream *stream)
+unsigned gpu_module_multiprocessors(const struct gpu_stream *stream)
 {
-	struct gpu_scope scope;
-	struct module *module;
+	struct module *module = find_or_load(stream);
 
-	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) != UTIL_OK)
-		return 0;
-	module = find_or_load(stream);
-	gpu_scope_leave(&scope);
 	return module ? module->multiprocessors : 0;
 }
 

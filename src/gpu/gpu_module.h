@@ -33,7 +33,7 @@ enum util_status gpu_module_launch(struct gpu_stream *stream, enum gpu_kernel ke
 
 /* The multiprocessors of the stream's device when its kernels can be launched, 0 when they can't.
  */
-unsigned gpu_module_multiprocessors(struct gpu_stream *stream);
+unsigned gpu_module_multiprocessors(const struct gpu_stream *stream);
 
 /*
  * Forget the modules, which end with their contexts. No operation may be under way.

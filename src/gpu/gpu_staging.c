@@ -122,9 +122,12 @@ static void block_register(struct gpu_staging_block *block, const struct gpu_poi
 	if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
 		return;
 	result = gpu_driver.cuMemHostRegister(block->base, block->bytes,
-					      CU_MEMHOSTREGISTER_PORTABLE);
+					      CU_MEMHOSTREGISTER_PORTABLE |
+						      CU_MEMHOSTREGISTER_DEVICEMAP);
 	gpu_scope_leave(&scope);
-	block->registered = result == CUDA_SUCCESS;
+	block->registered =
+		result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	block->context_id = 0;
 	block->where = *pointer;
 	if (!block->registered)
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
@@ -138,8 +141,11 @@ enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer
 	size_t rounded = (size_t)1 << (class + MIN_SHIFT);
 	bool pool = class < NUM_CLASSES;
 
-	if (pool && (*out = take_idle(class)))
+	if (pool && (*out = take_idle(class))) {
+		if (!(*out)->registered)
+			block_register(*out, pointer);
 		return UTIL_OK;
+	}
 	pool = pool && reserve(rounded);
 	*out = block_map(pool ? rounded : bytes, pool ? class : -1);
 	if (!*out) {
@@ -154,19 +160,27 @@ enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer
 	return UTIL_OK;
 }
 
-uint64_t gpu_staging_device_address(const struct gpu_staging_block *block,
-				    const struct gpu_pointer *pointer)
+uint64_t gpu_staging_device_address(struct gpu_staging_block *block,
+				    const struct gpu_stream *stream)
 {
+	unsigned long long context_id = gpu_stream_context_id(stream);
 	CUdeviceptr address = 0;
 	struct gpu_scope scope;
 
-	if (!block->registered || gpu_scope_enter(&scope, pointer) != UTIL_OK)
+	if (!block->registered)
 		return 0;
-	/* Fails also after a reset of the device, which undoes the registration. */
-	if (gpu_driver.cuMemHostGetDevicePointer(&address, block->base, 0) != CUDA_SUCCESS)
-		address = 0;
+	if (block->context_id == context_id)
+		return block->device_address;
+	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) != UTIL_OK)
+		return 0;
+	/* Fails after a reset of the device, which undoes the registration: whoever takes the block
+	 * next makes it again. */
+	block->registered =
+		gpu_driver.cuMemHostGetDevicePointer(&address, block->base, 0) == CUDA_SUCCESS;
 	gpu_scope_leave(&scope);
-	return address;
+	block->context_id = block->registered ? context_id : 0;
+	block->device_address = block->registered ? address : 0;
+	return block->device_address;
 }
 
 void gpu_staging_put(struct gpu_staging_block *block)

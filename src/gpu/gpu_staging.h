@@ -11,7 +11,7 @@
 #ifndef GPU_STAGING_H
 #define GPU_STAGING_H
 
-#include "gpu/gpu_pointer.h"
+#include "gpu/gpu_context.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +22,9 @@ struct gpu_staging_block {
 	struct gpu_staging_block *next;
 	int size_class; /* -1: not from the pool */
 	bool registered;
+	/* What kernels in the context of this id know it as; 0: not asked. */
+	unsigned long long context_id;
+	uint64_t device_address;
 	struct gpu_pointer where; /* in the context that it was registered in */
 };
 
@@ -34,11 +37,11 @@ enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer
 				 struct gpu_staging_block **out);
 
 /*
- * The address under which kernels in the context of `pointer` reach the block; 0 when they can't
- * (not pinned).
+ * The address under which kernels in the stream's context reach the block, which the caller has
+ * taken; 0 when they can't (not pinned).
  */
-uint64_t gpu_staging_device_address(const struct gpu_staging_block *block,
-				    const struct gpu_pointer *pointer);
+uint64_t gpu_staging_device_address(struct gpu_staging_block *block,
+				    const struct gpu_stream *stream);
 
 void gpu_staging_put(struct gpu_staging_block *block);
 

@@ -7,6 +7,7 @@
 
 _Thread_local int pmpi_depth;
 _Thread_local enum pmpi_door pmpi_door;
+_Thread_local char *pmpi_frame;
 bool pmpi_off;
 
 /*
@@ -51,7 +52,7 @@ int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 
 bool pmpi_asleep(void)
 {
-	return pmpi_depth > 0 || !core_awake;
+	return pmpi_is_inside() || !core_awake;
 }
 
 int pmpi_leave_constructor(int result, MPI_Comm *newcomm)

@@ -26,10 +26,26 @@ struct pmpi_binding {
 
 extern _Thread_local int pmpi_depth __attribute__((tls_model("initial-exec")));
 extern _Thread_local enum pmpi_door pmpi_door __attribute__((tls_model("initial-exec")));
+extern _Thread_local char *pmpi_frame __attribute__((tls_model("initial-exec")));
 
 /* Set by GPUCOLL_DISABLE, gpucoll_enable and in a forked child. Read without order: it takes effect
  * soon. */
 extern bool pmpi_off;
+
+/*
+ * Whether this call comes from inside one that has been seen. An error handler of the application
+ * may have left that one by longjmp or an exception: then this frame is an older one than the
+ * outermost of those inside, on the same stack.
+ */
+static inline bool pmpi_is_inside(void)
+{
+	enum { SAME_STACK = 64 << 20 };
+	char *frame = (char *)__builtin_frame_address(0);
+
+	if (pmpi_depth && frame > pmpi_frame && frame - pmpi_frame < SAME_STACK)
+		pmpi_depth = 0;
+	return pmpi_depth > 0;
+}
 
 /*
  * Whether a collective goes to the real MPI without a look: seen already, or neither CUDA nor our
@@ -38,8 +54,9 @@ extern bool pmpi_off;
  */
 static inline bool pmpi_passes(void)
 {
-	return pmpi_depth || (!core_attentive && (!gpu_driver_present() ||
-						  __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED)));
+	return pmpi_is_inside() ||
+	       (!core_attentive &&
+		(!gpu_driver_present() || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED)));
 }
 
 /* Whether communicators need no identity: the job has no driver, or this is not the first look. */
@@ -47,8 +64,10 @@ bool pmpi_asleep(void);
 
 static inline void pmpi_enter(enum pmpi_door door)
 {
-	if (pmpi_depth++ == 0)
+	if (pmpi_depth++ == 0) {
 		pmpi_door = door;
+		pmpi_frame = (char *)__builtin_frame_address(0);
+	}
 }
 
 static inline void pmpi_leave(void)

@@ -90,6 +90,7 @@ struct emu_alloc {
 	CUcontext context;
 	unsigned long long buffer_id;
 	bool sync_memops;
+	bool unmapped;             /* registered host memory that kernels don't reach */
 	struct emu_region *region; /* NULL for host memory */
 };
 

@@ -259,6 +259,18 @@ EMU_API CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule modu
 	return CUDA_ERROR_NOT_FOUND;
 }
 
+EMU_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute,
+					    CUfunction function)
+{
+	EMU_ENTER();
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (attribute != CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
+		emu_die("cuFuncGetAttribute: attribute %d is not emulated", (int)attribute);
+	*value = 1024;
+	return CUDA_SUCCESS;
+}
+
 EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
 					unsigned grid_z, unsigned block_x, unsigned block_y,
 					unsigned block_z, unsigned shared, CUstream handle,

@@ -417,7 +417,6 @@ EMU_API CUresult CUDAAPI cuMemHostRegister(void *address, size_t size, unsigned 
 	struct emu_alloc alloc;
 
 	EMU_ENTER();
-	(void)flags;
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!address || !size)
@@ -426,6 +425,7 @@ EMU_API CUresult CUDAAPI cuMemHostRegister(void *address, size_t size, unsigned 
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	pthread_mutex_lock(&lock);
 	entry_new((uintptr_t)address, size, EMU_REGISTERED, context, context->device, NULL);
+	find((uintptr_t)address)->alloc.unmapped = !(flags & CU_MEMHOSTREGISTER_DEVICEMAP);
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
@@ -445,7 +445,8 @@ EMU_API CUresult CUDAAPI cuMemHostGetDevicePointer(CUdeviceptr *out, void *addre
 	EMU_ENTER();
 	if (!emu_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (flags || !emu_find((uintptr_t)address, &alloc))
+	/* As documented; hardware is more lenient, and nobody should rely on that. */
+	if (flags || !emu_find((uintptr_t)address, &alloc) || alloc.unmapped)
 		return CUDA_ERROR_INVALID_VALUE;
 	*out = (CUdeviceptr)address;
 	return CUDA_SUCCESS;

@@ -279,6 +279,28 @@ EMU_API CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned flags)
 	return CUDA_SUCCESS;
 }
 
+EMU_API CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (least)
+		*least = 0;
+	if (greatest)
+		*greatest = -5;
+	return CUDA_SUCCESS;
+}
+
+/* Graph capture is not emulated. */
+EMU_API CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
+{
+	EMU_ENTER();
+	if (!emu_stream_of(handle))
+		return CUDA_ERROR_INVALID_HANDLE;
+	*status = CU_STREAM_CAPTURE_STATUS_NONE;
+	return CUDA_SUCCESS;
+}
+
 EMU_API CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
 {
 	(void)priority;

@@ -129,6 +129,9 @@ inline wait_for_members(s)
 		:: passed[i] > (s) && AT(s).announced[i] != (s) + 1 -> i++
 #else
 		:: passed[i] > (s) -> decide(s, STAGE)
+		/* And whoever else has not been seen: with three ranks these are all. */
+		:: passed[(i + 1) % RANKS] > (s) -> decide(s, STAGE)
+		:: passed[RANKS - 1] > (s) -> decide(s, STAGE)
 #endif
 		:: AT(s).number == (s) + 1
 		fi

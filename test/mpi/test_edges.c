@@ -8,6 +8,8 @@
 #include "test.h"
 
 #include <pthread.h>
+#include <setjmp.h>
+#include <unistd.h>
 
 static int *device_ints(int count, int value)
 {
@@ -244,6 +246,193 @@ static void new_type_in_threads(void)
 	test_result(true);
 }
 
+/* Types that are one piece of memory, whose parts MPI sends in another order than that of
+ * addresses. */
+static void permuted_type(void)
+{
+	int lengths[4] = {1, 1, 1, 1}, displs[4] = {3, 2, 1, 0};
+	int *device = device_ints(4, 0), *all = device_ints(4 * test_size, 0),
+	    values[4] = {1, 2, 3, 4};
+	MPI_Datatype backwards, column, transposed;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "a datatype that runs backwards");
+	MPI_Type_indexed(4, lengths, displs, MPI_INT, &backwards);
+	MPI_Type_commit(&backwards);
+	cuda_check(cudaMemcpy(device, values, sizeof(values), cudaMemcpyDefault), "cudaMemcpy");
+	MPI_Bcast(device, test_rank ? 4 : 1, test_rank ? MPI_INT : backwards, 0, MPI_COMM_WORLD);
+	for (int i = 0; i < 4; i++)
+		ok &= int_at(device, i) == (test_rank ? 4 - i : 1 + i);
+	test_result(ok);
+
+	snprintf(test_name, sizeof(test_name), "a matrix transposed by its datatype");
+	MPI_Type_vector(2, 1, 2, MPI_INT, &column);
+	MPI_Type_create_hvector(2, 1, sizeof(int), column, &transposed);
+	MPI_Type_commit(&transposed);
+	cuda_check(cudaMemcpy(device, values, sizeof(values), cudaMemcpyDefault), "cudaMemcpy");
+	MPI_Allgather(device, 1, transposed, all, 4, MPI_INT, MPI_COMM_WORLD);
+	ok = true;
+	for (int i = 0; i < test_size; i++)
+		ok &= int_at(all, 4 * i) == 1 && int_at(all, 4 * i + 1) == 3 &&
+		      int_at(all, 4 * i + 2) == 2 && int_at(all, 4 * i + 3) == 4;
+	test_result(ok);
+	MPI_Type_free(&backwards);
+	MPI_Type_free(&column);
+	MPI_Type_free(&transposed);
+}
+
+/* The same type in another dress: lengths in bytes must not be compared before padding is counted
+ * alike. */
+static void pair_in_disguise(void)
+{
+	struct {
+		double value;
+		int index;
+	} mine = {test_rank, test_rank}, *all = calloc((size_t)test_size, sizeof(*all));
+	int *counts = malloc((size_t)test_size * sizeof(int)),
+	    *displs = malloc((size_t)test_size * sizeof(int));
+	MPI_Datatype dup, one;
+	void *send, *recv;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "MPI_DOUBLE_INT and types made of it");
+	MPI_Type_dup(MPI_DOUBLE_INT, &dup);
+	MPI_Type_contiguous(1, MPI_DOUBLE_INT, &one);
+	MPI_Type_commit(&one);
+	cuda_check(cudaMalloc(&send, sizeof(mine)), "cudaMalloc");
+	cuda_check(cudaMalloc(&recv, (size_t)test_size * sizeof(mine)), "cudaMalloc");
+	cuda_check(cudaMemcpy(send, &mine, sizeof(mine), cudaMemcpyDefault), "cudaMemcpy");
+	for (int i = 0; i < test_size; i++) {
+		counts[i] = 1;
+		displs[i] = i;
+	}
+	MPI_Gatherv(send, 1, test_rank ? MPI_DOUBLE_INT : one, recv, counts, displs, dup, 0,
+		    MPI_COMM_WORLD);
+	cuda_check(cudaMemcpy(all, recv, (size_t)test_size * sizeof(mine), cudaMemcpyDefault),
+		   "cudaMemcpy");
+	for (int i = 0; test_rank == 0 && i < test_size; i++)
+		ok &= all[i].value == i && all[i].index == i;
+	test_result(ok);
+	free(all);
+	free(counts);
+	free(displs);
+	MPI_Type_free(&dup);
+	MPI_Type_free(&one);
+}
+
+/* A call that one rank alone makes, and its MPI refuses: the others' next calls are this rank's
+ * next. */
+static void refused_call(void)
+{
+	int *device = device_ints(1, test_rank), got[3], result = MPI_SUCCESS;
+
+	snprintf(test_name, sizeof(test_name), "a call that is refused on one rank");
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Allreduce(MPI_IN_PLACE, device, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	if (test_rank == 1)
+		result = MPI_Bcast(device, -1, MPI_INT, 0, MPI_COMM_WORLD);
+	test_result((result != MPI_SUCCESS) == (test_rank == 1));
+	for (int i = 0; i < 3; i++) {
+		int value = i + 1;
+
+		if (test_rank == 0)
+			cuda_check(cudaMemcpy(device, &value, sizeof(value), cudaMemcpyDefault),
+				   "cudaMemcpy");
+		MPI_Bcast(device, 1, MPI_INT, 0, MPI_COMM_WORLD);
+		got[i] = int_at(device, 0);
+	}
+	test_result(got[0] == 1 && got[1] == 2 && got[2] == 3);
+}
+
+static jmp_buf before_the_call;
+
+static void jump(MPI_Comm *comm, int *error, ...)
+{
+	(void)comm;
+	(void)error;
+	longjmp(before_the_call, 1);
+}
+
+/* An error handler may leave by a jump. */
+static void jumping_handler(void)
+{
+	int *device = device_ints(1, test_rank), host = test_rank;
+	MPI_Errhandler handler;
+	MPI_Comm self, dup;
+
+	snprintf(test_name, sizeof(test_name), "an error handler that jumps");
+	MPI_Comm_create_errhandler(jump, &handler);
+	MPI_Comm_dup(MPI_COMM_SELF, &self);
+	MPI_Comm_dup(MPI_COMM_WORLD, &dup);
+	MPI_Comm_set_errhandler(self, handler);
+	MPI_Comm_set_errhandler(dup, handler);
+	if (!setjmp(before_the_call)) {
+		MPI_Bcast(&host, -1, MPI_INT, 0, self);
+		MPI_Abort(MPI_COMM_WORLD, 4);
+	}
+	if (test_rank == 0 && !setjmp(before_the_call))
+		MPI_Bcast(device, -1, MPI_INT, 0, dup);
+	for (int i = 0; i < 3; i++) {
+		bool on_host = test_rank == 0 && i == 0;
+
+		MPI_Allreduce(MPI_IN_PLACE, on_host ? &host : device, 1, MPI_INT, MPI_MAX,
+			      MPI_COMM_WORLD);
+		test_result((on_host ? host : int_at(device, 0)) == test_size - 1);
+		MPI_Allreduce(MPI_IN_PLACE, device, 1, MPI_INT, MPI_MAX, dup);
+		test_result(int_at(device, 0) == test_size - 1 || on_host);
+	}
+	MPI_Comm_free(&self);
+	MPI_Comm_free(&dup);
+	MPI_Errhandler_free(&handler);
+}
+
+/* More communicators than the board has room for: the ranks must agree on which have a place. */
+static void full_board(void)
+{
+	enum { COMMS = 1100 };
+	MPI_Comm *comms = malloc(COMMS * sizeof(*comms));
+	int *device = device_ints(1, 1);
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "more communicators than the board has room for");
+	for (int i = 0; i < COMMS; i++) {
+		MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+		/* Places become free when the last rank has let go, at a moment of its own. */
+		if (i > 1030 && i % 2)
+			MPI_Comm_free(&comms[i - 1000]);
+	}
+	for (int i = 0; i < COMMS; i++) {
+		int one = 1;
+
+		if (comms[i] == MPI_COMM_NULL)
+			continue;
+		cuda_check(cudaMemcpy(device, &one, sizeof(one), cudaMemcpyDefault), "cudaMemcpy");
+		MPI_Allreduce(MPI_IN_PLACE, device, 1, MPI_INT, MPI_SUM, comms[i]);
+		ok &= int_at(device, 0) == test_size;
+		MPI_Comm_free(&comms[i]);
+	}
+	test_result(ok);
+	free(comms);
+}
+
+/* A rank that is past the call on host buffers lets the others go, though one has not come yet. */
+static void late_member(void)
+{
+	int *device = device_ints(1, 7), host = 5;
+	double start, waited = 0;
+
+	snprintf(test_name, sizeof(test_name), "a late member, and one that is past");
+	MPI_Barrier(MPI_COMM_WORLD);
+	start = MPI_Wtime();
+	if (test_rank == 0)
+		sleep(3);
+	MPI_Bcast(test_rank == 1 ? &host : device, 1, MPI_INT, 1, MPI_COMM_WORLD);
+	waited = MPI_Wtime() - start;
+	if (test_rank == 2)
+		printf("rank 2 was let go: %s\n", waited < 1.5 ? "yes" : "no");
+	test_result(test_rank == 1 || int_at(device, 0) == 5);
+}
+
 static int last_words(MPI_Comm comm, int keyval, void *value, void *extra)
 {
 	int *device = value;
@@ -278,13 +467,23 @@ static const struct {
 	{"no_neighbours", no_neighbours},
 	{"new_type_in_threads", new_type_in_threads},
 	{"finalize_callback", finalize_callback},
+	{"permuted_type", permuted_type},
+	{"pair_in_disguise", pair_in_disguise},
+	{"refused_call", refused_call},
+	{"jumping_handler", jumping_handler},
+	{"full_board", full_board},
+	{"late_member", late_member},
 };
 
 int main(int argc, char **argv)
 {
 	int provided;
 
-	MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+	/* A jump out of MPICH leaves its lock behind, where it has one. */
+	if (argc > 1 && !strcmp(argv[1], "jumping_handler"))
+		MPI_Init(&argc, &argv);
+	else
+		MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
 	test_start();
 	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++) {
 		if (strcmp(cases[i].name, argv[1]))

@@ -32,7 +32,7 @@ struct gpu_copy {
 
 struct gpu_copies_args {
 	uint64_t done;
-	uint32_t num, swap;
+	uint32_t num, swap, teams; /* num > 0; teams: a team of blocks for each copy */
 	struct gpu_copy copies[GPU_MAX_PEERS];
 };
 

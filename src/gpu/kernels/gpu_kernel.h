@@ -8,14 +8,19 @@
 #ifndef GPU_KERNEL_H
 #define GPU_KERNEL_H
 
+#include "gpu/kernels/gpu_types.h"
+
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __CUDACC__
 
 /* A kernel takes one argument, a struct that fits the launch's parameter space, and reads it there.
- */
-#define GPU_KERNEL(name, type) extern "C" __global__ void name(const __grid_constant__ type args)
+ * The bound keeps its registers to what GPU_THREADS threads can have. */
+#define GPU_KERNEL(name, type)                                                                     \
+	extern "C" __global__ void __launch_bounds__(GPU_THREADS)                                  \
+		name(const __grid_constant__ type args)
 #define GPU_DEVICE static __device__ __forceinline__
 #define GPU_DEVICE_METHOD __device__ __forceinline__
 #define GPU_SHARED __shared__
@@ -55,7 +60,6 @@ GPU_DEVICE void *gpu_place(uint64_t address)
 /* See gpu_block_done. */
 GPU_DEVICE void gpu_store_release(uint64_t address, uint64_t value)
 {
-	__threadfence_system();
 	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
@@ -118,7 +122,6 @@ GPU_DEVICE void *gpu_place(uint64_t address)
 
 GPU_DEVICE void gpu_store_release(uint64_t address, uint64_t value)
 {
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	__atomic_store_n((uint64_t *)gpu_place(address), value, __ATOMIC_RELEASE);
 }
 
@@ -186,56 +189,61 @@ GPU_DEVICE void gpu_store_vec(uint64_t address, struct gpu_vec value)
 }
 
 /*
- * A block's share of a row of 16-byte words: whole tiles in [first, last), and single words in
- * [last, end), which only the last block has. One piece, as memory likes it.
+ * The share of one of `num` blocks in a row of 16-byte words: whole tiles in [first, last), and
+ * single words in [last, end). Each share is one piece, as memory likes it. Where there are fewer
+ * tiles than blocks, single words in whole lines of 128 bytes, so that all blocks work.
  */
 struct gpu_share {
 	uint64_t first, last, end;
 };
 
-GPU_DEVICE struct gpu_share gpu_share_of(uint64_t vecs, uint64_t tile_vecs)
+GPU_DEVICE struct gpu_share gpu_share_of(uint64_t vecs, uint64_t tile_vecs, uint64_t block,
+					 uint64_t num)
 {
-	uint64_t tiles = vecs / tile_vecs, blocks = gpu_blocks(), block = gpu_block();
-	uint64_t last = tiles * (block + 1) / blocks * tile_vecs;
+	uint64_t tiles = vecs / tile_vecs, part, first;
 
-	return (struct gpu_share){tiles * block / blocks * tile_vecs, last,
-				  block + 1 == blocks ? vecs : last};
+	if (tiles < num) {
+		part = ((vecs + num - 1) / num + 7) / 8 * 8;
+		first = block * part < vecs ? block * part : vecs;
+		return (struct gpu_share){first, first, first + part < vecs ? first + part : vecs};
+	}
+	first = tiles * (block + 1) / num * tile_vecs;
+	return (struct gpu_share){tiles * block / num * tile_vecs, first,
+				  block + 1 == num ? vecs : first};
 }
 
-/* `bytes` bytes (a power of two, 16 at most) at any address, by the widest accesses that its
- * alignment allows. */
-GPU_DEVICE void gpu_load_bytes(void *value, uint64_t address, unsigned bytes)
+/* A value at an address of its type's alignment. */
+template <typename T> GPU_DEVICE T gpu_load(uint64_t address)
+{
+	return *(const T *)gpu_place(address);
+}
+
+template <typename T> GPU_DEVICE void gpu_store(uint64_t address, T value)
+{
+	*(T *)gpu_place(address) = value;
+}
+
+/* A value at any address. */
+template <typename T> GPU_DEVICE T gpu_load_bytes(uint64_t address)
 {
 	const char *from = (const char *)gpu_place(address);
-	char *to = (char *)value;
+	char bytes[sizeof(T)];
+	T value;
 
-	if ((address & 7) == 0 && (bytes & 7) == 0) {
-		for (unsigned i = 0; i < bytes; i += 8)
-			*(uint64_t *)(to + i) = *(const uint64_t *)(from + i);
-	} else if ((address & 3) == 0 && (bytes & 3) == 0) {
-		for (unsigned i = 0; i < bytes; i += 4)
-			*(uint32_t *)(to + i) = *(const uint32_t *)(from + i);
-	} else {
-		for (unsigned i = 0; i < bytes; i++)
-			to[i] = from[i];
-	}
+	for (unsigned i = 0; i < sizeof(T); i++)
+		bytes[i] = from[i];
+	memcpy(&value, bytes, sizeof(T));
+	return value;
 }
 
-GPU_DEVICE void gpu_store_bytes(uint64_t address, const void *value, unsigned bytes)
+template <typename T> GPU_DEVICE void gpu_store_bytes(uint64_t address, T value)
 {
 	char *to = (char *)gpu_place(address);
-	const char *from = (const char *)value;
+	char bytes[sizeof(T)];
 
-	if ((address & 7) == 0 && (bytes & 7) == 0) {
-		for (unsigned i = 0; i < bytes; i += 8)
-			*(uint64_t *)(to + i) = *(const uint64_t *)(from + i);
-	} else if ((address & 3) == 0 && (bytes & 3) == 0) {
-		for (unsigned i = 0; i < bytes; i += 4)
-			*(uint32_t *)(to + i) = *(const uint32_t *)(from + i);
-	} else {
-		for (unsigned i = 0; i < bytes; i++)
-			to[i] = from[i];
-	}
+	memcpy(bytes, &value, sizeof(T));
+	for (unsigned i = 0; i < sizeof(T); i++)
+		to[i] = bytes[i];
 }
 
 /*

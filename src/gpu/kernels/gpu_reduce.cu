@@ -162,64 +162,111 @@ template <typename T, typename F> GPU_DEVICE void fold(uint32_t op, struct gpu_v
 	*into = a.vec;
 }
 
+/* Sources are loaded two, or four, ahead of the arithmetic, whose order stays that of the ranks. */
+template <typename T, typename F> GPU_DEVICE void fold_tile(uint32_t op, struct gpu_vec *sum, const struct gpu_vec *tile)
+{
+	GPU_UNROLL
+	for (int i = 0; i < GPU_TILE; i++)
+		fold<T, F>(op, &sum[i], tile[i]);
+}
+
 template <typename T, typename F> GPU_DEVICE void reduce_tile(const struct gpu_reduce_args &args, uint64_t at, uint64_t step)
 {
-	struct gpu_vec sum[GPU_TILE], tile[GPU_TILE];
+	struct gpu_vec sum[GPU_TILE], tile[2][GPU_TILE];
+	uint32_t s;
 
 	gpu_load_tile(sum, args.sources[0] + at, step);
-	for (uint32_t s = 1; s < args.num_sources; s++) {
-		gpu_load_tile(tile, args.sources[s] + at, step);
-		GPU_UNROLL
-		for (int i = 0; i < GPU_TILE; i++)
-			fold<T, F>(args.op, &sum[i], tile[i]);
+	for (s = 1; s + 1 < args.num_sources; s += 2) {
+		gpu_load_tile(tile[0], args.sources[s] + at, step);
+		gpu_load_tile(tile[1], args.sources[s + 1] + at, step);
+		fold_tile<T, F>(args.op, sum, tile[0]);
+		fold_tile<T, F>(args.op, sum, tile[1]);
+	}
+	if (s < args.num_sources) {
+		gpu_load_tile(tile[0], args.sources[s] + at, step);
+		fold_tile<T, F>(args.op, sum, tile[0]);
 	}
 	for (uint32_t t = 0; t < args.num_targets; t++)
 		gpu_store_tile(sum, args.targets[t] + at, step);
 }
 
+enum { AHEAD = 4 };
+
 template <typename T, typename F> GPU_DEVICE void reduce_vec(const struct gpu_reduce_args &args, uint64_t at)
 {
-	struct gpu_vec sum = gpu_load_vec(args.sources[0] + at);
+	struct gpu_vec sum = gpu_load_vec(args.sources[0] + at), vecs[AHEAD] = {};
 
-	for (uint32_t s = 1; s < args.num_sources; s++)
-		fold<T, F>(args.op, &sum, gpu_load_vec(args.sources[s] + at));
+	for (uint32_t s = 1; s < args.num_sources; s += AHEAD) {
+		GPU_UNROLL
+		for (uint32_t i = 0; i < AHEAD; i++) {
+			if (s + i < args.num_sources)
+				vecs[i] = gpu_load_vec(args.sources[s + i] + at);
+		}
+		GPU_UNROLL
+		for (uint32_t i = 0; i < AHEAD; i++) {
+			if (s + i < args.num_sources)
+				fold<T, F>(args.op, &sum, vecs[i]);
+		}
+	}
 	for (uint32_t t = 0; t < args.num_targets; t++)
 		gpu_store_vec(args.targets[t] + at, sum);
 }
 
-/* Words [0, vecs) from `at` on, where all addresses are 16-byte aligned. */
-template <typename T, typename F> GPU_DEVICE void reduce_vecs(const struct gpu_reduce_args &args, uint64_t at, uint64_t vecs)
+/* Words [0, vecs) from `at` on, where all addresses are 16-byte aligned. Tiles make code long, so only the pairs that
+ * have kernels of their own have them. */
+template <typename T, typename F, bool TILES> GPU_DEVICE void reduce_vecs(const struct gpu_reduce_args &args, uint64_t at, uint64_t vecs)
 {
 	uint64_t thread = gpu_thread(), threads = gpu_threads(), tile_vecs = GPU_TILE * threads;
-	struct gpu_share share = gpu_share_of(vecs, tile_vecs);
+	struct gpu_share share = gpu_share_of(vecs, tile_vecs, gpu_block(), gpu_blocks());
 
+	if (!TILES)
+		share.last = share.first;
 	for (uint64_t i = share.first; i < share.last; i += tile_vecs)
 		reduce_tile<T, F>(args, at + GPU_VEC * (i + thread), GPU_VEC * threads);
 	for (uint64_t i = share.last + thread; i < share.end; i += threads)
 		reduce_vec<T, F>(args, at + GPU_VEC * i);
 }
 
-/* Elements [first, end), at any alignment. */
-template <typename T, typename F> GPU_DEVICE void reduce_elements(const struct gpu_reduce_args &args, uint64_t first, uint64_t end)
+template <typename T, bool ALIGNED> GPU_DEVICE T load_element(uint64_t address)
 {
-	uint64_t stride = (uint64_t)gpu_blocks() * gpu_threads();
+	return ALIGNED ? gpu_load<T>(address) : gpu_load_bytes<T>(address);
+}
 
-	for (uint64_t i = first + (uint64_t)gpu_block() * gpu_threads() + gpu_thread(); i < end; i += stride) {
-		uint64_t at = i * sizeof(T);
-		T sum, other;
+template <typename T, typename F, bool ALIGNED> GPU_DEVICE void reduce_element(const struct gpu_reduce_args &args, uint64_t at)
+{
+	T sum = load_element<T, ALIGNED>(args.sources[0] + at), others[AHEAD] = {};
 
-		gpu_load_bytes(&sum, args.sources[0] + at, sizeof(T));
-		for (uint32_t s = 1; s < args.num_sources; s++) {
-			gpu_load_bytes(&other, args.sources[s] + at, sizeof(T));
-			sum = F::apply(args.op, sum, other);
+	for (uint32_t s = 1; s < args.num_sources; s += AHEAD) {
+		GPU_UNROLL
+		for (uint32_t i = 0; i < AHEAD; i++) {
+			if (s + i < args.num_sources)
+				others[i] = load_element<T, ALIGNED>(args.sources[s + i] + at);
 		}
-		for (uint32_t t = 0; t < args.num_targets; t++)
-			gpu_store_bytes(args.targets[t] + at, &sum, sizeof(T));
+		GPU_UNROLL
+		for (uint32_t i = 0; i < AHEAD; i++) {
+			if (s + i < args.num_sources)
+				sum = F::apply(args.op, sum, others[i]);
+		}
+	}
+	for (uint32_t t = 0; t < args.num_targets; t++) {
+		if (ALIGNED)
+			gpu_store<T>(args.targets[t] + at, sum);
+		else
+			gpu_store_bytes<T>(args.targets[t] + at, sum);
 	}
 }
 
-/* Whether all addresses are a whole number of elements from the same place in a 16-byte word. */
-GPU_DEVICE bool aligned_alike(const struct gpu_reduce_args &args, unsigned element)
+/* Elements [first, end). */
+template <typename T, typename F, bool ALIGNED> GPU_DEVICE void reduce_elements(const struct gpu_reduce_args &args, uint64_t first, uint64_t end)
+{
+	uint64_t stride = (uint64_t)gpu_blocks() * gpu_threads();
+
+	for (uint64_t i = first + (uint64_t)gpu_block() * gpu_threads() + gpu_thread(); i < end; i += stride)
+		reduce_element<T, F, ALIGNED>(args, i * sizeof(T));
+}
+
+/* In which of the low four bits the addresses differ from the first, and that one's own. */
+GPU_DEVICE uint64_t differing_bits(const struct gpu_reduce_args &args)
 {
 	uint64_t differ = 0, first = args.sources[0];
 
@@ -227,23 +274,27 @@ GPU_DEVICE bool aligned_alike(const struct gpu_reduce_args &args, unsigned eleme
 		differ |= args.sources[s] ^ first;
 	for (uint32_t t = 0; t < args.num_targets; t++)
 		differ |= args.targets[t] ^ first;
-	return (differ & (GPU_VEC - 1)) == 0 && (first & (element - 1)) == 0;
+	return differ & (GPU_VEC - 1);
 }
 
-template <typename T, typename F> GPU_DEVICE void reduce(const struct gpu_reduce_args &args)
+template <typename T, typename F, bool TILES = false> GPU_DEVICE void reduce(const struct gpu_reduce_args &args)
 {
-	uint64_t per_vec = GPU_VEC / sizeof(T), head, vecs;
+	uint64_t per_vec = GPU_VEC / sizeof(T), differ = differing_bits(args), first = args.sources[0], head, vecs;
 
-	if (!aligned_alike(args, sizeof(T))) {
-		reduce_elements<T, F>(args, 0, args.count);
+	if ((differ | first) & (alignof(T) - 1)) {
+		reduce_elements<T, F, false>(args, 0, args.count);
 		return;
 	}
-	head = (-args.sources[0] & (GPU_VEC - 1)) / sizeof(T);
+	if (differ || (first & (sizeof(T) - 1))) {
+		reduce_elements<T, F, true>(args, 0, args.count);
+		return;
+	}
+	head = (-first & (GPU_VEC - 1)) / sizeof(T);
 	head = head < args.count ? head : args.count;
 	vecs = (args.count - head) / per_vec;
-	reduce_elements<T, F>(args, 0, head);
-	reduce_vecs<T, F>(args, head * sizeof(T), vecs);
-	reduce_elements<T, F>(args, head + vecs * per_vec, args.count);
+	reduce_elements<T, F, true>(args, 0, head);
+	reduce_vecs<T, F, TILES>(args, head * sizeof(T), vecs);
+	reduce_elements<T, F, true>(args, head + vecs * per_vec, args.count);
 }
 
 template <typename T, typename U> GPU_DEVICE void reduce_integers(const struct gpu_reduce_args &args)
@@ -312,48 +363,48 @@ GPU_KERNEL(gpu_reduce, struct gpu_reduce_args)
 
 GPU_KERNEL(gpu_reduce_float_sum, struct gpu_reduce_args)
 {
-	reduce<float, fixed_op<GPU_OP_SUM, float_op<float>, float>>(args);
+	reduce<float, fixed_op<GPU_OP_SUM, float_op<float>, float>, true>(args);
 	gpu_block_done(args.done);
 }
 
 GPU_KERNEL(gpu_reduce_double_sum, struct gpu_reduce_args)
 {
-	reduce<double, fixed_op<GPU_OP_SUM, float_op<double>, double>>(args);
+	reduce<double, fixed_op<GPU_OP_SUM, float_op<double>, double>, true>(args);
 	gpu_block_done(args.done);
 }
 
 GPU_KERNEL(gpu_reduce_int32_sum, struct gpu_reduce_args)
 {
-	reduce<int32_t, fixed_op<GPU_OP_SUM, integer_op<int32_t, uint32_t>, int32_t>>(args);
+	reduce<int32_t, fixed_op<GPU_OP_SUM, integer_op<int32_t, uint32_t>, int32_t>, true>(args);
 	gpu_block_done(args.done);
 }
 
 GPU_KERNEL(gpu_reduce_int64_sum, struct gpu_reduce_args)
 {
-	reduce<int64_t, fixed_op<GPU_OP_SUM, integer_op<int64_t, uint64_t>, int64_t>>(args);
+	reduce<int64_t, fixed_op<GPU_OP_SUM, integer_op<int64_t, uint64_t>, int64_t>, true>(args);
 	gpu_block_done(args.done);
 }
 
 GPU_KERNEL(gpu_reduce_float16_sum, struct gpu_reduce_args)
 {
-	reduce<float16, fixed_op<GPU_OP_SUM, float16_op, float16>>(args);
+	reduce<float16, fixed_op<GPU_OP_SUM, float16_op, float16>, true>(args);
 	gpu_block_done(args.done);
 }
 
 GPU_KERNEL(gpu_reduce_bfloat16_sum, struct gpu_reduce_args)
 {
-	reduce<bfloat16, fixed_op<GPU_OP_SUM, bfloat16_op, bfloat16>>(args);
+	reduce<bfloat16, fixed_op<GPU_OP_SUM, bfloat16_op, bfloat16>, true>(args);
 	gpu_block_done(args.done);
 }
 
 GPU_KERNEL(gpu_reduce_float_max, struct gpu_reduce_args)
 {
-	reduce<float, fixed_op<GPU_OP_MAX, float_op<float>, float>>(args);
+	reduce<float, fixed_op<GPU_OP_MAX, float_op<float>, float>, true>(args);
 	gpu_block_done(args.done);
 }
 
 GPU_KERNEL(gpu_reduce_double_max, struct gpu_reduce_args)
 {
-	reduce<double, fixed_op<GPU_OP_MAX, float_op<double>, double>>(args);
+	reduce<double, fixed_op<GPU_OP_MAX, float_op<double>, double>, true>(args);
 	gpu_block_done(args.done);
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The element types and operations that the reduction kernels know. */
+/* What the host and the kernels know alike: sizes of launches, element types and operations. */
 #ifndef GPU_TYPES_H
 #define GPU_TYPES_H
+
+/* The most threads of a block, of any kernel. */
+enum { GPU_THREADS = 512 };
 
 enum gpu_type {
 	GPU_TYPE_NONE, /* not one that a kernel can compute with */
