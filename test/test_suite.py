@@ -156,10 +156,13 @@ def test_windows(run_mpi, mpi, ranks):
 
 
 @each_mpi
-def test_pool_memory_is_accelerated(run_mpi, mpi):
-    result = run_mpi(mpi, 2, "test_life", "pool_memory", env=PATHS["accel"])
+@pytest.mark.parametrize("case,windows", [("pool_memory", True), ("vmm_private", True), ("vmm_memory", False)])
+def test_memory_without_handles(run_mpi, mpi, case, windows):
+    """Pools have no handle, and memory of the virtual memory API a descriptor where it was made to be shared."""
+    result = run_mpi(mpi, 3, "test_life", case, env={"CUEMU_DEVICES": "2", **PATHS["accel"]})
     assert_passed(result)
-    assert "direct through windows" in result.output and count_calls(result.output, "stage") == 0, result.output
+    assert count_calls(result.output, "stage") == 0, result.output
+    assert ("direct through windows" in result.output) == windows, result.output
 
 
 @each_mpi

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_accel.h"
 #include "core/core_mpi.h"
+#include "util/util_fdpass.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum util_status core_accel_stage(struct core_accel *accel, const char *reason)
 {
@@ -38,6 +40,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->inside = accel->launches = accel->truncates = false;
 	accel->stream = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
+	accel->passed_to = 0;
 	accel->reason = NULL;
 	accel->result = UTIL_OK;
 	memset(accel->in, 0, sizeof(accel->in));
@@ -165,32 +168,70 @@ static bool offers_fit(const struct core_accel *accel)
 	return true;
 }
 
-static bool reach_region(struct core_accel *accel, int rank, const struct core_region *region,
-			 struct core_reach *reach)
+/* The offers of a vote are there: pass the descriptors that go with this rank's, to one member
+ * after the other. UTIL_IN_PROGRESS: somebody's queue is full. */
+static enum util_status pass_fds(struct core_accel *accel)
 {
-	if (rank == accel->comm->rank) {
-		reach->address = region->address;
-		return true;
+	const struct core_region *regions[] = {&accel->offer.in, &accel->offer.out};
+
+	for (; accel->passed_to < 2 * accel->comm->size; accel->passed_to++) {
+		const struct core_region *region = regions[accel->passed_to % 2];
+		int rank = accel->passed_to / 2, fd;
+		enum util_status status;
+
+		if (rank == accel->comm->rank || !region->memory.buffer_id ||
+		    region->memory.kind != GPU_EXPORT_FD)
+			continue;
+		fd = gpu_ipc_export_fd(&region->memory, gpu_stream_where(accel->stream));
+		if (fd < 0)
+			return UTIL_ERR_CUDA;
+		status = util_fdpass_send(accel->comm->local_ranks[rank], region->memory.buffer_id,
+					  fd);
+		close(fd);
+		if (status != UTIL_OK)
+			return status;
 	}
-	if (!region->memory.buffer_id || reach->mapping)
-		return true;
-	if (gpu_ipc_map(accel->comm->local_ranks[rank], &region->memory, accel->stream,
-			&reach->mapping) != UTIL_OK)
-		return false;
-	reach->address = gpu_mapping_address(reach->mapping, region->address);
-	return true;
+	return UTIL_OK;
 }
 
-static bool reach_all(struct core_accel *accel)
+static enum util_status reach_region(struct core_accel *accel, int rank,
+				     const struct core_region *region, struct core_reach *reach)
 {
-	for (int i = 0; accel->stream && i < accel->comm->size; i++) {
+	int owner = accel->comm->local_ranks[rank], fd;
+	enum util_status status;
+
+	if (rank == accel->comm->rank) {
+		reach->address = region->address;
+		return UTIL_OK;
+	}
+	if (!region->memory.buffer_id || reach->mapping)
+		return UTIL_OK;
+	status = gpu_ipc_map(owner, &region->memory, -1, accel->stream, &reach->mapping);
+	if (status == UTIL_IN_PROGRESS) {
+		fd = util_fdpass_take(owner, region->memory.buffer_id);
+		if (fd < 0)
+			return UTIL_IN_PROGRESS;
+		status = gpu_ipc_map(owner, &region->memory, fd, accel->stream, &reach->mapping);
+		close(fd);
+	}
+	if (status == UTIL_OK)
+		reach->address = gpu_mapping_address(reach->mapping, region->address);
+	return status;
+}
+
+/* UTIL_IN_PROGRESS: a descriptor has not come yet. */
+static enum util_status reach_all(struct core_accel *accel)
+{
+	enum util_status status = UTIL_OK;
+
+	for (int i = 0; accel->stream && i < accel->comm->size && status == UTIL_OK; i++) {
 		const struct core_offer *offer = core_agree_offer(&accel->agree, i);
 
-		if (!reach_region(accel, i, &offer->in, &accel->in[i]) ||
-		    !reach_region(accel, i, &offer->out, &accel->out[i]))
-			return false;
+		status = reach_region(accel, i, &offer->in, &accel->in[i]);
+		if (status == UTIL_OK)
+			status = reach_region(accel, i, &offer->out, &accel->out[i]);
 	}
-	return true;
+	return status;
 }
 
 /* After a vote that was won: all have mapped all that was offered, and nothing else is sure where
@@ -220,27 +261,43 @@ static void drop_freed(struct core_accel *accel)
 	}
 }
 
-/* Without a vote all answer alike, and what can't be mapped after all is this rank's failure. */
-static void answer(struct core_accel *accel)
+/* UTIL_OK: this rank has all that it needs for the call. UTIL_IN_PROGRESS: not yet. */
+static enum util_status prepare(struct core_accel *accel)
 {
-	bool fit = offers_fit(accel), reached;
+	enum util_status status = UTIL_OK;
 
-	if (accel->agree.vote)
+	if (accel->agree.vote) {
 		drop_freed(accel);
-	reached = fit && reach_all(accel);
-	if (!fit)
-		accel->reason = "arguments that differ between ranks";
-	else if (!reached)
-		accel->reason = "memory that can't be mapped";
-	core_agree_answer(&accel->agree, fit && (reached || !accel->agree.vote));
+		status = pass_fds(accel);
+	}
+	return status == UTIL_OK ? reach_all(accel) : status;
+}
+
+/* Without a vote all answer alike, and what can't be mapped after all is this rank's failure. */
+static enum util_status answer(struct core_accel *accel)
+{
+	bool fit = offers_fit(accel);
+	enum util_status status = fit ? prepare(accel) : UTIL_ERR_UNSUPPORTED;
+
+	if (status == UTIL_IN_PROGRESS && accel->agree.vote)
+		return status;
+	if (status != UTIL_OK)
+		accel->reason =
+			fit ? "memory that can't be mapped" : "arguments that differ between ranks";
+	core_agree_answer(&accel->agree, fit && (status == UTIL_OK || !accel->agree.vote));
+	return UTIL_OK;
 }
 
 static enum util_status agree(struct core_accel *accel)
 {
 	enum core_agree_state state = core_agree_poll(&accel->agree);
 
+	/* Also after this rank's answer: what is sent to it must not hold up the sender. */
+	if (accel->agree.vote)
+		util_fdpass_receive();
 	if (state == CORE_AGREE_ANNOUNCED) {
-		answer(accel);
+		if (answer(accel) == UTIL_IN_PROGRESS)
+			return UTIL_IN_PROGRESS;
 		state = core_agree_poll(&accel->agree);
 	}
 	if (state == CORE_AGREE_STAGE)
@@ -285,7 +342,7 @@ static void start_round(struct core_accel *accel)
 static void start(struct core_accel *accel)
 {
 	mark(accel, CORE_STATS_AGREE);
-	if (!reach_all(accel)) {
+	if (reach_all(accel) != UTIL_OK) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "memory of another process, which was mapped, can't be mapped again");
 		accel->result = UTIL_ERR_CUDA;

@@ -66,8 +66,9 @@ struct core_accel {
 	/* Rounds over slices of `width` bytes of each block; 0: there is one, over everything. */
 	uint64_t width, round, rounds;
 	struct core_reach in[ALGO_MAX_RANKS], out[ALGO_MAX_RANKS];
-	struct algo_plan plan;                        /* of the round */
-	bool truncates;                               /* some round's did */
+	struct algo_plan plan; /* of the round */
+	int passed_to;         /* members, twice, that have been passed this rank's descriptors */
+	bool truncates;        /* some round's did */
 	uint64_t spent[CORE_STATS_NUM_STAGES], since; /* ns, where statistics are wanted */
 	enum util_status result;
 	const char *reason; /* for staging; then the algorithm */

@@ -1822,12 +1822,12 @@ static uint32_t local_members(MPI_Comm comm, int size, int *local_ranks)
 	return members;
 }
 
-static uint64_t draw_id(void)
+uint64_t core_mpi_draw_id(void)
 {
 	static _Atomic uint64_t drawn;
 	uint64_t id = id_base + atomic_fetch_add_explicit(&drawn, 1, memory_order_relaxed);
 
-	return id ? id : draw_id();
+	return id ? id : core_mpi_draw_id();
 }
 
 /* A job in which one member has the communicator's state and another not would wait for ever. */
@@ -1845,7 +1845,7 @@ static void identify(MPI_Comm comm, int rank, int size, uint32_t members, const 
 	struct core_comm *state;
 
 	if (rank == 0) {
-		identity.id = draw_id();
+		identity.id = core_mpi_draw_id();
 		identity.has_slot = core_comm_wants_slot(size, members) &&
 				    core_comm_take_slot(identity.id, members);
 	}

@@ -72,6 +72,9 @@ void core_mpi_at_finalize(void (*stop)(void));
 /* Collective over MPI_COMM_WORLD: make the private communicator and agree on the job. */
 enum util_status core_mpi_start(const char *hostid, bool have_driver);
 
+/* A number that no other process of this job, nor of another, is likely to draw; never 0. */
+uint64_t core_mpi_draw_id(void);
+
 /* Share `bytes` bytes from the lowest rank of each node with the other processes of it. Collective.
  */
 enum util_status core_mpi_node_bcast(void *data, int bytes);

@@ -2,6 +2,7 @@
 #include "core/core_run.h"
 #include "core/core_op.h"
 #include "gpu/gpu_module.h"
+#include "util/util_fdpass.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -30,6 +31,17 @@ static void log_version(void)
 		 core_mpi_job.any_driver ? "CUDA driver found" : "no CUDA driver: asleep");
 }
 
+/* The node's leader draws the number by which the node's processes find each other. */
+static void start_fdpass(void)
+{
+	uint64_t job = 0;
+
+	if (core_mpi_job.local_rank == 0)
+		job = core_mpi_draw_id();
+	if (core_mpi_node_bcast(&job, sizeof(job)) == UTIL_OK)
+		util_fdpass_start(job, core_mpi_job.local_rank);
+}
+
 void core_start(void (*stop)(void))
 {
 	enum util_status status;
@@ -45,6 +57,7 @@ void core_start(void (*stop)(void))
 	if (status != UTIL_OK || !core_mpi_job.any_driver)
 		return;
 	core_board_start(core_agree_area_bytes(core_mpi_job.local_size));
+	start_fdpass();
 	core_awake = core_attentive = true;
 	core_mpi_comm_identify(core_mpi_world());
 }
@@ -67,6 +80,7 @@ void core_stop(void)
 	core_awake = false;
 	core_mpi_stop();
 	core_board_stop();
+	util_fdpass_stop();
 }
 
 /* Number the call on its communicator. NULL: nobody counts. */

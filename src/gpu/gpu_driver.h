@@ -45,9 +45,18 @@
 	X(cuIpcGetMemHandle)                                                                       \
 	X(cuIpcOpenMemHandle)                                                                      \
 	X(cuLaunchKernel)                                                                          \
+	X(cuMemAddressFree)                                                                        \
+	X(cuMemAddressReserve)                                                                     \
 	X(cuMemAlloc)                                                                              \
+	X(cuMemExportToShareableHandle)                                                            \
 	X(cuMemFree)                                                                               \
 	X(cuMemGetAddressRange)                                                                    \
+	X(cuMemImportFromShareableHandle)                                                          \
+	X(cuMemMap)                                                                                \
+	X(cuMemRelease)                                                                            \
+	X(cuMemRetainAllocationHandle)                                                             \
+	X(cuMemSetAccess)                                                                          \
+	X(cuMemUnmap)                                                                              \
 	X(cuMemHostGetDevicePointer)                                                               \
 	X(cuMemHostRegister)                                                                       \
 	X(cuMemHostUnregister)                                                                     \

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(CUipcMemHandle) == GPU_EXPORT_HANDLE_BYTES, "a handle travels as it is");
 
@@ -15,7 +16,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* By buffer id, one in each place: an id that meets another's place takes it. */
 enum { EXPORT_PLACES = 1024 };
-static struct gpu_export exports[EXPORT_PLACES]; /* under the lock; bytes == 0: has no handle */
+static struct gpu_export exports[EXPORT_PLACES]; /* under the lock */
 
 static bool find_export(uint64_t id, struct gpu_export *out)
 {
@@ -34,7 +35,7 @@ static void keep_export(const struct gpu_export *export)
 
 /* In the scope of the memory's context. Handles are of whole allocations, whatever part is asked
  * for. */
-static bool make_export(uint64_t address, struct gpu_export *export)
+static bool export_handle(uint64_t address, struct gpu_export *export)
 {
 	CUdeviceptr start;
 	size_t bytes;
@@ -43,10 +44,64 @@ static bool make_export(uint64_t address, struct gpu_export *export)
 	if (gpu_driver.cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)address) != CUDA_SUCCESS ||
 	    gpu_driver.cuIpcGetMemHandle(&handle, start) != CUDA_SUCCESS)
 		return false;
+	export->kind = GPU_EXPORT_HANDLE;
 	export->start = start;
 	export->bytes = bytes;
 	memcpy(export->handle, &handle, sizeof(handle));
 	return true;
+}
+
+/* In the scope. Memory that is no allocation of the virtual memory API is refused at the first
+ * step. */
+static int export_fd(uint64_t address)
+{
+	CUmemGenericAllocationHandle allocation;
+	CUresult result;
+	int fd = -1;
+
+	if (gpu_driver.cuMemRetainAllocationHandle(&allocation, (void *)address) != CUDA_SUCCESS)
+		return -1;
+	result = gpu_driver.cuMemExportToShareableHandle(
+		&fd, allocation, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	gpu_driver.cuMemRelease(allocation);
+	return result == CUDA_SUCCESS ? fd : -1;
+}
+
+/* In the scope. The descriptor stands for the whole physical allocation, which the mapping around
+ * the address begins with. */
+static bool export_mapping(uint64_t address, struct gpu_export *export)
+{
+	CUdeviceptr start = 0;
+	size_t bytes = 0;
+	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+					CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
+	void *data[] = {&start, &bytes};
+	int fd;
+
+	if (gpu_driver.cuPointerGetAttributes(2, wanted, data, (CUdeviceptr)address) !=
+		    CUDA_SUCCESS ||
+	    !start || !bytes)
+		return false;
+	fd = export_fd(start);
+	if (fd < 0)
+		return false;
+	close(fd);
+	export->kind = GPU_EXPORT_FD;
+	export->start = start;
+	export->bytes = bytes;
+	return true;
+}
+
+int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer *pointer)
+{
+	struct gpu_scope scope;
+	int fd;
+
+	if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
+		return -1;
+	fd = export_fd(export->start);
+	gpu_scope_leave(&scope);
+	return fd;
 }
 
 enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *pointer,
@@ -60,11 +115,12 @@ enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *poin
 		if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
 			return UTIL_ERR_CUDA;
 		*out = (struct gpu_export){.buffer_id = pointer->buffer_id};
-		make_export(address, out);
+		if (!export_handle(address, out))
+			export_mapping(address, out);
 		gpu_scope_leave(&scope);
 		keep_export(out);
 	}
-	return out->bytes ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+	return out->kind != GPU_EXPORT_NONE ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 
 /* Whether the allocation is still the one that was exported. */
@@ -96,6 +152,7 @@ int gpu_ipc_find_freed(uint64_t *ids, int most)
 struct gpu_mapping {
 	struct gpu_mapping *next; /* in its chain */
 	int owner, device;
+	uint32_t kind;
 	uint64_t buffer_id;
 	unsigned long long context_id;
 	uint64_t start, bytes; /* in the owner */
@@ -148,6 +205,47 @@ static struct gpu_mapping *find(int owner, uint64_t buffer_id, unsigned long lon
 	return mapping;
 }
 
+/* Mappings of the virtual memory API belong to no context. */
+static void unmap_fd(CUdeviceptr base, size_t bytes)
+{
+	gpu_driver.cuMemUnmap(base, bytes);
+	gpu_driver.cuMemAddressFree(base, bytes);
+}
+
+static CUresult map_at(CUdeviceptr base, size_t bytes, CUmemGenericAllocationHandle allocation,
+		       int device)
+{
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUresult result = gpu_driver.cuMemMap(base, bytes, 0, allocation, 0);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gpu_driver.cuMemSetAccess(base, bytes, &access, 1);
+	if (result != CUDA_SUCCESS)
+		gpu_driver.cuMemUnmap(base, bytes);
+	return result;
+}
+
+static CUresult map_fd(const struct gpu_export *export, int fd, int device, CUdeviceptr *base)
+{
+	CUmemGenericAllocationHandle allocation;
+	CUresult result;
+
+	result = gpu_driver.cuMemImportFromShareableHandle(
+		&allocation, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gpu_driver.cuMemAddressReserve(base, export->bytes, 0, 0, 0);
+	if (result == CUDA_SUCCESS) {
+		result = map_at(*base, export->bytes, allocation, device);
+		if (result != CUDA_SUCCESS)
+			gpu_driver.cuMemAddressFree(*base, export->bytes);
+	}
+	gpu_driver.cuMemRelease(allocation); /* the mapping holds it */
+	return result;
+}
+
 /* In the context of the stream, which lives, or in a primary one that does. One that has ended took
  * its mappings along. `stream` may be NULL. */
 static void unmap(const struct gpu_mapping *mapping, const struct gpu_stream *stream)
@@ -157,6 +255,10 @@ static void unmap(const struct gpu_mapping *mapping, const struct gpu_stream *st
 
 	if (!mapping->base)
 		return;
+	if (mapping->kind == GPU_EXPORT_FD) {
+		unmap_fd(mapping->base, mapping->bytes);
+		return;
+	}
 	if (stream && gpu_stream_context_id(stream) == mapping->context_id)
 		entered = gpu_scope_enter(&scope, gpu_stream_where(stream)) == UTIL_OK;
 	else
@@ -301,7 +403,7 @@ static bool is_permanent(CUresult result)
 }
 
 /* Under the lock. NULL: it can't be mapped now. */
-static struct gpu_mapping *map_new(int owner, const struct gpu_export *export,
+static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, int fd,
 				   const struct gpu_stream *stream)
 {
 	struct gpu_mapping **chain = chain_of(owner, export->buffer_id), *mapping;
@@ -312,12 +414,14 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export,
 	make_room(export->bytes, stream);
 	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) != UTIL_OK)
 		return NULL;
-	result = open_handle(owner, export, stream, &base);
+	if (export->kind == GPU_EXPORT_FD)
+		result = map_fd(export, fd, gpu_stream_where(stream)->device, &base);
+	else
+		result = open_handle(owner, export, stream, &base);
 	gpu_scope_leave(&scope);
 	if (result != CUDA_SUCCESS)
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
-			 "memory of local rank %d can't be mapped (cuIpcOpenMemHandle: %d)", owner,
-			 (int)result);
+			 "memory of local rank %d can't be mapped (%d)", owner, (int)result);
 	if (result != CUDA_SUCCESS && !is_permanent(result))
 		return NULL;
 	mapping = calloc(1, sizeof(*mapping));
@@ -326,6 +430,7 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export,
 	*mapping = (struct gpu_mapping){.next = *chain,
 					.owner = owner,
 					.device = gpu_stream_where(stream)->device,
+					.kind = export->kind,
 					.buffer_id = export->buffer_id,
 					.context_id = gpu_stream_context_id(stream),
 					.start = export->start,
@@ -336,21 +441,25 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export,
 	return mapping;
 }
 
-enum util_status gpu_ipc_map(int owner, const struct gpu_export *export,
+enum util_status gpu_ipc_map(int owner, const struct gpu_export *export, int fd,
 			     const struct gpu_stream *stream, struct gpu_mapping **out)
 {
+	bool lacks_fd = export->kind == GPU_EXPORT_FD && fd < 0;
 	struct gpu_mapping *mapping;
 
 	pthread_mutex_lock(&lock);
 	mapping = find(owner, export->buffer_id, gpu_stream_context_id(stream));
-	if (!mapping)
-		mapping = map_new(owner, export, stream);
+	if (!mapping && !lacks_fd)
+		mapping = map_new(owner, export, fd, stream);
+	lacks_fd = lacks_fd && !mapping;
 	if (mapping) {
 		mapping->last_use = ++uses;
 		mapping->uses += mapping->base != 0;
 	}
 	pthread_mutex_unlock(&lock);
 	*out = mapping && mapping->base ? mapping : NULL;
+	if (lacks_fd)
+		return UTIL_IN_PROGRESS;
 	return *out ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 

@@ -20,19 +20,27 @@
 
 enum { GPU_EXPORT_HANDLE_BYTES = 64 };
 
+/* How it is mapped: by a handle of legacy IPC, or, memory of the virtual memory API, by a file
+ * descriptor, which the owner passes to each process. */
+enum gpu_export_kind { GPU_EXPORT_NONE, GPU_EXPORT_HANDLE, GPU_EXPORT_FD };
+
 /* An allocation, for those who are to map it. Plain bytes: it travels through shared memory. */
 struct gpu_export {
 	uint64_t buffer_id; /* 0: nothing is exported */
+	uint32_t kind;
 	uint64_t start, bytes;
 	unsigned char handle[GPU_EXPORT_HANDLE_BYTES];
 };
 
 /*
  * Export the allocation that holds `address`. UTIL_ERR_UNSUPPORTED, without a warning, for memory
- * that has no handle (pools, VMM). Cached. Thread-safe.
+ * that can't be exported (pools, VMM not made for it). Cached. Thread-safe.
  */
 enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *pointer,
 				struct gpu_export *out);
+
+/* The descriptor of an export of that kind, the caller's to close; -1: there is none any more. */
+int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer *pointer);
 
 /*
  * Ids, `most` at most, of allocations that were exported and have been freed since; each is told
@@ -51,10 +59,11 @@ struct gpu_mapping; /* an allocation of another process, mapped in a context of 
 
 /*
  * Map what process `owner` (any number that stands for it) exported, in the stream's context. That
- * two devices can't reach each other is remembered, so that asking again costs nothing. Inside the
+ * two devices can't reach each other is remembered, so that asking again costs nothing.
+ * UTIL_IN_PROGRESS: it takes a descriptor, and `fd` is -1. `fd` stays the caller's. Inside the
  * brackets; thread-safe.
  */
-enum util_status gpu_ipc_map(int owner, const struct gpu_export *export,
+enum util_status gpu_ipc_map(int owner, const struct gpu_export *export, int fd,
 			     const struct gpu_stream *stream, struct gpu_mapping **out);
 
 /* Where this process finds the byte that the owner knows as `address`. */

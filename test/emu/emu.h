@@ -92,6 +92,7 @@ struct emu_alloc {
 	bool sync_memops;
 	bool unmapped;             /* registered host memory that kernels don't reach */
 	struct emu_region *region; /* NULL for host memory */
+	void *physical;            /* of memory of the virtual memory API */
 };
 
 /* The arena's first address, and how far from it its shadow begins, for the kernels' twins. */

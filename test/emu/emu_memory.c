@@ -500,6 +500,12 @@ static void put_attribute(void *data, CUpointer_attribute attribute, const struc
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		*(size_t *)data = alloc->size;
 		return;
+	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+		*(CUdeviceptr *)data = alloc->address;
+		return;
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+		*(size_t *)data = alloc->size;
+		return;
 	default:
 		emu_die("cuPointerGetAttributes: attribute %d is not emulated", (int)attribute);
 	}
@@ -708,7 +714,17 @@ EMU_API CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address)
 struct physical {
 	size_t size;
 	int fd, device;
+	bool exportable;
+	unsigned refs; /* under the lock: handles and mappings */
 };
+
+static void physical_put(struct physical *physical)
+{
+	if (--physical->refs)
+		return;
+	close(physical->fd);
+	free(physical);
+}
 
 EMU_API CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity,
 						       const CUmemAllocationProp *prop,
@@ -732,7 +748,9 @@ EMU_API CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t s
 	if (size > emu_config.memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	physical = malloc(sizeof(*physical));
-	*physical = (struct physical){size, memory_fd(size), prop->location.id};
+	*physical = (struct physical){
+		size, memory_fd(size), prop->location.id,
+		(prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0, 1};
 	*out = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
@@ -742,9 +760,28 @@ EMU_API CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct physical *physical = (struct physical *)(uintptr_t)handle;
 
 	EMU_ENTER();
-	close(physical->fd);
-	free(physical);
+	pthread_mutex_lock(&lock);
+	physical_put(physical);
+	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out,
+						     void *address)
+{
+	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	struct entry *entry;
+
+	EMU_ENTER();
+	pthread_mutex_lock(&lock);
+	entry = find((uintptr_t)address);
+	if (entry && entry->alloc.kind == EMU_VMM) {
+		((struct physical *)entry->alloc.physical)->refs++;
+		*out = (CUmemGenericAllocationHandle)(uintptr_t)entry->alloc.physical;
+		result = CUDA_SUCCESS;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
 }
 
 EMU_API CUresult CUDAAPI cuMemExportToShareableHandle(void *out,
@@ -753,7 +790,8 @@ EMU_API CUresult CUDAAPI cuMemExportToShareableHandle(void *out,
 						      unsigned long long flags)
 {
 	EMU_ENTER();
-	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags)
+	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || flags ||
+	    !((struct physical *)(uintptr_t)handle)->exportable)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	*(int *)out = fcntl(((struct physical *)(uintptr_t)handle)->fd, F_DUPFD_CLOEXEC, 0);
 	return CUDA_SUCCESS;
@@ -771,7 +809,8 @@ EMU_API CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHa
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &status))
 		return CUDA_ERROR_INVALID_VALUE;
 	physical = malloc(sizeof(*physical));
-	*physical = (struct physical){(size_t)status.st_size, fcntl(fd, F_DUPFD_CLOEXEC, 0), 0};
+	*physical = (struct physical){(size_t)status.st_size, fcntl(fd, F_DUPFD_CLOEXEC, 0), 0,
+				      true, 1};
 	*out = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
@@ -824,6 +863,8 @@ EMU_API CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offse
 	pthread_mutex_lock(&lock);
 	alloc = entry_new(address, size, EMU_VMM, NULL, physical->device, NULL);
 	alloc->device = physical->device;
+	alloc->physical = physical;
+	physical->refs++;
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
@@ -847,6 +888,7 @@ EMU_API CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size)
 	bool valid = entry && entry->alloc.kind == EMU_VMM && entry->alloc.address == address &&
 		     entry->alloc.size == size;
 	if (valid) {
+		physical_put(entry->alloc.physical);
 		entry_free(entry);
 		unmap((uintptr_t)emu_shadow(address), size);
 	}

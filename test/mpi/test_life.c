@@ -111,6 +111,68 @@ static void pool_memory(void)
 	cuda_check(cudaFreeAsync(recv, 0), "cudaFreeAsync");
 }
 
+/* Memory of the virtual memory API, `bytes` of it, which may or may not be made to be shared. */
+static CUdeviceptr vmm_alloc(size_t bytes, bool shareable, CUmemGenericAllocationHandle *handle)
+{
+	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUdeviceptr address;
+	int device;
+
+	cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+	prop.location.id = device;
+	if (shareable)
+		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	access.location = prop.location;
+	cuda_check((cudaError_t)cuMemCreate(handle, bytes, &prop, 0), "cuMemCreate");
+	cuda_check((cudaError_t)cuMemAddressReserve(&address, bytes, 0, 0, 0),
+		   "cuMemAddressReserve");
+	cuda_check((cudaError_t)cuMemMap(address, bytes, 0, *handle, 0), "cuMemMap");
+	cuda_check((cudaError_t)cuMemSetAccess(address, bytes, &access, 1), "cuMemSetAccess");
+	return address;
+}
+
+static void vmm_free(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle)
+{
+	cuda_check((cudaError_t)cuMemUnmap(address, bytes), "cuMemUnmap");
+	cuda_check((cudaError_t)cuMemAddressFree(address, bytes), "cuMemAddressFree");
+	cuda_check((cudaError_t)cuMemRelease(handle), "cuMemRelease");
+}
+
+/* New memory in each round, so that descriptors are passed in each. */
+static void vmm(bool shareable)
+{
+	enum { COUNT = 200000, ROUNDS = 8 };
+	size_t bytes = 2 << 20;
+
+	snprintf(test_name, sizeof(test_name), "memory of the virtual memory API, %sshareable",
+		 shareable ? "" : "not ");
+	for (int round = 0; round < ROUNDS; round++) {
+		CUmemGenericAllocationHandle send_handle, recv_handle;
+		CUdeviceptr send = vmm_alloc(bytes, shareable, &send_handle);
+		CUdeviceptr recv = vmm_alloc(bytes, shareable, &recv_handle);
+		bool ok = true;
+
+		for (int i = 0; i < 3; i++)
+			ok &= allreduce_works((int *)send + i, (int *)recv, COUNT + round,
+					      MPI_COMM_WORLD);
+		test_result(ok);
+		vmm_free(send, bytes, send_handle);
+		vmm_free(recv, bytes, recv_handle);
+	}
+}
+
+static void vmm_memory(void)
+{
+	vmm(true);
+}
+
+static void vmm_private(void)
+{
+	vmm(false);
+}
+
 /* Device memory inside another context than the one that is current, and a current context that
  * must stay. */
 static void other_context(void)
@@ -408,6 +470,8 @@ static const struct {
 	{"late_work", late_work},
 	{"reallocation", reallocation},
 	{"pool_memory", pool_memory},
+	{"vmm_memory", vmm_memory},
+	{"vmm_private", vmm_private},
 	{"other_context", other_context},
 	{"reset", reset},
 	{"errors", errors},

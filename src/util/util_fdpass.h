@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Passing file descriptors between the processes of a node.
+ *
+ * Each process has a datagram socket with a name in the abstract space, which leaves no file
+ * behind. The name holds a number that only the job knows, and a datagram of another user is not
+ * taken. Descriptors arrive in any order; they are kept until they are asked for, or until too many
+ * others have come.
+ */
+#ifndef UTIL_FDPASS_H
+#define UTIL_FDPASS_H
+
+#include "util/util_status.h"
+
+#include <stdint.h>
+
+/* Open the socket of this process, number `self` of the job. Without it nothing is sent or
+ * received. */
+void util_fdpass_start(uint64_t job, int self);
+void util_fdpass_stop(void);
+
+/*
+ * Send a copy of the descriptor, named `tag`, to process `to`. UTIL_IN_PROGRESS: its queue is full,
+ * and is emptied by its next util_fdpass_receive. UTIL_ERR_SYSTEM: it can't be done. Thread-safe.
+ */
+enum util_status util_fdpass_send(int to, uint64_t tag, int fd);
+
+/* Take in what has arrived. Never waits. Thread-safe. */
+void util_fdpass_receive(void);
+
+/* The descriptor of this name from this process, the caller's from now on; -1: it has not come.
+ * Thread-safe. */
+int util_fdpass_take(int from, uint64_t tag);
+
+#endif
