@@ -146,6 +146,14 @@ def test_agreement(run_mpi, mpi, case, ranks):
     assert count_calls(result.output, "pass" if case == "ahead" else "stage") > 0, result.output
 
 
+@emulated_only
+@each_mpi
+def test_warm_calls_need_nothing_new(run_mpi, mpi):
+    result = run_mpi(mpi, 3, "test_agree", "warm", env={"CUEMU_DEVICES": "2", **PATHS["accel"]})
+    assert_passed(result)
+    assert count_calls(result.output, "stage") == 0 and count_calls(result.output, "accel") > 80, result.output
+
+
 @each_mpi
 @pytest.mark.parametrize("ranks", [2, 4, 5])
 def test_windows(run_mpi, mpi, ranks):
@@ -156,7 +164,8 @@ def test_windows(run_mpi, mpi, ranks):
 
 
 @each_mpi
-@pytest.mark.parametrize("case,windows", [("pool_memory", True), ("vmm_private", True), ("vmm_memory", False)])
+@pytest.mark.parametrize("case,windows", [("pool_memory", True), ("vmm_private", True), ("vmm_memory", False),
+                                          ("shared_pool", False)])
 def test_memory_without_handles(run_mpi, mpi, case, windows):
     """Pools have no handle, and memory of the virtual memory API a descriptor where it was made to be shared."""
     result = run_mpi(mpi, 3, "test_life", case, env={"CUEMU_DEVICES": "2", **PATHS["accel"]})

@@ -180,7 +180,7 @@ static enum util_status pass_fds(struct core_accel *accel)
 		enum util_status status;
 
 		if (rank == accel->comm->rank || !region->memory.buffer_id ||
-		    region->memory.kind != GPU_EXPORT_FD)
+		    !gpu_export_has_fd(&region->memory))
 			continue;
 		fd = gpu_ipc_export_fd(&region->memory, gpu_stream_where(accel->stream));
 		if (fd < 0)

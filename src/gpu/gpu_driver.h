@@ -53,6 +53,12 @@
 	X(cuMemGetAddressRange)                                                                    \
 	X(cuMemImportFromShareableHandle)                                                          \
 	X(cuMemMap)                                                                                \
+	X(cuMemPoolDestroy)                                                                        \
+	X(cuMemPoolExportPointer)                                                                  \
+	X(cuMemPoolExportToShareableHandle)                                                        \
+	X(cuMemPoolImportFromShareableHandle)                                                      \
+	X(cuMemPoolImportPointer)                                                                  \
+	X(cuMemPoolSetAccess)                                                                      \
 	X(cuMemRelease)                                                                            \
 	X(cuMemRetainAllocationHandle)                                                             \
 	X(cuMemSetAccess)                                                                          \

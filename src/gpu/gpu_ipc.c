@@ -8,7 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(CUipcMemHandle) == GPU_EXPORT_HANDLE_BYTES, "a handle travels as it is");
+_Static_assert(sizeof(CUipcMemHandle) == GPU_EXPORT_HANDLE_BYTES &&
+		       sizeof(CUmemPoolPtrExportData) == GPU_EXPORT_HANDLE_BYTES,
+	       "a handle travels as it is");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -92,6 +94,50 @@ static bool export_mapping(uint64_t address, struct gpu_export *export)
 	return true;
 }
 
+/* In the scope. Memory of no pool, or of one that is not made to be shared, is refused. */
+static int export_pool_fd(uint64_t address)
+{
+	CUmemoryPool pool = NULL;
+	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE};
+	void *data[] = {&pool};
+	int fd = -1;
+
+	if (gpu_driver.cuPointerGetAttributes(1, wanted, data, (CUdeviceptr)address) !=
+		    CUDA_SUCCESS ||
+	    !pool ||
+	    gpu_driver.cuMemPoolExportToShareableHandle(
+		    &fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS)
+		return -1;
+	return fd;
+}
+
+static bool export_of_pool(uint64_t address, struct gpu_export *export)
+{
+	CUmemPoolPtrExportData pointer;
+	CUdeviceptr start;
+	size_t bytes;
+	int fd;
+
+	if (gpu_driver.cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)address) != CUDA_SUCCESS)
+		return false;
+	fd = export_pool_fd(start);
+	if (fd < 0)
+		return false;
+	close(fd);
+	if (gpu_driver.cuMemPoolExportPointer(&pointer, start) != CUDA_SUCCESS)
+		return false;
+	export->kind = GPU_EXPORT_POOL;
+	export->start = start;
+	export->bytes = bytes;
+	memcpy(export->handle, &pointer, sizeof(pointer));
+	return true;
+}
+
+bool gpu_export_has_fd(const struct gpu_export *export)
+{
+	return export->kind == GPU_EXPORT_FD || export->kind == GPU_EXPORT_POOL;
+}
+
 int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer *pointer)
 {
 	struct gpu_scope scope;
@@ -99,7 +145,8 @@ int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer 
 
 	if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
 		return -1;
-	fd = export_fd(export->start);
+	fd = export->kind == GPU_EXPORT_FD ? export_fd(export->start)
+					   : export_pool_fd(export->start);
 	gpu_scope_leave(&scope);
 	return fd;
 }
@@ -115,7 +162,7 @@ enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *poin
 		if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
 			return UTIL_ERR_CUDA;
 		*out = (struct gpu_export){.buffer_id = pointer->buffer_id};
-		if (!export_handle(address, out))
+		if (!export_handle(address, out) && !export_of_pool(address, out))
 			export_mapping(address, out);
 		gpu_scope_leave(&scope);
 		keep_export(out);
@@ -153,6 +200,7 @@ struct gpu_mapping {
 	struct gpu_mapping *next; /* in its chain */
 	int owner, device;
 	uint32_t kind;
+	CUmemoryPool pool; /* imported for it */
 	uint64_t buffer_id;
 	unsigned long long context_id;
 	uint64_t start, bytes; /* in the owner */
@@ -246,6 +294,27 @@ static CUresult map_fd(const struct gpu_export *export, int fd, int device, CUde
 	return result;
 }
 
+static CUresult map_from_pool(const struct gpu_export *export, int fd, int device,
+			      CUmemoryPool *pool, CUdeviceptr *base)
+{
+	CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+				  .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemPoolPtrExportData pointer;
+	CUresult result;
+
+	memcpy(&pointer, export->handle, sizeof(pointer));
+	result = gpu_driver.cuMemPoolImportFromShareableHandle(
+		pool, (void *)(intptr_t)fd, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gpu_driver.cuMemPoolSetAccess(*pool, &access, 1);
+	if (result == CUDA_SUCCESS)
+		result = gpu_driver.cuMemPoolImportPointer(base, *pool, &pointer);
+	if (result != CUDA_SUCCESS)
+		gpu_driver.cuMemPoolDestroy(*pool);
+	return result;
+}
+
 /* In the context of the stream, which lives, or in a primary one that does. One that has ended took
  * its mappings along. `stream` may be NULL. */
 static void unmap(const struct gpu_mapping *mapping, const struct gpu_stream *stream)
@@ -265,7 +334,12 @@ static void unmap(const struct gpu_mapping *mapping, const struct gpu_stream *st
 		entered = gpu_scope_enter_alive(&scope, mapping->device, mapping->context_id);
 	if (!entered)
 		return;
-	gpu_driver.cuIpcCloseMemHandle(mapping->base);
+	if (mapping->kind == GPU_EXPORT_POOL) {
+		gpu_driver.cuMemFree(mapping->base);
+		gpu_driver.cuMemPoolDestroy(mapping->pool);
+	} else {
+		gpu_driver.cuIpcCloseMemHandle(mapping->base);
+	}
 	gpu_scope_leave(&scope);
 }
 
@@ -408,6 +482,7 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 {
 	struct gpu_mapping **chain = chain_of(owner, export->buffer_id), *mapping;
 	CUdeviceptr base = 0;
+	CUmemoryPool pool = NULL;
 	struct gpu_scope scope;
 	CUresult result;
 
@@ -416,6 +491,8 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 		return NULL;
 	if (export->kind == GPU_EXPORT_FD)
 		result = map_fd(export, fd, gpu_stream_where(stream)->device, &base);
+	else if (export->kind == GPU_EXPORT_POOL)
+		result = map_from_pool(export, fd, gpu_stream_where(stream)->device, &pool, &base);
 	else
 		result = open_handle(owner, export, stream, &base);
 	gpu_scope_leave(&scope);
@@ -431,6 +508,7 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 					.owner = owner,
 					.device = gpu_stream_where(stream)->device,
 					.kind = export->kind,
+					.pool = pool,
 					.buffer_id = export->buffer_id,
 					.context_id = gpu_stream_context_id(stream),
 					.start = export->start,
@@ -444,7 +522,7 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 enum util_status gpu_ipc_map(int owner, const struct gpu_export *export, int fd,
 			     const struct gpu_stream *stream, struct gpu_mapping **out)
 {
-	bool lacks_fd = export->kind == GPU_EXPORT_FD && fd < 0;
+	bool lacks_fd = gpu_export_has_fd(export) && fd < 0;
 	struct gpu_mapping *mapping;
 
 	pthread_mutex_lock(&lock);

@@ -20,9 +20,10 @@
 
 enum { GPU_EXPORT_HANDLE_BYTES = 64 };
 
-/* How it is mapped: by a handle of legacy IPC, or, memory of the virtual memory API, by a file
- * descriptor, which the owner passes to each process. */
-enum gpu_export_kind { GPU_EXPORT_NONE, GPU_EXPORT_HANDLE, GPU_EXPORT_FD };
+/* How it is mapped: by a handle of legacy IPC; or by a file descriptor, which the owner passes to
+ * each process: of an allocation of the virtual memory API, or of a pool, in which a handle then
+ * stands for the allocation. */
+enum gpu_export_kind { GPU_EXPORT_NONE, GPU_EXPORT_HANDLE, GPU_EXPORT_FD, GPU_EXPORT_POOL };
 
 /* An allocation, for those who are to map it. Plain bytes: it travels through shared memory. */
 struct gpu_export {
@@ -39,7 +40,10 @@ struct gpu_export {
 enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *pointer,
 				struct gpu_export *out);
 
-/* The descriptor of an export of that kind, the caller's to close; -1: there is none any more. */
+/* Whether mapping it takes a descriptor. */
+bool gpu_export_has_fd(const struct gpu_export *export);
+
+/* The descriptor of an export of such a kind, the caller's to close; -1: there is none any more. */
 int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer *pointer);
 
 /*

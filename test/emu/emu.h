@@ -51,6 +51,9 @@ void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noret
  */
 CUresult emu_fault(const char *name);
 
+/* More of them from now on, for tests of what a program does after a while; found with dlsym. */
+EMU_API void cuemu_add_faults(const char *text);
+
 /* The beginning of every driver function: injected faults, a lost device. */
 #define EMU_ENTER()                                                                                \
 	do {                                                                                       \
@@ -93,6 +96,7 @@ struct emu_alloc {
 	bool unmapped;             /* registered host memory that kernels don't reach */
 	struct emu_region *region; /* NULL for host memory */
 	void *physical;            /* of memory of the virtual memory API */
+	void *pool;                /* of pool memory */
 };
 
 /* The arena's first address, and how far from it its shadow begins, for the kernels' twins. */
@@ -109,6 +113,11 @@ bool emu_range_is_valid(uintptr_t address, size_t size);
 /* Free all that belongs to a context that ends. */
 void emu_free_context(CUcontext context);
 size_t emu_memory_used(int device);
+/* Allocate pool memory, which has no context and no legacy IPC. */
+CUresult emu_allocate_from(void *pool, CUdeviceptr *out, size_t size);
+/* What another process needs to open the allocation, CU_IPC_HANDLE_SIZE bytes; and to open it. */
+void emu_describe(const struct emu_alloc *alloc, void *wire);
+CUresult emu_open(CUdeviceptr *out, const void *wire);
 
 /* ---- streams (emu_stream.c) ---- */
 

@@ -81,10 +81,8 @@ static void load_p2p(void)
 	}
 }
 
-static void load_faults(void)
+static void add_faults(const char *text)
 {
-	const char *text = getenv("CUEMU_FAULT");
-
 	for (const char *at = text; at && *at;) {
 		size_t length = strcspn(at, ",");
 		struct fault *fault = &faults[num_faults];
@@ -126,7 +124,7 @@ static void load(void)
 	emu_config.arena = number("CUEMU_ARENA", (size_t)64 << 30, 1 << 26, (size_t)1 << 44);
 	emu_config.delay_us = (unsigned)number("CUEMU_DELAY_US", 20, 0, 10000000);
 	load_p2p();
-	load_faults();
+	add_faults(getenv("CUEMU_FAULT"));
 }
 
 void emu_config_load(void)
@@ -165,4 +163,10 @@ CUresult emu_fault(const char *name)
 	}
 	pthread_mutex_unlock(&fault_lock);
 	return code;
+}
+
+EMU_API void cuemu_add_faults(const char *text)
+{
+	emu_config_load();
+	add_faults(text);
 }

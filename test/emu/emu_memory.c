@@ -336,23 +336,16 @@ EMU_API CUresult CUDAAPI cuMemFree(CUdeviceptr address)
 	return result;
 }
 
-/* Pool memory: no context, no legacy IPC. Ordered by waiting, which is stricter than the stream's
- * order. */
-EMU_API CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size, CUstream stream)
+CUresult emu_allocate_from(void *pool, CUdeviceptr *out, size_t size)
 {
-	EMU_ENTER();
-	if (!emu_stream_of(stream))
-		return CUDA_ERROR_INVALID_HANDLE;
-	return allocate(out, size, EMU_POOL);
-}
+	CUresult result = allocate(out, size, EMU_POOL);
 
-EMU_API CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream)
-{
-	EMU_ENTER();
-	if (!emu_stream_of(stream))
-		return CUDA_ERROR_INVALID_HANDLE;
-	emu_context_wait(emu_current());
-	return cuMemFree(address);
+	if (result != CUDA_SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	find(*out)->alloc.pool = pool;
+	pthread_mutex_unlock(&lock);
+	return result;
 }
 
 EMU_API CUresult CUDAAPI cuMemGetInfo(size_t *unused, size_t *total)
@@ -500,6 +493,9 @@ static void put_attribute(void *data, CUpointer_attribute attribute, const struc
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
 		*(size_t *)data = alloc->size;
 		return;
+	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+		*(void **)data = alloc->pool;
+		return;
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
 		*(CUdeviceptr *)data = alloc->address;
 		return;
@@ -623,25 +619,30 @@ static uint64_t node_identity(void)
 	return status.st_ino;
 }
 
+void emu_describe(const struct emu_alloc *alloc, void *wire)
+{
+	struct handle handle = {.magic = handle_magic,
+				.node = node_identity(),
+				.pid = getpid(),
+				.start_time = process_start_time(getpid()),
+				.offset = alloc->address - alloc->region->address,
+				.size = alloc->size,
+				.region_size = alloc->region->size,
+				.fd = alloc->region->fd,
+				.device = alloc->device};
+
+	memset(wire, 0, CU_IPC_HANDLE_SIZE);
+	memcpy(wire, &handle, sizeof(handle));
+}
+
 EMU_API CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr address)
 {
 	struct emu_alloc alloc;
-	struct handle handle;
 
 	EMU_ENTER();
 	if (!emu_find(address, &alloc) || alloc.kind != EMU_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
-	handle = (struct handle){.magic = handle_magic,
-				 .node = node_identity(),
-				 .pid = getpid(),
-				 .start_time = process_start_time(getpid()),
-				 .offset = alloc.address - alloc.region->address,
-				 .size = alloc.size,
-				 .region_size = alloc.region->size,
-				 .fd = alloc.region->fd,
-				 .device = alloc.device};
-	memset(out, 0, sizeof(*out));
-	memcpy(out, &handle, sizeof(handle));
+	emu_describe(&alloc, out);
 	return CUDA_SUCCESS;
 }
 
@@ -663,18 +664,16 @@ static int open_peer_memory(const struct handle *handle)
 	return fd;
 }
 
-EMU_API CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle wire, unsigned flags)
+CUresult emu_open(CUdeviceptr *out, const void *wire)
 {
 	CUcontext context = emu_current();
 	struct emu_region *region;
 	struct handle handle;
 	int fd;
 
-	EMU_ENTER();
-	(void)flags;
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	memcpy(&handle, &wire, sizeof(handle));
+	memcpy(&handle, wire, sizeof(handle));
 	fd = open_peer_memory(&handle);
 	if (fd < 0)
 		return CUDA_ERROR_INVALID_CONTEXT;
@@ -690,6 +689,13 @@ EMU_API CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle wir
 	}
 	pthread_mutex_unlock(&lock);
 	return region ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+EMU_API CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle wire, unsigned flags)
+{
+	EMU_ENTER();
+	(void)flags;
+	return emu_open(out, &wire);
 }
 
 EMU_API CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address)

@@ -8,12 +8,14 @@
  *     test_agree threads [CALLS]   as mixed, on a communicator for each of three threads
  *     test_agree opposite          two threads use two communicators in opposite order on two ranks
  *     test_agree fresh [CALLS]     every call on memory that was just allocated
+ *     test_agree warm              the emulated driver refuses what a warm call must not need
  *     test_agree windows [CALLS]   as mixed, on device and managed memory only, and longer
  *     test_agree fault             a rank loses its device: an error, or the right result,
  * everywhere
  */
 #include "test.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -182,13 +184,9 @@ static void verify(struct stress *s, enum kind kind, int count, int root, int sa
 	}
 }
 
-static void stress_call(struct stress *s)
+static void stress_call_on(struct stress *s, enum kind kind, int count, int root, int salt,
+			   struct buffer *send, struct buffer *recv)
 {
-	enum kind kind = (enum kind)(draw(&s->common) % NUM_KINDS);
-	int count = (int)(draw(&s->common) % (uint64_t)s->max_count),
-	    salt = (int)(draw(&s->common) % 1000);
-	int root = (int)(draw(&s->common) % (uint64_t)s->size);
-	struct buffer *send = choose(s, 0), *recv = choose(s, 1);
 	int total = count * s->size;
 	int *values = malloc((size_t)(total + 1) * sizeof(int));
 
@@ -203,6 +201,17 @@ static void stress_call(struct stress *s)
 	fetch(recv, values, total);
 	verify(s, kind, count, root, salt, values);
 	free(values);
+}
+
+static void stress_call(struct stress *s)
+{
+	enum kind kind = (enum kind)(draw(&s->common) % NUM_KINDS);
+	int count = (int)(draw(&s->common) % (uint64_t)s->max_count);
+	int salt = (int)(draw(&s->common) % 1000);
+	int root = (int)(draw(&s->common) % (uint64_t)s->size);
+	struct buffer *send = choose(s, 0), *recv = choose(s, 1);
+
+	stress_call_on(s, kind, count, root, salt, send, recv);
 }
 
 static void test_mixed(int calls, bool fresh)
@@ -243,6 +252,32 @@ static void test_windows(int calls)
 		stress_call(&world);
 	test_result(world.wrong == 0);
 	stress_free(&world);
+}
+
+/* Once every kind of call has been made on its buffers, nothing is allocated, opened or loaded
+ * again: the emulated driver refuses it. */
+static void test_warm(void)
+{
+	void (*add_faults)(const char *);
+	struct stress world;
+	struct buffer *send, *recv;
+
+	snprintf(test_name, sizeof(test_name), "warm calls");
+	*(void **)&add_faults = dlsym(RTLD_DEFAULT, "cuemu_add_faults");
+	stress_init(&world, MPI_COMM_WORLD, 9, LARGE_COUNT);
+	send = &world.buffers[0][PLACE_DEVICE];
+	recv = &world.buffers[1][PLACE_DEVICE];
+	for (int round = 0; round < 6; round++) {
+		if (round == 3 && add_faults)
+			add_faults("cuMemAlloc+,cuIpcOpenMemHandle+,cuIpcGetMemHandle+,"
+				   "cuModuleLoadData+,cuMemHostRegister+,cuStreamCreate+,"
+				   "cuEventCreate+");
+		for (int kind = 0; kind < NUM_KINDS; kind++) {
+			stress_call_on(&world, (enum kind)kind, 3000, 1, 100 + round, send, recv);
+			stress_call_on(&world, (enum kind)kind, 30000, 0, 100 + round, send, recv);
+		}
+	}
+	test_result(world.wrong == 0 && add_faults);
 }
 
 static void *run_thread(void *argument)
@@ -407,6 +442,8 @@ int main(int argc, char **argv)
 		test_mixed(calls, false);
 	else if (!strcmp(name, "fresh"))
 		test_mixed(calls, true);
+	else if (!strcmp(name, "warm"))
+		test_warm();
 	else if (!strcmp(name, "windows"))
 		test_windows(calls);
 	else if (!strcmp(name, "ahead"))

@@ -163,6 +163,39 @@ static void vmm(bool shareable)
 	}
 }
 
+/* Memory of a pool that was made to be shared. */
+static void shared_pool(void)
+{
+	enum { COUNT = 50000 };
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+				.location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	CUmemoryPool pool;
+	int device;
+
+	snprintf(test_name, sizeof(test_name), "memory of a shared pool");
+	cuda_check(cudaGetDevice(&device), "cudaGetDevice");
+	props.location.id = device;
+	cuda_check((cudaError_t)cuMemPoolCreate(&pool, &props), "cuMemPoolCreate");
+	for (int round = 0; round < 8; round++) {
+		CUdeviceptr send, recv;
+		bool ok = true;
+
+		cuda_check((cudaError_t)cuMemAllocFromPoolAsync(&send, 4 * COUNT + 8, pool, 0),
+			   "cuMemAllocFromPoolAsync");
+		cuda_check((cudaError_t)cuMemAllocFromPoolAsync(&recv, 4 * COUNT, pool, 0),
+			   "cuMemAllocFromPoolAsync");
+		cuda_check(cudaStreamSynchronize(0), "cudaStreamSynchronize");
+		for (int i = 0; i < 3; i++)
+			ok &= allreduce_works((int *)send + i % 2, (int *)recv, COUNT - round,
+					      MPI_COMM_WORLD);
+		test_result(ok);
+		cuda_check((cudaError_t)cuMemFreeAsync(send, 0), "cuMemFreeAsync");
+		cuda_check((cudaError_t)cuMemFreeAsync(recv, 0), "cuMemFreeAsync");
+	}
+	cuda_check((cudaError_t)cuMemPoolDestroy(pool), "cuMemPoolDestroy");
+}
+
 static void vmm_memory(void)
 {
 	vmm(true);
@@ -470,6 +503,7 @@ static const struct {
 	{"late_work", late_work},
 	{"reallocation", reallocation},
 	{"pool_memory", pool_memory},
+	{"shared_pool", shared_pool},
 	{"vmm_memory", vmm_memory},
 	{"vmm_private", vmm_private},
 	{"other_context", other_context},
