@@ -174,6 +174,18 @@ def test_memory_without_handles(run_mpi, mpi, case, windows):
     assert ("direct through windows" in result.output) == windows, result.output
 
 
+@emulated_only
+@each_mpi
+def test_oneshot_where_each_rank_has_a_device(run_mpi, mpi):
+    result = run_mpi(mpi, 4, "test_agree", "mixed", 100, env={"CUEMU_DEVICES": "4", **PATHS["accel"]})
+    assert_passed(result)
+    assert "direct one-shot" in result.output and "direct two-shot" in result.output, result.output
+    never = run_mpi(mpi, 4, "test_agree", "mixed", 100,
+                    env={"CUEMU_DEVICES": "4", "GPUCOLL_ONESHOT_MAX": "0", **PATHS["accel"]})
+    assert_passed(never)
+    assert "direct one-shot" not in never.output, never.output
+
+
 @each_mpi
 def test_opposite_order(run_mpi, mpi):
     """Two threads use two communicators in opposite order on two ranks."""

@@ -242,6 +242,7 @@ static void learn(struct core_accel *accel)
 
 	if (accel->agree.forget)
 		core_comm_forget(comm);
+	gpu_ipc_forget_exports(accel->offer.freed, accel->offer.num_freed);
 	core_comm_learn(comm, accel->offer.in.memory.buffer_id);
 	core_comm_learn(comm, accel->offer.out.memory.buffer_id);
 	comm->dropped = accel->dropped;

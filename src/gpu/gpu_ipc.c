@@ -188,10 +188,19 @@ int gpu_ipc_find_freed(uint64_t *ids, int most)
 		if (!exports[i].bytes || is_live(&exports[i]))
 			continue;
 		ids[found++] = exports[i].buffer_id;
-		exports[i] = (struct gpu_export){0};
 	}
 	pthread_mutex_unlock(&lock);
 	return found;
+}
+
+void gpu_ipc_forget_exports(const uint64_t *ids, int num)
+{
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < num; i++) {
+		if (exports[ids[i] % EXPORT_PLACES].buffer_id == ids[i])
+			exports[ids[i] % EXPORT_PLACES] = (struct gpu_export){0};
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 /* ---- mappings ---- */

@@ -47,10 +47,12 @@ bool gpu_export_has_fd(const struct gpu_export *export);
 int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer *pointer);
 
 /*
- * Ids, `most` at most, of allocations that were exported and have been freed since; each is told
- * once. One driver call for each export: not for warm calls. Returns how many.
+ * Ids, `most` at most, of allocations that were exported and have been freed since. One driver call
+ * for each export: not for warm calls. Returns how many. gpu_ipc_forget_exports: the others have
+ * been told.
  */
 int gpu_ipc_find_freed(uint64_t *ids, int most);
+void gpu_ipc_forget_exports(const uint64_t *ids, int num);
 
 void gpu_ipc_enter(void);
 void gpu_ipc_leave(void);

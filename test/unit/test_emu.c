@@ -342,6 +342,8 @@ static void pool_memory_has_no_legacy_ipc(void **state)
 static void virtual_memory(void **state)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+				    .requestedHandleTypes =
+					    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
 				    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
 	CUmemGenericAllocationHandle handle, imported;
 	CUdeviceptr first, second;
