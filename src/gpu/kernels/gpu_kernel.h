@@ -22,7 +22,6 @@
 	extern "C" __global__ void __launch_bounds__(GPU_THREADS)                                  \
 		name(const __grid_constant__ type args)
 #define GPU_DEVICE static __device__ __forceinline__
-#define GPU_DEVICE_METHOD __device__ __forceinline__
 #define GPU_SHARED __shared__
 #define GPU_UNROLL _Pragma("unroll")
 
@@ -83,8 +82,7 @@ extern "C" uint64_t emu_arena_start, emu_arena_bytes; /* see test/emu/emu.h */
 		name##_body(*emu_args);                                                            \
 	}                                                                                          \
 	static inline void name##_body(const type &args)
-#define GPU_DEVICE static inline
-#define GPU_DEVICE_METHOD inline
+#define GPU_DEVICE static inline __attribute__((always_inline))
 #define GPU_SHARED static thread_local /* the threads of a block share an OS thread */
 #define GPU_UNROLL
 

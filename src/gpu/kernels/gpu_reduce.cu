@@ -143,23 +143,16 @@ template <uint32_t OP, typename BASE, typename T> struct fixed_op {
 
 /* ---- elements in 16-byte words ---- */
 
-template <typename T> union vec_of {
-	struct gpu_vec vec;
-	T e[GPU_VEC / sizeof(T)];
-
-	GPU_DEVICE_METHOD vec_of() {}
-};
-
 template <typename T, typename F> GPU_DEVICE void fold(uint32_t op, struct gpu_vec *into, struct gpu_vec with)
 {
-	vec_of<T> a, b;
+	T a[GPU_VEC / sizeof(T)], b[GPU_VEC / sizeof(T)];
 
-	a.vec = *into;
-	b.vec = with;
+	memcpy(a, into, GPU_VEC);
+	memcpy(b, &with, GPU_VEC);
 	GPU_UNROLL
 	for (unsigned i = 0; i < GPU_VEC / sizeof(T); i++)
-		a.e[i] = F::apply(op, a.e[i], b.e[i]);
-	*into = a.vec;
+		a[i] = F::apply(op, a[i], b[i]);
+	memcpy(into, a, GPU_VEC);
 }
 
 /* Sources are loaded two, or four, ahead of the arithmetic, whose order stays that of the ranks. */
