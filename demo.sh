@@ -35,7 +35,7 @@ fi
 cat <<EOF
 What you saw: an ordinary MPI program that passes CUDA device pointers to MPI_Allreduce, MPI_Bcast and MPI_Alltoall. The
 MPIs here are not CUDA-aware: without libgpucoll the same program crashes at the first call (try it: run build/mpi/*/demo
-without gpucoll-exec). With the library preloaded each call took the path "stage": the data went from the device through
-pinned host memory and the real MPI and back, and every value was compared with arithmetic on the host. This took
-$((SECONDS - start)) s in all. Next: README.md says how to run your own program, ./check.sh runs the tests.
+without gpucoll-exec). With the library preloaded each call took the path "accel": one kernel on each rank reads and writes
+the other ranks' device memory. Every value was compared with arithmetic on the host. (GPUCOLL_ACCEL=0 takes the path
+"stage": through pinned host memory and the real MPI.) This took $((SECONDS - start)) s in all. Next: README.md says how to run your own program, ./check.sh runs the tests.
 EOF

@@ -1401,6 +1401,18 @@ static void shape_bcast(struct shaper *s)
 		shape->bytes = buffer->blocks[0].bytes;
 }
 
+/* What this rank gives to a gather: in place, its block of the output. */
+static void shape_gathered(struct shaper *s)
+{
+	const struct core_call *call = s->call;
+	struct core_shape *shape = s->shape;
+
+	if (shape->in_place)
+		set_single(&shape->in, shape->out.address, shape->out.blocks[s->comm->rank]);
+	else
+		shape_single(s, &shape->in, call->sendbuf, call->sendcount, call->sendtype);
+}
+
 static void shape_gather(struct shaper *s)
 {
 	const struct core_call *call = s->call;
@@ -1415,10 +1427,7 @@ static void shape_gather(struct shaper *s)
 	}
 	if (s->refusal)
 		return;
-	if (shape->in_place)
-		set_single(&shape->in, shape->out.address, shape->out.blocks[s->comm->rank]);
-	else
-		shape_single(s, &shape->in, call->sendbuf, call->sendcount, call->sendtype);
+	shape_gathered(s);
 	if (!s->refusal && call->coll == CORE_GATHER)
 		shape->bytes = shape->in.blocks[0].bytes;
 }
@@ -1458,10 +1467,7 @@ static void shape_allgather(struct shaper *s)
 	shape_blocks(s, &shape->out, call->recvbuf, &all);
 	if (s->refusal)
 		return;
-	if (shape->in_place)
-		set_single(&shape->in, shape->out.address, shape->out.blocks[s->comm->rank]);
-	else
-		shape_single(s, &shape->in, call->sendbuf, call->sendcount, call->sendtype);
+	shape_gathered(s);
 	if (!s->refusal && call->coll == CORE_ALLGATHER)
 		shape->bytes = shape->in.blocks[0].bytes;
 }
