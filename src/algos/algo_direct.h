@@ -6,14 +6,21 @@
  * When: all ranks are on one node and have mapped what they need of each other. Cost: no byte is
  * read or written twice; a rank waits for the others twice (all have arrived; all are done).
  *
- *     allreduce            two-shot: rank r reduces part r of all inputs and writes it to all
- * outputs. In place it needs no scratch, since rank r alone touches part r. one-shot: each rank
- * reduces everything for itself. Not in place, where an input may be overwritten before another
- * rank has read it. reduce               as two-shot; the root's output is the only one
- *     reduce_scatter       rank r reduces block r of all inputs into its output. In place that
- * output is another's input, so it goes through scratch and is moved when all are done. bcast,
- * scatter, allgather, alltoall each rank pulls what is for it gather               each rank pushes
- * its block to the root alltoall in place    the two of each pair swap their blocks, a half each
+ *     allreduce       two-shot: rank r reduces part r of all inputs and writes it to all
+ *                     outputs. In place it needs no scratch: rank r alone touches part r.
+ *                     one-shot: each rank reduces everything for itself. Not in place, where
+ *                     an input may be overwritten before another rank has read it.
+ *
+ *     reduce          as two-shot; the root's output is the only one
+ *
+ *     reduce_scatter  rank r reduces block r of all inputs into its output. In place that is
+ *                     another's input, so it goes through scratch and is moved last.
+ *
+ *     gather          each rank pushes its block to the root
+ *
+ *     bcast, scatter, allgather, alltoall
+ *                     each rank pulls what is for it; an alltoall in place is swaps: the two
+ *                     of each pair exchange a half of their blocks each
  *
  * This is arithmetic on ranks, offsets and bytes: a plan says which rank moves which bytes, of
  * buffers that are named by their owner. Offsets are from the address that the owner gave to MPI.
