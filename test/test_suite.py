@@ -102,6 +102,15 @@ def test_without_p2p(run_mpi, mpi):
     assert count_calls(result.output, "accel", "MPI_Allreduce") < count_calls(result.output, "stage", "MPI_Allreduce")
 
 
+@emulated_only
+@each_mpi
+def test_operations_in_the_caller(run_mpi, mpi):
+    """As the benchmarks run the emulated driver: a launch where nothing comes before it needs no other thread."""
+    result = run_mpi(mpi, 3, "test_coll", env={"CUEMU_IN_CALLER": "1", **PATHS["accel"]})
+    assert_passed(result)
+    assert_passed(run_mpi(mpi, 2, "test_life", "late_work", env={"CUEMU_IN_CALLER": "1"}))
+
+
 # ---- the agreement on paths ----
 
 def spin(tmp_path, *defines):

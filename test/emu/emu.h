@@ -9,12 +9,14 @@
  * which vanish with the process.
  *
  * Time. Each stream has a thread that runs its operations in order, late on purpose
- * (CUEMU_DELAY_US), so that a missing synchronisation shows.
+ * (CUEMU_DELAY_US), so that a missing synchronisation shows. For benchmarks, CUEMU_IN_CALLER=1 runs
+ * an operation in the thread that submits it where nothing comes before it: waking a thread costs
+ * more here than a launch does on hardware.
  *
  * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, or a
  * matrix as rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US,
- * CUEMU_THREADS (in a block of a kernel's twin), CUEMU_FAULT
- * (see emu_fault).
+ * CUEMU_IN_CALLER (0 or 1), CUEMU_THREADS (in a block of a kernel's twin), CUEMU_FAULT (see
+ * emu_fault).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -32,6 +34,7 @@ struct emu_config {
 	int devices, sms, threads;
 	size_t memory, arena;
 	unsigned delay_us;
+	bool in_caller;
 	bool p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
 extern struct emu_config emu_config;

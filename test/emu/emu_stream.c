@@ -25,6 +25,7 @@ struct emu_stream {
 	CUcontext context;
 	bool blocking; /* orders with the legacy stream */
 	bool stop;
+	bool busy; /* its operation runs in the thread that submitted it */
 	pthread_t thread;
 	bool has_thread;
 	unsigned long long submitted, completed;
@@ -92,7 +93,7 @@ static void *stream_main(void *argument)
 	while (!stream->stop || stream->first) {
 		struct operation *operation = stream->first;
 
-		if (!operation || !may_run(operation)) {
+		if (!operation || stream->busy || !may_run(operation)) {
 			pthread_cond_wait(&changed, &lock);
 			continue;
 		}
@@ -173,6 +174,19 @@ static void add_legacy_order(struct emu_stream *stream, struct mark **after)
 	}
 }
 
+/* Without a thread to wake, where nothing comes before the operation: for benchmarks. Under the
+ * lock, which is given up meanwhile. */
+static void run_in_caller(struct emu_stream *stream, struct operation *operation)
+{
+	stream->busy = true;
+	pthread_mutex_unlock(&lock);
+	run_operation(operation);
+	pthread_mutex_lock(&lock);
+	stream->busy = false;
+	stream->completed++;
+	pthread_cond_broadcast(&changed);
+}
+
 void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argument)
 {
 	struct operation *operation = calloc(1, sizeof(*operation));
@@ -183,9 +197,14 @@ void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argum
 	operation->after = stream->wait_for;
 	stream->wait_for = NULL;
 	add_legacy_order(stream, &operation->after);
+	bool idle = stream->completed == stream->submitted++;
+	if (emu_config.in_caller && idle && may_run(operation)) {
+		run_in_caller(stream, operation);
+		pthread_mutex_unlock(&lock);
+		return;
+	}
 	*stream->last = operation;
 	stream->last = &operation->next;
-	stream->submitted++;
 	if (!stream->has_thread) {
 		stream->has_thread = true;
 		if (pthread_create(&stream->thread, NULL, stream_main, stream))
