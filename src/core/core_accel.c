@@ -38,7 +38,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->comm = comm;
 	accel->number = number;
 	accel->inside = accel->launches = accel->truncates = false;
-	accel->stream = NULL;
+	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
 	accel->passed_to = 0;
 	accel->reason = NULL;
@@ -96,6 +96,8 @@ void core_accel_finish(struct core_accel *accel)
 		gpu_scratch_put(accel->window_in);
 	if (accel->scratch)
 		gpu_scratch_put(accel->scratch);
+	if (accel->copies)
+		gpu_stream_put(accel->copies);
 	if (accel->stream)
 		gpu_stream_put(accel->stream);
 }
@@ -327,16 +329,17 @@ static void go(struct core_accel *accel, enum core_accel_state state)
 	accel->state = state;
 }
 
+/* The round's kernel, and beside it, in the other half of the windows, copies. */
 static void start_round(struct core_accel *accel)
 {
-	if (accel->width) {
-		if (accel->result == UTIL_OK)
-			keep(accel, core_plan_fill(accel));
-		go(accel, CORE_ACCEL_FILL);
-		return;
-	}
+	uint64_t round = accel->round;
+
 	if (accel->result == UTIL_OK)
 		keep(accel, core_plan_launch(accel));
+	if (accel->result == UTIL_OK && round > 0)
+		keep(accel, core_plan_drain(accel, round - 1));
+	if (accel->result == UTIL_OK && round + 1 < accel->rounds)
+		keep(accel, core_plan_fill(accel, round + 1));
 	go(accel, CORE_ACCEL_RUN);
 }
 
@@ -349,7 +352,13 @@ static void start(struct core_accel *accel)
 		accel->result = UTIL_ERR_CUDA;
 	}
 	core_plan_rounds(accel);
-	start_round(accel);
+	if (accel->width) {
+		if (accel->result == UTIL_OK)
+			keep(accel, core_plan_fill(accel, 0));
+		go(accel, CORE_ACCEL_FILL);
+	} else {
+		start_round(accel);
+	}
 	mark(accel, CORE_STATS_LAUNCH);
 }
 
@@ -370,8 +379,8 @@ static enum util_status wait_for_copies(struct core_accel *accel)
 {
 	enum util_status status = UTIL_OK;
 
-	if (accel->result == UTIL_OK && (accel->window_in || accel->window_out))
-		status = gpu_stream_poll(accel->stream);
+	if (accel->result == UTIL_OK && accel->copies)
+		status = gpu_stream_poll(accel->copies);
 	if (status == UTIL_IN_PROGRESS)
 		return status;
 	keep(accel, status);
@@ -387,13 +396,20 @@ static void pass(struct core_accel *accel)
 	go(accel, CORE_ACCEL_MEET);
 }
 
+static void muster(struct core_accel *accel)
+{
+	core_agree_arrive(accel->comm, accel->number, accel->round + 1);
+	go(accel, CORE_ACCEL_MUSTER);
+}
+
 static void end_round(struct core_accel *accel)
 {
-	accel->round++;
-	if (accel->round < accel->rounds)
-		start_round(accel);
-	else
+	if (accel->round + 1 == accel->rounds) {
 		pass(accel);
+		return;
+	}
+	accel->round++;
+	muster(accel);
 }
 
 static void start_last(struct core_accel *accel)
@@ -402,18 +418,9 @@ static void start_last(struct core_accel *accel)
 		keep(accel, UTIL_ERR_PEER);
 	if (accel->result == UTIL_OK)
 		keep(accel, core_plan_launch_last(accel));
+	if (accel->result == UTIL_OK)
+		keep(accel, core_plan_drain(accel, accel->round));
 	go(accel, CORE_ACCEL_LAST);
-}
-
-/* Each round has two points at which all wait for all. */
-static uint64_t muster_point(const struct core_accel *accel)
-{
-	return 2 * accel->round + 1;
-}
-
-static uint64_t clear_point(const struct core_accel *accel)
-{
-	return 2 * accel->round + 2;
 }
 
 /* Go through one state. UTIL_OK: the next one is due. */
@@ -435,38 +442,18 @@ static enum util_status step(struct core_accel *accel)
 		break;
 	case CORE_ACCEL_FILL:
 		status = wait_for_copies(accel);
-		if (status != UTIL_OK)
-			break;
-		core_agree_arrive(comm, accel->number, muster_point(accel));
-		go(accel, CORE_ACCEL_MUSTER);
+		if (status == UTIL_OK)
+			muster(accel);
 		break;
 	case CORE_ACCEL_MUSTER:
-		if (!core_agree_all_arrived(comm, accel->number, muster_point(accel)))
+		if (!core_agree_all_arrived(comm, accel->number, accel->round + 1))
 			return UTIL_IN_PROGRESS;
-		if (accel->result == UTIL_OK)
-			keep(accel, core_plan_launch(accel));
-		go(accel, CORE_ACCEL_RUN);
+		start_round(accel);
 		break;
 	case CORE_ACCEL_RUN:
 		status = wait_for_kernel(accel);
-		if (status != UTIL_OK)
-			break;
-		if (!accel->width) {
-			pass(accel);
-			break;
-		}
-		core_agree_arrive(comm, accel->number, clear_point(accel));
-		go(accel, CORE_ACCEL_CLEAR);
-		break;
-	case CORE_ACCEL_CLEAR:
-		if (!core_agree_all_arrived(comm, accel->number, clear_point(accel)))
-			return UTIL_IN_PROGRESS;
-		if (accel->result == UTIL_OK)
-			keep(accel, core_plan_drain(accel));
-		go(accel, CORE_ACCEL_DRAIN);
-		break;
-	case CORE_ACCEL_DRAIN:
-		status = wait_for_copies(accel);
+		if (status == UTIL_OK)
+			status = wait_for_copies(accel);
 		if (status == UTIL_OK)
 			end_round(accel);
 		break;
@@ -477,6 +464,8 @@ static enum util_status step(struct core_accel *accel)
 		break;
 	case CORE_ACCEL_LAST:
 		status = wait_for_kernel(accel);
+		if (status == UTIL_OK)
+			status = wait_for_copies(accel);
 		if (status == UTIL_OK)
 			go(accel, CORE_ACCEL_DONE);
 		break;
@@ -491,8 +480,7 @@ enum util_status core_accel_progress(struct core_accel *accel)
 	static const enum core_stats_stage stages[CORE_ACCEL_DONE] = {
 		[CORE_ACCEL_READY] = CORE_STATS_READY, [CORE_ACCEL_AGREE] = CORE_STATS_LAUNCH,
 		[CORE_ACCEL_FILL] = CORE_STATS_RUN,    [CORE_ACCEL_MUSTER] = CORE_STATS_RUN,
-		[CORE_ACCEL_RUN] = CORE_STATS_RUN,     [CORE_ACCEL_CLEAR] = CORE_STATS_RUN,
-		[CORE_ACCEL_DRAIN] = CORE_STATS_RUN,   [CORE_ACCEL_MEET] = CORE_STATS_MEET,
+		[CORE_ACCEL_RUN] = CORE_STATS_RUN,     [CORE_ACCEL_MEET] = CORE_STATS_MEET,
 		[CORE_ACCEL_LAST] = CORE_STATS_LAST,
 	};
 
@@ -521,12 +509,11 @@ void core_accel_describe(const struct core_accel *accel, char *text, size_t byte
 			 (unsigned long long)accel->number, (unsigned long long)accel->comm->id);
 		break;
 	case CORE_ACCEL_FILL:
-	case CORE_ACCEL_DRAIN:
 		snprintf(text, bytes, "a copy on the device");
 		break;
 	case CORE_ACCEL_RUN:
 	case CORE_ACCEL_LAST:
-		snprintf(text, bytes, "its kernel");
+		snprintf(text, bytes, "its kernel or copies");
 		break;
 	default:
 		snprintf(text, bytes, "rank %d of %d to do its part in round %llu of %llu",

@@ -4,19 +4,22 @@
  *
  *     READY    earlier work on the buffers (late memset and such) finishes
  *     AGREE    the offer is announced; the members' offers are looked at; their memory is mapped
- *     FILL     windows only: this round's slice of the input is copied into the window
- *     MUSTER   windows only: all members' windows are filled
- *     RUN      this rank's kernel
- *     CLEAR    windows only: all members' kernels of the round are done
- *     DRAIN    windows only: the slice of the output is copied out of the window; then the next
- * round MEET     until all are past the call LAST     a copy in this rank's own memory DONE
+ *     FILL     windows only: the first round's slice of the input is copied into the window
+ *     MUSTER   windows only: until all members are ready for the round
+ *     RUN      this rank's kernel; with windows, those of all rounds in turn
+ *     MEET     until all are past the call
+ *     LAST     copies in this rank's own memory
+ *     DONE
  *
  * Up to AGREE the call can still be staged: UTIL_ERR_UNSUPPORTED says that it must be, and `reason`
  * why.
  *
  * Memory that can't be exported (of pools, of the virtual memory API, managed) is offered as a
  * window: memory of our own, through which the call goes slice by slice, in rounds. If one member
- * has a window all go in rounds; who has none moves nothing twice.
+ * has a window all go in rounds; who has none moves nothing twice. Rounds use the two halves of the
+ * windows in turn: while the kernels of one round work in one half, the result of the last round is
+ * copied out of the other, and then the input of the next into it. So a member is ready for a round
+ * when its kernel of the round before and its copies beside that are done.
  *
  * core_offer.c makes the offer, core_plan.c the plans and kernels, core_accel.c goes through the
  * states.
@@ -36,8 +39,6 @@ enum core_accel_state {
 	CORE_ACCEL_FILL,
 	CORE_ACCEL_MUSTER,
 	CORE_ACCEL_RUN,
-	CORE_ACCEL_CLEAR,
-	CORE_ACCEL_DRAIN,
 	CORE_ACCEL_MEET,
 	CORE_ACCEL_LAST,
 	CORE_ACCEL_DONE
@@ -61,10 +62,12 @@ struct core_accel {
 	uint64_t dropped;
 	struct gpu_stream *stream; /* NULL: this rank has no data */
 	struct gpu_launch launch;
-	struct gpu_scratch *scratch;                /* for results that are moved last */
+	struct gpu_stream *copies;   /* for those beside a kernel; NULL: no windows */
+	struct gpu_scratch *scratch; /* for results that are moved last */
 	struct gpu_scratch *window_in, *window_out; /* NULL: none; may be one and the same */
-	/* Rounds over slices of `width` bytes of each block; 0: there is one, over everything. */
-	uint64_t width, round, rounds;
+	/* Rounds over slices of `width` bytes of each block; 0: there is one, over everything. Odd
+	 * rounds are `half` bytes further on in the windows. */
+	uint64_t width, half, round, rounds;
 	struct core_reach in[ALGO_MAX_RANKS], out[ALGO_MAX_RANKS];
 	struct algo_plan plan; /* of the round */
 	int passed_to;         /* members, twice, that have been passed this rank's descriptors */
@@ -109,8 +112,9 @@ void core_plan_rounds(struct core_accel *accel);
 enum util_status core_plan_launch(struct core_accel *accel);
 enum util_status core_plan_launch_last(struct core_accel *accel);
 
-/* Put on the stream the copies of the round's slice between this rank's buffers and its windows. */
-enum util_status core_plan_fill(struct core_accel *accel);
-enum util_status core_plan_drain(struct core_accel *accel);
+/* Put on the stream of copies those of a round's slice between this rank's buffers and its windows.
+ */
+enum util_status core_plan_fill(struct core_accel *accel, uint64_t round);
+enum util_status core_plan_drain(struct core_accel *accel, uint64_t round);
 
 #endif

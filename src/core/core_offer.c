@@ -109,6 +109,9 @@ static enum util_status open_window(struct core_accel *accel, struct candidate *
 {
 	struct gpu_pointer where;
 
+	if (!accel->copies &&
+	    gpu_stream_get(gpu_stream_where(accel->stream), &accel->copies) != UTIL_OK)
+		return core_accel_stage(accel, "no stream");
 	if (!*window && gpu_scratch_get(window_bytes(), accel->stream, window) != UTIL_OK)
 		return core_accel_stage(accel, "no device memory for a window");
 	gpu_pointer_classify((void *)(*window)->address, &where);

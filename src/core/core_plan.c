@@ -18,6 +18,15 @@ static bool has_one_block(enum core_coll coll)
 	return coll == CORE_BCAST || coll == CORE_REDUCE || coll == CORE_ALLREDUCE;
 }
 
+/* As many rounds as the longest block needs with so many bytes for a round's slices. */
+static void set_rounds(struct core_accel *accel, uint64_t bytes, uint64_t longest)
+{
+	uint64_t slices = has_one_block(accel->shape.coll) ? 1 : (uint64_t)accel->comm->size;
+
+	accel->width = bytes / slices / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
+	accel->rounds = (longest + accel->width - 1) / accel->width;
+}
+
 void core_plan_rounds(struct core_accel *accel)
 {
 	uint64_t longest = 0, window = UINT64_MAX;
@@ -30,31 +39,44 @@ void core_plan_rounds(struct core_accel *accel)
 		window = offer->window < window ? offer->window : window;
 		windows |= offer->flags & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT);
 	}
-	accel->width = accel->round = 0;
+	accel->width = accel->half = accel->round = 0;
 	accel->rounds = 1;
 	if (!windows)
 		return;
-	if (!has_one_block(accel->shape.coll))
-		window /= (uint64_t)accel->comm->size;
-	accel->width = window / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
-	accel->rounds = (longest + accel->width - 1) / accel->width;
+	set_rounds(accel, window, longest);
+	if (accel->rounds == 1)
+		return;
+	accel->half = window / 2 / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
+	set_rounds(accel, accel->half, longest);
 }
 
-/* The round's slice of a block of this rank's or another's buffer; in a window it is the index-th.
- */
-static struct algo_block slice(const struct core_accel *accel, struct algo_block block,
-			       bool windowed, int index)
+/* Where the round's slices begin in windows. */
+static int64_t window_start(const struct core_accel *accel, uint64_t round)
 {
-	uint64_t start = accel->round * accel->width, rest;
+	return round % 2 ? (int64_t)accel->half : 0;
+}
+
+/* A round's slice of a block of this rank's or another's buffer; in a window it is the index-th. */
+static struct algo_block slice_of(const struct core_accel *accel, uint64_t round,
+				  struct algo_block block, bool windowed, int index)
+{
+	uint64_t start = round * accel->width, rest;
 
 	if (!accel->width)
 		return block;
 	if (start >= block.bytes)
 		return (struct algo_block){0, 0};
 	rest = block.bytes - start;
-	block.offset = windowed ? (int64_t)accel->width * index : block.offset + (int64_t)start;
+	block.offset = windowed ? window_start(accel, round) + (int64_t)accel->width * index
+				: block.offset + (int64_t)start;
 	block.bytes = rest < accel->width ? rest : accel->width;
 	return block;
+}
+
+static struct algo_block slice(const struct core_accel *accel, struct algo_block block,
+			       bool windowed, int index)
+{
+	return slice_of(accel, accel->round, block, windowed, index);
 }
 
 static struct algo_block my_slice(const struct core_accel *accel, enum algo_buffer buffer,
@@ -172,21 +194,19 @@ static bool use_oneshot(const struct core_accel *accel)
 	return true;
 }
 
-/* A reduction of the slice was planned as if all buffers began with it; those without a window
- * don't. */
+/* A reduction of the slice was planned as if all buffers and windows began with it. */
 static void shift_places(struct core_accel *accel)
 {
 	struct algo_plan *plan = &accel->plan;
 	int64_t start = (int64_t)(accel->round * accel->width);
+	int64_t in_window = window_start(accel, accel->round);
 
-	for (int i = 0; i < plan->num_sources; i++) {
-		if (!has_window(accel, plan->sources[i].rank, ALGO_IN))
-			plan->sources[i].offset += start;
-	}
-	for (int i = 0; i < plan->num_targets; i++) {
-		if (!has_window(accel, plan->targets[i].rank, ALGO_OUT))
-			plan->targets[i].offset += start;
-	}
+	for (int i = 0; i < plan->num_sources; i++)
+		plan->sources[i].offset +=
+			has_window(accel, plan->sources[i].rank, ALGO_IN) ? in_window : start;
+	for (int i = 0; i < plan->num_targets; i++)
+		plan->targets[i].offset +=
+			has_window(accel, plan->targets[i].rank, ALGO_OUT) ? in_window : start;
 }
 
 static void plan_reduction(struct core_accel *accel)
@@ -209,16 +229,18 @@ static void plan_reduce_scatter(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
 	struct algo_plan *plan = &accel->plan;
+	int64_t in_window = window_start(accel, accel->round);
 	int me = accel->comm->rank;
 
 	algo_reduce_scatter(plan, me, accel->comm->size, slice(accel, shape->own, false, 0),
 			    shape->in_place);
 	for (int i = 0; i < plan->num_sources; i++) {
 		if (has_window(accel, i, ALGO_IN))
-			plan->sources[i].offset = (int64_t)accel->width * me;
+			plan->sources[i].offset = in_window + (int64_t)accel->width * me;
 	}
-	if (shape->in_place || !has_window(accel, me, ALGO_OUT))
-		plan->targets[0].offset += (int64_t)(accel->round * accel->width);
+	plan->targets[0].offset += !shape->in_place && has_window(accel, me, ALGO_OUT)
+					   ? in_window
+					   : (int64_t)(accel->round * accel->width);
 	/* In place, nothing may be moved before the last round has been read. */
 	plan->last.bytes = shape->in_place ? shape->own.bytes : 0;
 }
@@ -325,40 +347,41 @@ enum util_status core_plan_launch_last(struct core_accel *accel)
 /* ---- windows ---- */
 
 /* Between a buffer's blocks and their slices in its window. */
-static enum util_status copy_slices(struct core_accel *accel, const struct core_buffer *buffer,
+static enum util_status copy_slices(struct core_accel *accel, uint64_t round,
+				    const struct core_buffer *buffer,
 				    const struct gpu_scratch *window, bool out)
 {
 	enum util_status status = UTIL_OK;
 
 	for (int i = 0; i < buffer->num_blocks && status == UTIL_OK; i++) {
-		struct algo_block user = slice(accel, buffer->blocks[i], false, i);
-		struct algo_block ours = slice(accel, buffer->blocks[i], true, i);
+		struct algo_block user = slice_of(accel, round, buffer->blocks[i], false, i);
+		struct algo_block ours = slice_of(accel, round, buffer->blocks[i], true, i);
 		void *at_user = (void *)(buffer->address + (uint64_t)user.offset);
 		void *at_window = (void *)(window->address + (uint64_t)ours.offset);
 
 		if (user.bytes)
-			status = gpu_stream_copy_pieces(accel->stream, out ? at_user : at_window,
+			status = gpu_stream_copy_pieces(accel->copies, out ? at_user : at_window,
 							out ? at_window : at_user, user.bytes);
 	}
 	return status;
 }
 
-enum util_status core_plan_fill(struct core_accel *accel)
+enum util_status core_plan_fill(struct core_accel *accel, uint64_t round)
 {
 	const struct core_shape *shape = &accel->shape;
 
 	if (accel->window_in)
-		return copy_slices(accel, &shape->in, accel->window_in, false);
+		return copy_slices(accel, round, &shape->in, accel->window_in, false);
 	/* Blocks that are swapped in place are input, too. */
 	if (accel->window_out && shape->in_place && !shape->in.num_blocks)
-		return copy_slices(accel, &shape->out, accel->window_out, false);
+		return copy_slices(accel, round, &shape->out, accel->window_out, false);
 	return UTIL_OK;
 }
 
-enum util_status core_plan_drain(struct core_accel *accel)
+enum util_status core_plan_drain(struct core_accel *accel, uint64_t round)
 {
 	/* The result of a reduce_scatter in place waits in scratch. */
 	if (!accel->window_out || accel->scratch)
 		return UTIL_OK;
-	return copy_slices(accel, &accel->shape.out, accel->window_out, true);
+	return copy_slices(accel, round, &accel->shape.out, accel->window_out, true);
 }
