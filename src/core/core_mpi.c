@@ -9,6 +9,7 @@
 #include "core/core_run.h"
 #include "gpu/gpu_launch.h"
 #include "gpu/kernels/gpu_half.h"
+#include "util/util_hash.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -1346,11 +1347,6 @@ static void shape_reduction(struct shaper *s)
 		shape_single(s, &shape->out, call->recvbuf, call->recvcount, call->recvtype);
 }
 
-static uint64_t hash_count(uint64_t hash, int64_t count)
-{
-	return (hash ^ (uint64_t)count) * 0x100000001b3ull; /* FNV-1a, by whole counts */
-}
-
 static void shape_reduce_scatter(struct shaper *s)
 {
 	const struct core_call *call = s->call;
@@ -1361,7 +1357,7 @@ static void shape_reduce_scatter(struct shaper *s)
 			     .count = call->recvcount,
 			     .type = call->recvtype};
 	const struct builder b = {.call = call};
-	uint64_t hash = 0xcbf29ce484222325ull;
+	uint64_t hash = UTIL_HASH_START;
 	struct solid solid = {0};
 	int64_t at = 0;
 
@@ -1379,7 +1375,7 @@ static void shape_reduce_scatter(struct shaper *s)
 		}
 		add_bytes(&shape->in, at, (uint64_t)count * solid.bytes);
 		at += count * (int64_t)solid.bytes;
-		hash = hash_count(hash, count);
+		hash = util_hash(hash, &count, sizeof(count));
 	}
 	if (s->refusal)
 		return;
@@ -1592,38 +1588,31 @@ struct introduction {
 	uint64_t driver;
 };
 
-static uint64_t hash_text(uint64_t hash, const char *text)
-{
-	for (; *text; text++)
-		hash = (hash ^ (unsigned char)*text) * 0x100000001b3ull; /* FNV-1a */
-	return hash;
-}
-
 /* Processes are on one node when they share the kernel, the IPC namespace and the file system of
  * /dev/shm. */
 static uint64_t host_identity(const char *hostid)
 {
 	char text[256] = "", shm[64];
-	uint64_t hash = 0xcbf29ce484222325ull;
+	uint64_t hash = UTIL_HASH_START;
 	struct stat status = {0};
 	FILE *file;
 
 	if (hostid)
-		return hash_text(hash, hostid);
+		return util_hash_text(hash, hostid);
 	file = fopen("/proc/sys/kernel/random/boot_id", "r");
 	if (file) {
 		if (fgets(text, sizeof(text), file))
-			hash = hash_text(hash, text);
+			hash = util_hash_text(hash, text);
 		fclose(file);
 	}
 	ssize_t length = readlink("/proc/self/ns/ipc", text, sizeof(text) - 1);
 	if (length > 0) {
 		text[length] = 0;
-		hash = hash_text(hash, text);
+		hash = util_hash_text(hash, text);
 	}
 	stat("/dev/shm", &status);
 	snprintf(shm, sizeof(shm), "%llu", (unsigned long long)status.st_dev);
-	return hash_text(hash, shm);
+	return util_hash_text(hash, shm);
 }
 
 /* Number the nodes in the order of their lowest ranks. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_context.h"
+#include "util/util_hash.h"
 #include "util/util_log.h"
 
 #include <pthread.h>
@@ -135,9 +136,7 @@ uint64_t gpu_device_identity(int ordinal)
 		return hash;
 	if (gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS)
 		gpu_driver.cuDeviceGetPCIBusId(bus_id, sizeof(bus_id), device);
-	hash = 0xcbf29ce484222325ull;
-	for (const char *at = bus_id; *at; at++)
-		hash = (hash ^ (unsigned char)*at) * 0x100000001b3ull; /* FNV-1a */
+	hash = util_hash_text(UTIL_HASH_START, bus_id);
 	atomic_store_explicit(&known[ordinal], hash, memory_order_relaxed);
 	return hash;
 }
