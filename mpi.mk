@@ -68,7 +68,7 @@ uninstall-mpi:
 	rm -f $(DESTDIR)$(libdir)/libgpucoll.so $(DESTDIR)$(libdir)/$(SONAME) $(DESTDIR)$(bindir)/gpucoll-bench
 
 # ---- the emulated CUDA driver and runtime ----
-EMU_OBJECTS = emu_config.o emu_context.o emu_copy.o emu_kernel.o emu_memory.o emu_pool.o emu_stream.o
+EMU_OBJECTS = emu_capture.o emu_config.o emu_context.o emu_copy.o emu_kernel.o emu_memory.o emu_pool.o emu_stream.o
 EMU_TWINS = gpu_copies.o gpu_reduce.o gpu_runs.o emu_test_kernels.o
 EMU_COMPILE = $(CC) -D_GNU_SOURCE -I$(top_srcdir)/src $(CUDA_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fvisibility=hidden -MMD -MP
 EMU_LD = $(CC) -shared $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS)

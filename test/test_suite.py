@@ -247,7 +247,7 @@ def test_without_the_library_it_fails(run_mpi, mpi):
 
 
 @each_mpi
-@pytest.mark.parametrize("case", ["late_work", "reallocation", "pool_memory", "other_context", "reset", "threads",
+@pytest.mark.parametrize("case", ["late_work", "capture", "reallocation", "pool_memory", "other_context", "reset", "threads",
                                   "rendezvous", "communicators", "idup", "fork", "huge"])
 def test_life(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 2, "test_life", case))

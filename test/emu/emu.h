@@ -65,6 +65,14 @@ EMU_API void cuemu_add_faults(const char *text);
 			return fault_;                                                             \
 	} while (0)
 
+/* The same of a function that may be unsafe while a graph is captured. */
+#define EMU_UNSAFE()                                                                               \
+	do {                                                                                       \
+		CUresult unsafe_ = emu_capture_unsafe();                                           \
+		if (unsafe_ != CUDA_SUCCESS)                                                       \
+			return unsafe_;                                                            \
+	} while (0)
+
 /* ---- contexts (emu_context.c) ---- */
 
 struct emu_stream;
@@ -131,7 +139,20 @@ void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argum
 void emu_stream_wait(struct emu_stream *stream);
 bool emu_stream_is_idle(struct emu_stream *stream);
 void emu_context_wait(CUcontext context);
+bool emu_stream_is_blocking(const struct emu_stream *stream);
+/* The same as emu_stream_of, for putting work on it: with the error where that can't be. */
+CUresult emu_stream_use(CUstream handle, struct emu_stream **stream);
 /* The stream that a handle means in the calling thread's context: NULL when it is none. */
 struct emu_stream *emu_stream_of(CUstream handle);
+
+/* ---- capturing graphs (emu_capture.c) ---- */
+
+/* What is put on the stream goes into a graph. */
+bool emu_capture_is_on(const struct emu_stream *stream);
+/* Each breaks the captures that do not allow it, and returns the error then: a call that may be
+ * unsafe; work on a stream of the context; waiting for a stream. */
+CUresult emu_capture_unsafe(void);
+CUresult emu_capture_use(struct emu_stream *stream, CUcontext context);
+CUresult emu_capture_wait(struct emu_stream *stream);
 
 #endif

@@ -376,6 +376,7 @@ EMU_API CUresult CUDAAPI cuCtxGetId(CUcontext context, unsigned long long *id)
 EMU_API CUresult CUDAAPI cuCtxSynchronize(void)
 {
 	NEED_INIT();
+	EMU_UNSAFE();
 	if (!emu_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	emu_context_wait(emu_current());

@@ -105,13 +105,12 @@ static CUresult copy_2d(struct copy copy, struct emu_stream *stream, bool async)
 
 static CUresult copy_1d(uintptr_t to, uintptr_t from, size_t size, CUstream handle, bool async)
 {
-	struct emu_stream *stream = emu_stream_of(handle);
+	struct emu_stream *stream;
 	struct copy copy = {
 		.to = (char *)to, .from = (const char *)from, .width = size, .height = 1};
+	CUresult result = emu_stream_use(handle, &stream);
 
-	if (!emu_current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	return stream ? copy_2d(copy, stream, async) : CUDA_ERROR_INVALID_HANDLE;
+	return result == CUDA_SUCCESS ? copy_2d(copy, stream, async) : result;
 }
 
 EMU_API CUresult CUDAAPI cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size)
@@ -175,16 +174,15 @@ static uintptr_t place(CUmemorytype type, const void *host, CUdeviceptr device, 
 
 static CUresult copy_described(const CUDA_MEMCPY2D *d, CUstream handle, bool async)
 {
-	struct emu_stream *stream = emu_stream_of(handle);
+	struct emu_stream *stream;
 	struct copy copy = {.width = d->WidthInBytes,
 			    .height = d->Height,
 			    .to_pitch = d->dstPitch,
 			    .from_pitch = d->srcPitch};
+	CUresult result = emu_stream_use(handle, &stream);
 
-	if (!emu_current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!stream)
-		return CUDA_ERROR_INVALID_HANDLE;
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (d->srcPitch < d->WidthInBytes || d->dstPitch < d->WidthInBytes ||
 	    d->srcPitch > 0x7fffffff || d->dstPitch > 0x7fffffff)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -230,14 +228,13 @@ static void run_fill(void *argument)
 static CUresult fill(CUdeviceptr to, unsigned value, size_t element, size_t count, CUstream handle,
 		     bool async)
 {
-	struct emu_stream *stream = emu_stream_of(handle);
+	struct emu_stream *stream;
 	struct fill *argument;
 	struct side side;
+	CUresult result = emu_stream_use(handle, &stream);
 
-	if (!emu_current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!stream)
-		return CUDA_ERROR_INVALID_HANDLE;
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (!look_at(to, count * element, &side) || (!side.device && !side.pinned))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!count)

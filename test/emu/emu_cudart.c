@@ -410,6 +410,27 @@ RT_API cudaError_t CUDARTAPI cudaEventElapsedTime(float *milliseconds, cudaEvent
 	return done(cuEventElapsedTime(milliseconds, start, end));
 }
 
+/* ---- graphs ---- */
+
+RT_API cudaError_t CUDARTAPI cudaStreamBeginCapture(cudaStream_t stream,
+						    enum cudaStreamCaptureMode mode)
+{
+	ENTER();
+	return done(cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
+}
+
+RT_API cudaError_t CUDARTAPI cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+	ENTER();
+	return done(cuStreamEndCapture(stream, graph));
+}
+
+RT_API cudaError_t CUDARTAPI cudaGraphDestroy(cudaGraph_t graph)
+{
+	ENTER();
+	return done(cuGraphDestroy(graph));
+}
+
 /* ---- errors ---- */
 
 RT_API const char *CUDARTAPI cudaGetErrorString(cudaError_t error)

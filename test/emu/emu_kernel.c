@@ -236,6 +236,7 @@ static bool is_image(const void *image)
 EMU_API CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
 {
 	EMU_ENTER();
+	EMU_UNSAFE();
 	if (!emu_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!is_image(image))
@@ -277,12 +278,14 @@ EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, un
 					void **parameters, void **extra)
 {
 	const struct twin *twin = (const struct twin *)function;
-	struct emu_stream *stream = emu_stream_of(handle);
+	struct emu_stream *stream;
 	struct launch *launch;
+	CUresult result;
 
 	EMU_ENTER();
-	if (!stream)
-		return CUDA_ERROR_INVALID_HANDLE;
+	result = emu_stream_use(handle, &stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (!grid_x || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 ||
 	    block_z != 1 || extra || twin->size > MAX_ARGS)
 		return CUDA_ERROR_INVALID_VALUE;

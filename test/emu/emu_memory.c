@@ -283,6 +283,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size, enum emu_kind kind)
 EMU_API CUresult CUDAAPI cuMemAlloc(CUdeviceptr *out, size_t size)
 {
 	EMU_ENTER();
+	EMU_UNSAFE();
 	return allocate(out, size, EMU_DEVICE);
 }
 
@@ -290,6 +291,7 @@ EMU_API CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr *out, size_t *pitch, size_t
 					 size_t height, unsigned element)
 {
 	EMU_ENTER();
+	EMU_UNSAFE();
 	(void)element;
 	*pitch = round_up(width, ALIGNMENT);
 	return allocate(out, *pitch * height, EMU_DEVICE);
@@ -301,6 +303,7 @@ EMU_API CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size, unsign
 	CUresult result;
 
 	EMU_ENTER();
+	EMU_UNSAFE();
 	(void)flags;
 	result = allocate(out, size, EMU_MANAGED);
 	/* The host may touch it: the same memory at the address itself. */
@@ -319,6 +322,7 @@ EMU_API CUresult CUDAAPI cuMemFree(CUdeviceptr address)
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 
 	EMU_ENTER();
+	EMU_UNSAFE();
 	if (!address)
 		return CUDA_SUCCESS;
 	if (!emu_find(address, &alloc) || alloc.address != address)
@@ -366,6 +370,7 @@ EMU_API CUresult CUDAAPI cuMemHostAlloc(void **out, size_t size, unsigned flags)
 	void *address;
 
 	EMU_ENTER();
+	EMU_UNSAFE();
 	(void)flags;
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
@@ -401,6 +406,7 @@ static CUresult forget_host(void *address, enum emu_kind kind, CUresult missing)
 EMU_API CUresult CUDAAPI cuMemFreeHost(void *address)
 {
 	EMU_ENTER();
+	EMU_UNSAFE();
 	return forget_host(address, EMU_HOST, CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -410,6 +416,7 @@ EMU_API CUresult CUDAAPI cuMemHostRegister(void *address, size_t size, unsigned 
 	struct emu_alloc alloc;
 
 	EMU_ENTER();
+	EMU_UNSAFE();
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!address || !size)
@@ -426,6 +433,7 @@ EMU_API CUresult CUDAAPI cuMemHostRegister(void *address, size_t size, unsigned 
 EMU_API CUresult CUDAAPI cuMemHostUnregister(void *address)
 {
 	EMU_ENTER();
+	EMU_UNSAFE();
 	if (!emu_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	return forget_host(address, EMU_REGISTERED, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
@@ -694,6 +702,7 @@ CUresult emu_open(CUdeviceptr *out, const void *wire)
 EMU_API CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *out, CUipcMemHandle wire, unsigned flags)
 {
 	EMU_ENTER();
+	EMU_UNSAFE();
 	(void)flags;
 	return emu_open(out, &wire);
 }
@@ -703,6 +712,7 @@ EMU_API CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address)
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 
 	EMU_ENTER();
+	EMU_UNSAFE();
 	if (emu_current())
 		emu_context_wait(emu_current());
 	pthread_mutex_lock(&lock);
@@ -749,6 +759,7 @@ EMU_API CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t s
 	struct physical *physical;
 
 	EMU_ENTER();
+	EMU_UNSAFE();
 	if (!size || size % BLOCK || flags || prop->location.id >= emu_config.devices)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (size > emu_config.memory)
@@ -861,6 +872,7 @@ EMU_API CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offse
 	struct emu_alloc *alloc;
 
 	EMU_ENTER();
+	EMU_UNSAFE();
 	if (offset || flags || size != physical->size || address % BLOCK)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (mmap(emu_shadow(address), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
@@ -889,6 +901,7 @@ EMU_API CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size)
 	struct entry *entry;
 
 	EMU_ENTER();
+	EMU_UNSAFE();
 	pthread_mutex_lock(&lock);
 	entry = find(address);
 	bool valid = entry && entry->alloc.kind == EMU_VMM && entry->alloc.address == address &&

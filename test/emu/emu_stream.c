@@ -189,8 +189,13 @@ static void run_in_caller(struct emu_stream *stream, struct operation *operation
 
 void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argument)
 {
-	struct operation *operation = calloc(1, sizeof(*operation));
+	struct operation *operation;
 
+	if (emu_capture_is_on(stream)) {
+		free(argument);
+		return;
+	}
+	operation = calloc(1, sizeof(*operation));
 	operation->function = function;
 	operation->argument = argument;
 	pthread_mutex_lock(&lock);
@@ -284,6 +289,31 @@ struct emu_stream *emu_stream_of(CUstream handle)
 	return stream;
 }
 
+bool emu_stream_is_blocking(const struct emu_stream *stream)
+{
+	return stream->blocking;
+}
+
+CUresult emu_stream_use(CUstream handle, struct emu_stream **stream)
+{
+	*stream = emu_stream_of(handle);
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!*stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return emu_capture_use(*stream, emu_current());
+}
+
+/* The stream to wait for or to ask, which a capture allows less than to use it. */
+static CUresult stream_to_wait_for(CUstream handle, struct emu_stream **stream)
+{
+	CUresult result = emu_capture_unsafe();
+
+	if (result == CUDA_SUCCESS)
+		result = emu_stream_use(handle, stream);
+	return result == CUDA_SUCCESS ? emu_capture_wait(*stream) : result;
+}
+
 /* ---- the API ---- */
 
 EMU_API CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned flags)
@@ -310,16 +340,6 @@ EMU_API CUresult CUDAAPI cuCtxGetStreamPriorityRange(int *least, int *greatest)
 	return CUDA_SUCCESS;
 }
 
-/* Graph capture is not emulated. */
-EMU_API CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
-{
-	EMU_ENTER();
-	if (!emu_stream_of(handle))
-		return CUDA_ERROR_INVALID_HANDLE;
-	*status = CU_STREAM_CAPTURE_STATUS_NONE;
-	return CUDA_SUCCESS;
-}
-
 EMU_API CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out, unsigned flags, int priority)
 {
 	(void)priority;
@@ -339,25 +359,25 @@ EMU_API CUresult CUDAAPI cuStreamDestroy(CUstream handle)
 
 EMU_API CUresult CUDAAPI cuStreamQuery(CUstream handle)
 {
-	struct emu_stream *stream = emu_stream_of(handle);
+	struct emu_stream *stream;
+	CUresult result;
 
 	EMU_ENTER();
-	if (!emu_current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!stream)
-		return CUDA_ERROR_INVALID_HANDLE;
+	result = stream_to_wait_for(handle, &stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	return emu_stream_is_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 EMU_API CUresult CUDAAPI cuStreamSynchronize(CUstream handle)
 {
-	struct emu_stream *stream = emu_stream_of(handle);
+	struct emu_stream *stream;
+	CUresult result;
 
 	EMU_ENTER();
-	if (!emu_current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!stream)
-		return CUDA_ERROR_INVALID_HANDLE;
+	result = stream_to_wait_for(handle, &stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	emu_stream_wait(stream);
 	return CUDA_SUCCESS;
 }
@@ -385,17 +405,6 @@ EMU_API CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *context)
 	if (!stream)
 		return CUDA_ERROR_INVALID_HANDLE;
 	*context = stream->context;
-	return CUDA_SUCCESS;
-}
-
-EMU_API CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-	static _Thread_local CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-	CUstreamCaptureMode before = current;
-
-	EMU_ENTER();
-	current = *mode;
-	*mode = before;
 	return CUDA_SUCCESS;
 }
 
@@ -452,12 +461,16 @@ static void stamp(void *argument)
 
 EMU_API CUresult CUDAAPI cuEventRecord(CUevent event, CUstream handle)
 {
-	struct emu_stream *stream = emu_stream_of(handle);
+	struct emu_stream *stream;
 	CUevent *argument;
+	CUresult result;
 
 	EMU_ENTER();
-	if (!stream || !event)
+	if (!event)
 		return CUDA_ERROR_INVALID_HANDLE;
+	result = emu_stream_use(handle, &stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	argument = malloc(sizeof(*argument));
 	*argument = event;
 	emu_submit(stream, stamp, argument);
@@ -471,6 +484,7 @@ EMU_API CUresult CUDAAPI cuEventRecord(CUevent event, CUstream handle)
 EMU_API CUresult CUDAAPI cuEventQuery(CUevent event)
 {
 	EMU_ENTER();
+	EMU_UNSAFE();
 	if (!event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&lock);
@@ -482,6 +496,7 @@ EMU_API CUresult CUDAAPI cuEventQuery(CUevent event)
 EMU_API CUresult CUDAAPI cuEventSynchronize(CUevent event)
 {
 	EMU_ENTER();
+	EMU_UNSAFE();
 	if (!event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&lock);

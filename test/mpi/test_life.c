@@ -76,6 +76,44 @@ static void late_work(void)
 	}
 }
 
+/*
+ * While a graph is captured, on a stream that the legacy stream waits for or on another, most calls
+ * of the driver would break the capture: collectives go on all the same, also on new buffers.
+ */
+static void capture(void)
+{
+	enum { COUNT = 5000 };
+	static const unsigned flags[] = {cudaStreamDefault, cudaStreamNonBlocking};
+	int *send, *recv, *other;
+
+	cuda_check(cudaMalloc((void **)&other, COUNT * sizeof(int)), "cudaMalloc");
+	for (int i = 0; i < 4; i++) {
+		cudaStream_t stream;
+		cudaGraph_t graph;
+
+		snprintf(test_name, sizeof(test_name), "capture %d", i);
+		cuda_check(cudaMalloc((void **)&send, COUNT * sizeof(int)), "cudaMalloc");
+		cuda_check(cudaMalloc((void **)&recv, COUNT * sizeof(int)), "cudaMalloc");
+		cuda_check(cudaMemset(send, i + 1, COUNT * sizeof(int)), "cudaMemset");
+		cuda_check(cudaMemset(recv, 0xff, COUNT * sizeof(int)), "cudaMemset");
+		cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+		cuda_check(cudaStreamCreateWithFlags(&stream, flags[i % 2]), "cudaStreamCreate");
+		cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal),
+			   "cudaStreamBeginCapture");
+		cuda_check(cudaMemsetAsync(other, 0, COUNT * sizeof(int), stream),
+			   "cudaMemsetAsync");
+		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		MPI_Bcast(send, COUNT, MPI_INT, 0, MPI_COMM_WORLD);
+		cuda_check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+		test_result(all_are(recv, COUNT, 0x01010101 * (i + 1)));
+		cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+		cuda_check(cudaStreamDestroy(stream), "cudaStreamDestroy");
+		cuda_check(cudaFree(send), "cudaFree");
+		cuda_check(cudaFree(recv), "cudaFree");
+	}
+	cuda_check(cudaFree(other), "cudaFree");
+}
+
 /* The same addresses again and again, small and large, and host memory in between. */
 static void reallocation(void)
 {
@@ -501,6 +539,7 @@ static const struct {
 	void (*run)(void);
 } cases[] = {
 	{"late_work", late_work},
+	{"capture", capture},
 	{"reallocation", reallocation},
 	{"pool_memory", pool_memory},
 	{"shared_pool", shared_pool},

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Capturing a graph, as far as a library beside the application can disturb it. What is put on a
+ * capturing stream goes into the graph, which can't be launched here. Meanwhile the driver refuses
+ * calls that may be unsafe, by the mode of the capture and of the calling thread, and work on the
+ * legacy stream, which blocking streams wait for; either way the capture is lost.
+ */
+#include "emu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+struct capture {
+	struct capture *next;
+	struct emu_stream *stream;
+	CUcontext context;
+	bool blocking;
+	CUstreamCaptureMode mode;
+	pthread_t thread;
+	bool invalid;
+};
+
+struct CUgraph_st {
+	char nothing;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct capture *captures; /* under the lock */
+static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+/* Under the lock. */
+static struct capture **find(const struct emu_stream *stream)
+{
+	struct capture **link = &captures;
+
+	while (*link && (*link)->stream != stream)
+		link = &(*link)->next;
+	return link;
+}
+
+bool emu_capture_is_on(const struct emu_stream *stream)
+{
+	pthread_mutex_lock(&lock);
+	bool on = *find(stream);
+	pthread_mutex_unlock(&lock);
+	return on;
+}
+
+static bool forbids(const struct capture *capture)
+{
+	bool mine = pthread_equal(capture->thread, pthread_self());
+
+	if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+	    capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
+		return false;
+	return mine || (thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+			capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult emu_capture_unsafe(void)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&lock);
+	for (struct capture *capture = captures; capture; capture = capture->next) {
+		if (!forbids(capture))
+			continue;
+		capture->invalid = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+/* Whether a blocking stream of the context captures; what does so may be broken by that. */
+static bool legacy_is_captured(CUcontext context, bool breaks)
+{
+	bool captured = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct capture *capture = captures; capture; capture = capture->next) {
+		if (!capture->blocking || capture->context != context)
+			continue;
+		capture->invalid |= breaks;
+		captured = true;
+	}
+	pthread_mutex_unlock(&lock);
+	return captured;
+}
+
+CUresult emu_capture_use(struct emu_stream *stream, CUcontext context)
+{
+	if (stream == context->legacy && legacy_is_captured(context, true))
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	return CUDA_SUCCESS;
+}
+
+CUresult emu_capture_wait(struct emu_stream *stream)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&lock);
+	struct capture *capture = *find(stream);
+	if (capture) {
+		capture->invalid = true;
+		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+/* ---- the API ---- */
+
+EMU_API CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+	CUstreamCaptureMode before = thread_mode;
+
+	EMU_ENTER();
+	thread_mode = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+
+	EMU_ENTER();
+	if (!stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (stream == emu_current()->legacy && legacy_is_captured(emu_current(), false))
+		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	pthread_mutex_lock(&lock);
+	struct capture *capture = *find(stream);
+	*status = !capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+		  : capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+				     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuStreamBeginCapture(CUstream handle, CUstreamCaptureMode mode)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+	struct capture *capture;
+
+	EMU_ENTER();
+	if (!stream || stream == emu_current()->legacy)
+		return stream ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_ERROR_INVALID_HANDLE;
+	if (emu_capture_is_on(stream))
+		return CUDA_ERROR_ILLEGAL_STATE;
+	capture = malloc(sizeof(*capture));
+	*capture = (struct capture){
+		captures, stream,         emu_current(), emu_stream_is_blocking(stream),
+		mode,     pthread_self(), false};
+	pthread_mutex_lock(&lock);
+	capture->next = captures;
+	captures = capture;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *graph)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+
+	EMU_ENTER();
+	if (!stream || !graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	struct capture **link = find(stream), *capture = *link;
+	if (capture)
+		*link = capture->next;
+	pthread_mutex_unlock(&lock);
+	*graph = NULL;
+	if (!capture)
+		return CUDA_ERROR_ILLEGAL_STATE;
+	bool invalid = capture->invalid;
+	free(capture);
+	if (invalid)
+		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	*graph = calloc(1, sizeof(**graph));
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuGraphDestroy(CUgraph graph)
+{
+	EMU_ENTER();
+	if (!graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	free(graph);
+	return CUDA_SUCCESS;
+}
