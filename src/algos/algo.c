@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "algos/algo.h"
+
+#include <string.h>
+
+enum {
+	ALLREDUCE = 1 << SCHED_ALLREDUCE,
+	REDUCE = 1 << SCHED_REDUCE,
+	REDUCE_SCATTER = 1 << SCHED_REDUCE_SCATTER,
+	SCAN = 1 << SCHED_SCAN,
+	EXSCAN = 1 << SCHED_EXSCAN,
+	BCAST = 1 << SCHED_BCAST,
+	ALLGATHER = 1 << SCHED_ALLGATHER,
+	GATHER = 1 << SCHED_GATHER,
+	SCATTER = 1 << SCHED_SCATTER,
+	ALLTOALL = 1 << SCHED_ALLTOALL,
+
+	MAPPED = ALGO_NEEDS_MAPPED,
+	EVEN = ALGO_NEEDS_EVEN,
+	POWER_OF_TWO = ALGO_NEEDS_POWER_OF_TWO,
+	UNIFORM = ALGO_NEEDS_UNIFORM,
+	TWO_BUFFERS = ALGO_NEEDS_TWO_BUFFERS,
+	COMMUTATIVE = ALGO_NEEDS_COMMUTATIVE,
+};
+
+/* One line for each, which a formatter would break up. */
+/* clang-format off */
+const struct algo algo_catalogue[] = {
+	{"ring", ALLREDUCE | REDUCE_SCATTER, COMMUTATIVE, 2, algo_ring},
+	{"ring", REDUCE, COMMUTATIVE, 1, algo_ring},
+	{"ring", ALLGATHER, 0, 2, algo_ring},
+	{"ring", BCAST, 0, 1, algo_ring},
+	{"tree", ALLREDUCE | REDUCE, COMMUTATIVE, 1, algo_tree},
+	{"tree", BCAST, 0, 1, algo_tree},
+	{"oneshot", ALLREDUCE, MAPPED | TWO_BUFFERS, 1, algo_oneshot},
+	{"twoshot", ALLREDUCE | REDUCE | BCAST, MAPPED, 1, algo_twoshot},
+	{"direct", REDUCE_SCATTER | BCAST | ALLGATHER | GATHER | SCATTER | ALLTOALL, MAPPED, 1, algo_direct},
+	{"doubling", ALLREDUCE, 0, 1, algo_doubling},
+	{"doubling", ALLGATHER, POWER_OF_TWO, 1, algo_doubling},
+	{"halving", ALLREDUCE, COMMUTATIVE, 1, algo_halving},
+	{"halving", REDUCE_SCATTER, POWER_OF_TWO | COMMUTATIVE, 1, algo_halving},
+	{"pairwise", ALLTOALL, TWO_BUFFERS, 1, algo_pairwise},
+	{"bruck", ALLTOALL, UNIFORM, 1, algo_bruck},
+	{"scatter-allgather", BCAST, 0, 1, algo_scatter_allgather},
+	{"neighbor", ALLGATHER, EVEN, 1, algo_neighbor_exchange},
+	{"linear", GATHER | SCATTER, 0, 1, algo_linear},
+	{"chain", SCAN | EXSCAN, 0, 1, algo_scan_chain},
+	{"doubling", SCAN | EXSCAN, 0, 1, algo_scan_doubling},
+	{0},
+};
+/* clang-format on */
+
+const struct algo *algo_find(const char *name, enum sched_coll coll)
+{
+	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+		if (!strcmp(algo->name, name) && algo->colls >> coll & 1)
+			return algo;
+	}
+	return NULL;
+}
+
+const char *algo_refuses(const struct algo *algo, const struct sched_request *request,
+			 bool sizes_differ)
+{
+	int ranks = request->ranks;
+
+	if (!(algo->colls >> request->coll & 1))
+		return "it is not for this collective";
+	if (ranks == 1)
+		return NULL;
+	if (algo->needs & ALGO_NEEDS_EVEN && ranks % 2)
+		return "it needs an even number of ranks";
+	if (algo->needs & ALGO_NEEDS_POWER_OF_TWO && ranks & (ranks - 1))
+		return "it needs a power of two of ranks";
+	if (algo->needs & ALGO_NEEDS_TWO_BUFFERS && request->in_place)
+		return "it can't work in place";
+	if (algo->needs & ALGO_NEEDS_IN_PLACE && !request->in_place)
+		return "it is for calls in place";
+	if (algo->needs & ALGO_NEEDS_UNIFORM && sizes_differ)
+		return "it needs blocks of one size";
+	return NULL;
+}
+
+/* Nobody to talk to. */
+static void alone(struct sched *sched)
+{
+	const struct sched_request *request = &sched->request;
+
+	sched_lane(sched, 0, 0);
+	if (sched_has_block(request, 0, SCHED_IN, 0) && sched_has_block(request, 0, SCHED_OUT, 0))
+		sched_copy(sched, 0, sched_place(SCHED_IN, 0, 0), sched_place(SCHED_OUT, 0, 0));
+}
+
+struct sched *algo_make(const struct algo *algo, const struct sched_request *request)
+{
+	struct sched *sched = sched_new(request);
+
+	if (!sched)
+		return NULL;
+	sched->name = algo->name;
+	sched->uniform = algo->needs & ALGO_NEEDS_UNIFORM;
+	if (request->ranks == 1)
+		alone(sched);
+	else
+		algo->make(sched);
+	if (!sched->failed)
+		return sched;
+	sched_free(sched);
+	return NULL;
+}
+
+int algo_ring_rank(const struct sched *sched, int channel, int position)
+{
+	int ranks = sched->request.ranks;
+
+	return algo_wrap(channel % 2 ? -position : position, ranks);
+}
+
+int algo_wrap(int number, int modulus)
+{
+	return (number % modulus + modulus) % modulus;
+}
+
+void algo_move_results(struct sched *sched)
+{
+	sched_next_phase(sched);
+	for (int rank = 0; rank < sched->request.ranks; rank++) {
+		sched_lane(sched, rank, 0);
+		for (int piece = 0; piece < sched->pieces; piece++)
+			sched_copy(sched, piece, sched_place(SCHED_HOLD, rank, rank),
+				   sched_place(SCHED_OUT, rank, rank));
+	}
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The catalogue of algorithms: which there are, for which collectives, under which restrictions, as
+ * data. Each algorithm is a generator of schedules in a file of its own, whose head says when to
+ * use it and what it costs.
+ *
+ * In the costs, n is the number of ranks, S the bytes of a rank's buffer (of one block where there
+ * is one for each rank: B), and a message is one hop from rank to rank.
+ */
+#ifndef ALGO_H
+#define ALGO_H
+
+#include "algos/sched.h"
+
+/* Restrictions. */
+enum algo_needs {
+	ALGO_NEEDS_MAPPED = 1,       /* ranks reach each other's buffers */
+	ALGO_NEEDS_EVEN = 2,         /* an even number of ranks */
+	ALGO_NEEDS_POWER_OF_TWO = 4, /* of ranks */
+	ALGO_NEEDS_UNIFORM = 8,      /* blocks of one size */
+	ALGO_NEEDS_TWO_BUFFERS = 16, /* not in place */
+	ALGO_NEEDS_IN_PLACE = 32,
+	ALGO_NEEDS_COMMUTATIVE =
+		64, /* contributions are combined in another order than the ranks' */
+};
+
+struct algo {
+	const char *name;
+	unsigned colls; /* a bit for each enum sched_coll */
+	unsigned needs; /* enum algo_needs */
+	int slots;      /* of a FIFO, at least */
+	void (*make)(struct sched *sched);
+};
+
+/* All there are; ended by one without a name. */
+extern const struct algo algo_catalogue[];
+
+/* Of the name for the collective; NULL: there is none. */
+const struct algo *algo_find(const char *name, enum sched_coll coll);
+
+/* Why the algorithm can't do it, in words; NULL: it can. Blocks may differ in size: `sizes_differ`.
+ * Operations other than commutative ones never get here. */
+const char *algo_refuses(const struct algo *algo, const struct sched_request *request,
+			 bool sizes_differ);
+
+/*
+ * The schedule for a request that the algorithm does not refuse. NULL: no memory. The caller frees
+ * it.
+ */
+struct sched *algo_make(const struct algo *algo, const struct sched_request *request);
+
+/* ---- for generators ---- */
+
+/*
+ * The order of the ring of a channel: the rank at a position, from 0 on. Odd channels go round the
+ * other way, so that links are used in both directions.
+ */
+int algo_ring_rank(const struct sched *sched, int channel, int position);
+
+/* The number modulo `modulus`, never negative. */
+int algo_wrap(int number, int modulus);
+
+/* A phase in which each rank moves its result from HOLD to OUT. */
+void algo_move_results(struct sched *sched);
+
+/* ---- the generators ---- */
+
+void algo_bruck(struct sched *sched);
+void algo_direct(struct sched *sched);
+void algo_doubling(struct sched *sched);
+void algo_halving(struct sched *sched);
+void algo_linear(struct sched *sched);
+void algo_neighbor_exchange(struct sched *sched);
+void algo_oneshot(struct sched *sched);
+void algo_pairwise(struct sched *sched);
+void algo_ring(struct sched *sched);
+void algo_scan_chain(struct sched *sched);
+void algo_scan_doubling(struct sched *sched);
+void algo_scatter_allgather(struct sched *sched);
+void algo_tree(struct sched *sched);
+void algo_twoshot(struct sched *sched);
+
+#endif

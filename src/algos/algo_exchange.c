@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Direct: blocks that have one place to go to are read from where they are, or written there, over
+ * mapped memory.
+ *
+ * When: all ranks reach each other's memory. Cost: no message; each byte is read once and written
+ * once. A reduce_scatter reduces the rank's block of all inputs; in place that is another's input,
+ * so it waits in HOLD until all are done. A gather pushes, all others pull; an alltoall in place
+ * swaps: of each pair, either exchanges a half of their two blocks.
+ */
+#include "algos/algo.h"
+
+static void lane(struct sched *sched, int rank)
+{
+	sched_lane(sched, rank, 0);
+}
+
+static void reduce_scatter(struct sched *sched, int rank)
+{
+	bool in_place = sched->request.in_place;
+
+	lane(sched, rank);
+	sched_step(sched, 0);
+	for (int i = 0; i < sched->request.ranks; i++)
+		sched_from(sched, sched_place(SCHED_IN, i, rank));
+	sched_to(sched, sched_place(in_place ? SCHED_HOLD : SCHED_OUT, rank, rank));
+}
+
+static void pull(struct sched *sched, int rank, int from, int in_block, int out_block)
+{
+	/* In place the rank's own block is where it belongs, and others may be reading it. */
+	if (from == rank && sched_is_in_place(&sched->request, rank))
+		return;
+	sched_copy(sched, 0, sched_place(SCHED_IN, from, in_block),
+		   sched_place(SCHED_OUT, rank, out_block));
+}
+
+/* Each rank begins with another peer, so that they do not all read from one at a time. */
+static void pull_from_all(struct sched *sched, int rank)
+{
+	int n = sched->request.ranks;
+
+	lane(sched, rank);
+	for (int i = 0; i < n; i++) {
+		int peer = (rank + i) % n;
+
+		pull(sched, rank, peer, sched->request.coll == SCHED_ALLGATHER ? peer : rank, peer);
+	}
+}
+
+static void pull_from_root(struct sched *sched, int rank)
+{
+	int block = sched->request.coll == SCHED_BCAST ? 0 : rank;
+
+	lane(sched, rank);
+	if (sched_has_block(&sched->request, rank, SCHED_OUT, block))
+		pull(sched, rank, sched->request.root, block, block);
+}
+
+static void push_to_root(struct sched *sched, int rank)
+{
+	lane(sched, rank);
+	sched_copy(sched, 0, sched_place(SCHED_IN, rank, rank),
+		   sched_place(SCHED_OUT, sched->request.root, rank));
+}
+
+static void swap_with_all(struct sched *sched, int rank)
+{
+	int n = sched->request.ranks;
+
+	lane(sched, rank);
+	for (int i = 1; i < n; i++) {
+		int peer = (rank + i) % n;
+
+		sched_swap(sched, rank < peer ? 0 : 1, sched_place(SCHED_OUT, rank, peer),
+			   sched_place(SCHED_OUT, peer, rank));
+	}
+}
+
+static void take_part(struct sched *sched, int rank)
+{
+	switch (sched->request.coll) {
+	case SCHED_REDUCE_SCATTER:
+		reduce_scatter(sched, rank);
+		break;
+	case SCHED_BCAST:
+	case SCHED_SCATTER:
+		pull_from_root(sched, rank);
+		break;
+	case SCHED_GATHER:
+		push_to_root(sched, rank);
+		break;
+	case SCHED_ALLTOALL:
+		if (sched->request.in_place) {
+			swap_with_all(sched, rank);
+			break;
+		}
+		pull_from_all(sched, rank);
+		break;
+	default:
+		pull_from_all(sched, rank);
+		break;
+	}
+}
+
+void algo_direct(struct sched *sched)
+{
+	const struct sched_request *request = &sched->request;
+
+	sched->pieces = request->coll == SCHED_ALLTOALL && request->in_place ? 2 : 1;
+	for (int rank = 0; rank < request->ranks; rank++)
+		take_part(sched, rank);
+	if (request->coll == SCHED_REDUCE_SCATTER && request->in_place)
+		algo_move_results(sched);
+}

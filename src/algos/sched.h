@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A schedule: what every rank does in a collective, as data that can be proved, drawn, timed and
+ * carried out.
+ *
+ * Chunks, not bytes. A collective has blocks, as MPI has them (one that all share in an allreduce,
+ * one for each rank in an allgather); the schedule cuts each block into `pieces`. A chunk is a
+ * piece of a block, of any size, 0 too. A call larger than the executor's slots goes through the
+ * schedule several times, in rounds, with a slice of each block at a time.
+ *
+ * A lane is a list of steps that one rank carries out in order; what several lanes of a rank do is
+ * not ordered, except through what they wait for. A step reads all its sources, combines them in
+ * their order with the collective's operation if there are several, and writes the result to all
+ * its targets. Sources and targets are
+ *
+ *     places  a block of a buffer of this rank, or of another's, which is mapped then
+ *     FIFOs   connections from one lane of one rank to one lane of another, with a few slots each;
+ * a step waits for a message in each of its sources and for room in each of its targets
+ *
+ * so the primitives that the literature names (send, recvReduceSend, readReduce, writeMany, see
+ * sched_step_name) are all one kind of step. The other kind swaps two places.
+ *
+ * Phases: all ranks are done with a phase, in all rounds, before any begins the next one.
+ *
+ * Buffers: IN is only read; OUT may be the same memory where the call is in place; SCRATCH holds
+ * `scratch_blocks` blocks for a round; HOLD has room for a block of the collective for the whole
+ * call. Where a rank has only one of the communicator's blocks, that has the rank's number.
+ */
+#ifndef SCHED_H
+#define SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum sched_coll {
+	SCHED_ALLREDUCE,
+	SCHED_REDUCE,
+	SCHED_REDUCE_SCATTER,
+	SCHED_SCAN,
+	SCHED_EXSCAN,
+	SCHED_BCAST,
+	SCHED_ALLGATHER,
+	SCHED_GATHER,
+	SCHED_SCATTER,
+	SCHED_ALLTOALL,
+	SCHED_NUM_COLLS
+};
+
+enum sched_buffer { SCHED_IN, SCHED_OUT, SCHED_SCRATCH, SCHED_HOLD, SCHED_NUM_BUFFERS };
+
+/* What a schedule is made for. */
+struct sched_request {
+	enum sched_coll coll;
+	int ranks;
+	int root; /* 0 where there is none */
+	bool in_place;
+	int channels; /* how many times the links are to be used side by side, from 1 on */
+};
+
+struct sched_operand {
+	bool fifo;
+	uint8_t buffer; /* enum sched_buffer, of a place */
+	int32_t at;     /* the rank whose buffer it is, or the connection's number */
+	int32_t block;  /* of a place */
+};
+
+struct sched_step {
+	bool swap;     /* of the two sources; there are no targets then */
+	int32_t piece; /* of all operands' blocks */
+	int32_t num_sources, num_targets;
+	uint32_t first; /* operand: sources, then targets */
+};
+
+struct sched_lane {
+	int32_t rank, phase, channel;
+	uint32_t first, num; /* steps */
+};
+
+struct sched_connection {
+	int32_t from, to;
+};
+
+struct sched {
+	struct sched_request request;
+	const char *name; /* of the algorithm */
+	int pieces;
+	int scratch_blocks;
+	bool holds;   /* HOLD is used */
+	bool uniform; /* right only where all blocks have the same size */
+	int phases;
+	bool failed; /* there was no memory for it */
+	uint32_t num_lanes, num_steps, num_operands, num_connections;
+	uint32_t most_lanes, most_steps, most_operands, most_connections;
+	struct sched_lane *lanes; /* by phase */
+	struct sched_step *steps;
+	struct sched_operand *operands;
+	struct sched_connection *connections;
+};
+
+/* ---- making one ---- */
+
+/* An empty schedule, of one piece and one phase; NULL: no memory. */
+struct sched *sched_new(const struct sched_request *request);
+void sched_free(struct sched *sched);
+
+/* Add a connection. Returns its number; they are numbered from 0 on. */
+int sched_connect(struct sched *sched, int from, int to);
+
+/* What follows is in the next phase. */
+void sched_next_phase(struct sched *sched);
+
+/* What follows is a new lane of the rank. One without steps vanishes. */
+void sched_lane(struct sched *sched, int rank, int channel);
+
+/* Add a step to the lane, then its sources, then its targets. */
+void sched_step(struct sched *sched, int piece);
+void sched_from(struct sched *sched, struct sched_operand source);
+void sched_to(struct sched *sched, struct sched_operand target);
+
+/* The same for steps of one source and one target, and for swaps. */
+void sched_copy(struct sched *sched, int piece, struct sched_operand source,
+		struct sched_operand target);
+void sched_swap(struct sched *sched, int piece, struct sched_operand a, struct sched_operand b);
+
+struct sched_operand sched_place(enum sched_buffer buffer, int rank, int block);
+struct sched_operand sched_fifo(int connection);
+
+/* ---- looking at one ---- */
+
+const char *sched_coll_name(enum sched_coll coll);
+/* -1: there is none of the name. */
+int sched_coll_of(const char *name);
+bool sched_coll_reduces(enum sched_coll coll);
+bool sched_coll_has_root(enum sched_coll coll);
+
+/* Blocks that the collective is about: 1, or one for each rank. */
+int sched_num_blocks(const struct sched_request *request);
+/* Whether the rank's buffer, IN or OUT, has the block. */
+bool sched_has_block(const struct sched_request *request, int rank, enum sched_buffer buffer,
+		     int block);
+/* Whether the call is in place for the rank: where there is a root, it is the root's matter. */
+bool sched_is_in_place(const struct sched_request *request, int rank);
+
+static inline const struct sched_operand *sched_sources(const struct sched *sched,
+							const struct sched_step *step)
+{
+	return &sched->operands[step->first];
+}
+
+static inline const struct sched_operand *sched_targets(const struct sched *sched,
+							const struct sched_step *step)
+{
+	return &sched->operands[step->first + (uint32_t)step->num_sources];
+}
+
+/* What the literature calls the step of the lane's rank. */
+const char *sched_step_name(const struct sched *sched, int rank, const struct sched_step *step);
+
+/* A piece of a block of `bytes` bytes: pieces begin at multiples of `unit` and are nearly alike. */
+struct sched_span {
+	uint64_t offset, bytes;
+};
+struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piece);
+
+#endif

@@ -1,0 +1,749 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "algos/sched_verify.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROUNDS = 2, NOBODY = -1, NOTHING = -1 };
+
+/* What a chunk holds. */
+struct value {
+	int32_t block, piece, round; /* of the input that it stands for */
+	int32_t origin;              /* whose input, where nothing is reduced */
+	int32_t set;                 /* whose contributions it holds: an index; NOTHING: garbage */
+};
+
+struct access {
+	int32_t lane, phase;
+	uint32_t time;
+	uint32_t next; /* the last read before this; 0: none */
+};
+
+/* A chunk of memory. */
+struct place {
+	struct value value;
+	struct access write;
+	uint32_t reads; /* since then, a list in the pool; 0: none */
+};
+
+struct message {
+	struct message *next;
+	struct value value;
+	uint32_t clock[];
+};
+
+struct queue {
+	struct message *first, *last;
+	int num, sender, receiver;
+};
+
+struct runner { /* of a lane */
+	uint32_t next, round;
+};
+
+struct proof {
+	const struct sched *sched;
+	const struct sched_request *request;
+	int slots, phase;
+	char *why;
+	size_t why_bytes;
+	bool wrong;
+	/* The step that is looked at, for messages. */
+	const struct sched_lane *lane;
+	const struct sched_step *step;
+	struct runner *runners;
+	struct queue *queues;
+	uint32_t *clocks; /* a row for each lane */
+	struct place *places;
+	size_t *first; /* place of a rank's buffer */
+	struct access *reads;
+	uint32_t num_reads, most_reads;
+	uint64_t *sets;
+	int32_t num_sets, most_sets;
+	size_t words; /* of a set */
+};
+
+/* ---- what is wrong ---- */
+
+__attribute__((format(printf, 2, 3))) static bool refute(struct proof *p, const char *format, ...)
+{
+	va_list args;
+	int length = 0;
+
+	if (p->wrong)
+		return false;
+	p->wrong = true;
+	if (p->step)
+		length =
+			snprintf(p->why, p->why_bytes,
+				 "rank %d, channel %d, step %u (%s, piece %d): ", p->lane->rank,
+				 p->lane->channel, p->runners[p->lane - p->sched->lanes].next,
+				 sched_step_name(p->sched, p->lane->rank, p->step), p->step->piece);
+	va_start(args, format);
+	if (length >= 0 && (size_t)length < p->why_bytes)
+		vsnprintf(p->why + length, p->why_bytes - (size_t)length, format, args);
+	va_end(args);
+	return false;
+}
+
+static bool no_memory(struct proof *p)
+{
+	p->step = NULL;
+	return refute(p, "there is no memory to prove it with");
+}
+
+static const char *buffer_name(int buffer)
+{
+	static const char *const names[SCHED_NUM_BUFFERS] = {"IN", "OUT", "SCRATCH", "HOLD"};
+
+	return names[buffer];
+}
+
+/* ---- sets of ranks ---- */
+
+static int32_t new_set(struct proof *p)
+{
+	if (p->num_sets == p->most_sets) {
+		int32_t more = 2 * p->most_sets;
+		uint64_t *larger = realloc(p->sets, (size_t)more * p->words * sizeof(*larger));
+
+		if (!larger) {
+			no_memory(p);
+			return NOTHING;
+		}
+		p->sets = larger;
+		p->most_sets = more;
+	}
+	memset(&p->sets[(size_t)p->num_sets * p->words], 0, p->words * sizeof(*p->sets));
+	return p->num_sets++;
+}
+
+static uint64_t *set_words(const struct proof *p, int32_t set)
+{
+	return &p->sets[(size_t)set * p->words];
+}
+
+/* Of sets that have nobody in common; NOTHING where they do. */
+static int32_t unite(struct proof *p, int32_t a, int32_t b)
+{
+	int32_t both = new_set(p);
+
+	for (size_t i = 0; both != NOTHING && i < p->words; i++) {
+		if (set_words(p, a)[i] & set_words(p, b)[i]) {
+			refute(p, "adds a contribution twice");
+			return NOTHING;
+		}
+		set_words(p, both)[i] = set_words(p, a)[i] | set_words(p, b)[i];
+	}
+	return both;
+}
+
+/* Whether the set is that of ranks [first, end). */
+static bool set_is(const struct proof *p, int32_t set, int first, int end)
+{
+	for (int i = 0; i < p->request->ranks; i++) {
+		bool in = set_words(p, set)[i / 64] >> (i % 64) & 1;
+
+		if (in != (i >= first && i < end))
+			return false;
+	}
+	return true;
+}
+
+/* ---- memory ---- */
+
+/* Blocks that there is room for in a rank's buffer. */
+static int room(const struct proof *p, int rank, int buffer)
+{
+	const struct sched_request *request = p->request;
+	int blocks = sched_num_blocks(request), num = 0;
+
+	if (buffer == SCHED_SCRATCH)
+		return p->sched->scratch_blocks;
+	if (buffer == SCHED_HOLD)
+		return p->sched->holds ? 1 : 0;
+	for (int i = 0; i < blocks && num < 2; i++)
+		num += sched_has_block(request, rank, (enum sched_buffer)buffer, i);
+	return num > 1 ? blocks : num;
+}
+
+/* The rank's own block, or the one that all share. */
+static int own_block(const struct proof *p, int rank)
+{
+	return sched_num_blocks(p->request) > 1 ? rank : 0;
+}
+
+static bool exists(const struct proof *p, int rank, int buffer, int block)
+{
+	if (buffer == SCHED_SCRATCH)
+		return block >= 0 && block < p->sched->scratch_blocks;
+	if (buffer == SCHED_HOLD)
+		return p->sched->holds && block == own_block(p, rank);
+	return sched_has_block(p->request, rank, (enum sched_buffer)buffer, block);
+}
+
+static size_t *first_of(const struct proof *p, int rank, int buffer)
+{
+	return &p->first[rank * SCHED_NUM_BUFFERS + buffer];
+}
+
+/* In place, the result of a reduce_scatter is written to the beginning of the input, over blocks
+ * that depend on all sizes. */
+static bool overlaps_input(const struct proof *p)
+{
+	return p->request->coll == SCHED_REDUCE_SCATTER && p->request->in_place &&
+	       p->request->ranks > 1;
+}
+
+static struct place *place_of(const struct proof *p, uint32_t round, int rank, int buffer,
+			      int block, int piece)
+{
+	int blocks = room(p, rank, buffer);
+	size_t at;
+
+	/* In place, both buffers are one. */
+	if (buffer == SCHED_OUT && sched_is_in_place(p->request, rank) && !overlaps_input(p) &&
+	    exists(p, rank, SCHED_IN, block))
+		return place_of(p, round, rank, SCHED_IN, block, piece);
+	at = (size_t)(blocks > 1 ? block : 0);
+	if (buffer != SCHED_SCRATCH)
+		at += (size_t)blocks * round;
+	return &p->places[*first_of(p, rank, buffer) + at * (size_t)p->sched->pieces +
+			  (size_t)piece];
+}
+
+static bool is_before(const struct proof *p, const struct access *access, const uint32_t *clock)
+{
+	return access->lane == NOBODY || access->phase < p->phase ||
+	       clock[access->lane] >= access->time;
+}
+
+static uint32_t *this_clock(const struct proof *p)
+{
+	return &p->clocks[(size_t)(p->lane - p->sched->lanes) * p->sched->num_lanes];
+}
+
+static struct access this_access(const struct proof *p)
+{
+	int32_t lane = (int32_t)(p->lane - p->sched->lanes);
+
+	return (struct access){lane, p->phase, this_clock(p)[lane], 0};
+}
+
+static bool note_read(struct proof *p, struct place *place)
+{
+	struct access access = this_access(p);
+
+	if (place->reads && p->reads[place->reads].lane == access.lane) {
+		p->reads[place->reads].time = access.time;
+		p->reads[place->reads].phase = access.phase;
+		return true;
+	}
+	if (p->num_reads == p->most_reads) {
+		uint32_t more = 2 * p->most_reads;
+		struct access *larger = realloc(p->reads, more * sizeof(*larger));
+
+		if (!larger)
+			return no_memory(p);
+		p->reads = larger;
+		p->most_reads = more;
+	}
+	access.next = place->reads;
+	p->reads[p->num_reads] = access;
+	place->reads = p->num_reads++;
+	return true;
+}
+
+static bool check_write(struct proof *p, struct place *place, const char *what)
+{
+	const uint32_t *clock = this_clock(p);
+
+	if (!is_before(p, &place->write, clock))
+		return refute(p, "writes %s while lane %d writes it", what, place->write.lane);
+	for (uint32_t i = place->reads; i; i = p->reads[i].next) {
+		if (!is_before(p, &p->reads[i], clock))
+			return refute(p, "writes %s while lane %d reads it", what,
+				      p->reads[i].lane);
+	}
+	place->write = this_access(p);
+	place->reads = 0;
+	return true;
+}
+
+/* The result of a reduce_scatter in place is written to the beginning of the input, over blocks
+ * that depend on all sizes and rounds: none of the input is of use any more. */
+static bool clobber_input(struct proof *p)
+{
+	struct place *place = &p->places[*first_of(p, p->lane->rank, SCHED_IN)];
+	size_t num = (size_t)p->request->ranks * (size_t)p->sched->pieces * ROUNDS;
+
+	for (size_t i = 0; i < num; i++) {
+		if (!check_write(p, &place[i], "over its own input"))
+			return false;
+		place[i].value.set = NOTHING;
+	}
+	return true;
+}
+
+/* ---- operands ---- */
+
+static bool check_operand(struct proof *p, const struct sched_operand *o)
+{
+	const struct sched *s = p->sched;
+
+	if (o->fifo) {
+		if (o->at < 0 || (uint32_t)o->at >= s->num_connections)
+			return refute(p, "there is no connection %d", o->at);
+		return true;
+	}
+	if (o->at < 0 || o->at >= p->request->ranks || o->buffer >= SCHED_NUM_BUFFERS ||
+	    !exists(p, o->at, o->buffer, o->block))
+		return refute(p, "there is no block %d of buffer %d of rank %d", o->block,
+			      o->buffer, o->at);
+	if (p->step->piece < 0 || p->step->piece >= s->pieces)
+		return refute(p, "there is no piece %d", p->step->piece);
+	if (o->at != p->lane->rank && (o->buffer == SCHED_SCRATCH || o->buffer == SCHED_HOLD))
+		return refute(p, "reaches into %s of rank %d", buffer_name(o->buffer), o->at);
+	return true;
+}
+
+/* A FIFO belongs to one lane at each end. */
+static bool claim(struct proof *p, const struct sched_operand *o, bool sends)
+{
+	const struct sched_connection *connection = &p->sched->connections[o->at];
+	struct queue *queue = &p->queues[o->at];
+	int *lane = sends ? &queue->sender : &queue->receiver;
+	int me = (int)(p->lane - p->sched->lanes);
+
+	if ((sends ? connection->from : connection->to) != p->lane->rank)
+		return refute(p, "uses connection %d from %d to %d", o->at, connection->from,
+			      connection->to);
+	if (*lane != NOBODY && *lane != me)
+		return refute(p, "uses connection %d, as lane %d does", o->at, *lane);
+	*lane = me;
+	return true;
+}
+
+/* Whether the chunk has the place's size, whatever the sizes of blocks are. What two ranks exchange
+ * in an alltoall in place has one size both ways. */
+static bool fits(const struct proof *p, const struct sched_operand *o, const struct value *value)
+{
+	bool sent = o->at == value->origin && o->block == value->block;
+	bool received = o->block == value->origin && o->at == value->block;
+
+	if (p->sched->uniform || sched_num_blocks(p->request) == 1)
+		return true;
+	if (p->request->coll != SCHED_ALLTOALL)
+		return o->block == value->block;
+	if (o->buffer == SCHED_SCRATCH || o->buffer == SCHED_HOLD)
+		return false;
+	return p->request->in_place ? sent || received : o->buffer == SCHED_IN ? sent : received;
+}
+
+static bool read_place(struct proof *p, uint32_t round, const struct sched_operand *o,
+		       struct value *value)
+{
+	struct place *place = place_of(p, round, o->at, o->buffer, o->block, p->step->piece);
+
+	if (!is_before(p, &place->write, this_clock(p)))
+		return refute(p, "reads %s block %d of rank %d while lane %d writes it",
+			      buffer_name(o->buffer), o->block, o->at, place->write.lane);
+	if (place->value.set == NOTHING)
+		return refute(p, "reads %s block %d of rank %d, where there is nothing",
+			      buffer_name(o->buffer), o->block, o->at);
+	*value = place->value;
+	return note_read(p, place);
+}
+
+static bool write_place(struct proof *p, uint32_t round, const struct sched_operand *o,
+			const struct value *value)
+{
+	struct place *place = place_of(p, round, o->at, o->buffer, o->block, p->step->piece);
+	char what[64];
+
+	snprintf(what, sizeof(what), "%s block %d of rank %d", buffer_name(o->buffer), o->block,
+		 o->at);
+	if (o->buffer == SCHED_IN)
+		return refute(p, "writes %s, which is only for reading", what);
+	if (!fits(p, o, value))
+		return refute(p, "writes a chunk of another size to %s", what);
+	if (!check_write(p, place, what))
+		return false;
+	if (o->buffer == SCHED_OUT && overlaps_input(p) &&
+	    (o->at != p->lane->rank ? !refute(p, "writes another's result in place")
+				    : !clobber_input(p)))
+		return false;
+	place->value = *value;
+	return true;
+}
+
+static void join(uint32_t *clock, const uint32_t *other, uint32_t lanes)
+{
+	for (uint32_t i = 0; i < lanes; i++)
+		clock[i] = clock[i] > other[i] ? clock[i] : other[i];
+}
+
+/* All messages of a step are there before it reads anything. */
+static void wait_for_messages(struct proof *p)
+{
+	const struct sched_operand *from = sched_sources(p->sched, p->step);
+
+	for (int i = 0; i < p->step->num_sources; i++) {
+		if (from[i].fifo)
+			join(this_clock(p), p->queues[from[i].at].first->clock,
+			     p->sched->num_lanes);
+	}
+}
+
+static bool receive(struct proof *p, const struct sched_operand *o, struct value *value)
+{
+	struct queue *queue = &p->queues[o->at];
+	struct message *message = queue->first;
+
+	if (!queue->num)
+		return refute(p, "receives twice on connection %d", o->at);
+	*value = message->value;
+	queue->first = message->next;
+	queue->num--;
+	free(message);
+	return true;
+}
+
+static bool send(struct proof *p, const struct sched_operand *o, const struct value *value)
+{
+	struct queue *queue = &p->queues[o->at];
+	size_t bytes = p->sched->num_lanes * sizeof(uint32_t);
+	struct message *message;
+
+	if (queue->num == p->slots)
+		return refute(p, "sends twice on connection %d", o->at);
+	message = malloc(sizeof(*message) + bytes);
+	if (!message)
+		return no_memory(p);
+	message->next = NULL;
+	message->value = *value;
+	memcpy(message->clock, this_clock(p), bytes);
+	if (queue->num++)
+		queue->last->next = message;
+	else
+		queue->first = message;
+	queue->last = message;
+	return true;
+}
+
+/* ---- steps ---- */
+
+/* Whether the step has what it waits for; also true where something is wrong. */
+static bool can_run(struct proof *p)
+{
+	const struct sched_operand *o = sched_sources(p->sched, p->step);
+
+	for (int i = 0; i < p->step->num_sources + p->step->num_targets; i++) {
+		bool sends = i >= p->step->num_sources;
+
+		if (!check_operand(p, &o[i]) || (o[i].fifo && !claim(p, &o[i], sends)))
+			return true;
+	}
+	for (int i = 0; i < p->step->num_sources + p->step->num_targets; i++) {
+		const struct queue *queue = o[i].fifo ? &p->queues[o[i].at] : NULL;
+
+		if (queue && (i < p->step->num_sources ? !queue->num : queue->num == p->slots))
+			return false;
+	}
+	return true;
+}
+
+static bool combine(struct proof *p, struct value *sum, const struct value *value)
+{
+	if (value->block != sum->block || value->piece != sum->piece ||
+	    value->round != sum->round || value->origin != sum->origin)
+		return refute(p, "adds block %d piece %d to block %d piece %d", value->block,
+			      value->piece, sum->block, sum->piece);
+	sum->set = unite(p, sum->set, value->set);
+	return sum->set != NOTHING;
+}
+
+static bool move(struct proof *p, uint32_t round)
+{
+	const struct sched_operand *from = sched_sources(p->sched, p->step);
+	const struct sched_operand *to = sched_targets(p->sched, p->step);
+	struct value sum = {0}, value;
+	bool has_place = false;
+
+	if (p->step->num_sources > 1 && !sched_coll_reduces(p->request->coll))
+		return refute(p, "reduces, which the collective does not");
+	wait_for_messages(p);
+	for (int i = 0; i < p->step->num_sources; i++) {
+		has_place |= !from[i].fifo;
+		if (from[i].fifo ? !receive(p, &from[i], &value)
+				 : !read_place(p, round, &from[i], &value))
+			return false;
+		if (i == 0)
+			sum = value;
+		else if (!combine(p, &sum, &value))
+			return false;
+	}
+	if (sum.piece != p->step->piece || sum.round != (int32_t)round)
+		return refute(p, "moves piece %d of round %d", sum.piece, sum.round);
+	for (int i = 0; i < p->step->num_targets; i++) {
+		has_place |= !to[i].fifo;
+		if (to[i].fifo ? !send(p, &to[i], &sum) : !write_place(p, round, &to[i], &sum))
+			return false;
+	}
+	return has_place || refute(p, "has no place, so its size is not known");
+}
+
+static bool swap(struct proof *p, uint32_t round)
+{
+	const struct sched_operand *o = sched_sources(p->sched, p->step);
+	struct value values[2];
+
+	if (p->step->num_sources != 2 || p->step->num_targets || o[0].fifo || o[1].fifo)
+		return refute(p, "is not a swap of two places");
+	for (int i = 0; i < 2; i++) {
+		if (!read_place(p, round, &o[i], &values[i]))
+			return false;
+	}
+	for (int i = 0; i < 2; i++) {
+		if (!write_place(p, round, &o[i], &values[1 - i]))
+			return false;
+	}
+	return true;
+}
+
+static bool run_step(struct proof *p, uint32_t round)
+{
+	uint32_t lane = (uint32_t)(p->lane - p->sched->lanes);
+
+	p->clocks[(size_t)lane * p->sched->num_lanes + lane]++;
+	if (p->step->swap)
+		return swap(p, round);
+	if (!p->step->num_sources || !p->step->num_targets)
+		return refute(p, "has nothing to read, or nothing to write");
+	return move(p, round);
+}
+
+/* As far as the lane gets. Whether it got any further. */
+static bool run_lane(struct proof *p, uint32_t index)
+{
+	const struct sched_lane *lane = &p->sched->lanes[index];
+	struct runner *runner = &p->runners[index];
+	bool moved = false;
+
+	p->lane = lane;
+	while (!p->wrong && runner->round < ROUNDS && lane->num) {
+		p->step = &p->sched->steps[lane->first + runner->next];
+		if (!can_run(p) || p->wrong || !run_step(p, runner->round))
+			break;
+		moved = true;
+		if (++runner->next == lane->num) {
+			runner->next = 0;
+			runner->round++;
+		}
+	}
+	return moved;
+}
+
+static bool run_phase(struct proof *p)
+{
+	const struct sched *s = p->sched;
+	bool moved = true;
+
+	while (moved && !p->wrong) {
+		moved = false;
+		for (uint32_t i = 0; i < s->num_lanes && !p->wrong; i++) {
+			if (s->lanes[i].phase == p->phase)
+				moved |= run_lane(p, i);
+		}
+	}
+	for (uint32_t i = 0; i < s->num_lanes && !p->wrong; i++) {
+		if (s->lanes[i].phase != p->phase || p->runners[i].round == ROUNDS ||
+		    !s->lanes[i].num)
+			continue;
+		p->lane = &s->lanes[i];
+		p->step = &s->steps[s->lanes[i].first + p->runners[i].next];
+		refute(p, "waits for ever, with %d slots", p->slots);
+	}
+	p->step = NULL;
+	for (uint32_t i = 0; i < s->num_connections && !p->wrong; i++) {
+		if (p->queues[i].num)
+			refute(p, "what was sent on connection %u is not received", i);
+	}
+	return !p->wrong;
+}
+
+/* ---- beginning and end ---- */
+
+static void put_input(struct proof *p, int rank)
+{
+	const struct sched_request *request = p->request;
+	bool reduces = sched_coll_reduces(request->coll);
+
+	for (int block = 0; block < sched_num_blocks(request); block++) {
+		if (!sched_has_block(request, rank, SCHED_IN, block))
+			continue;
+		for (int i = 0; i < ROUNDS * p->sched->pieces; i++) {
+			int round = i / p->sched->pieces, piece = i % p->sched->pieces;
+
+			place_of(p, (uint32_t)round, rank, SCHED_IN, block, piece)->value =
+				(struct value){block, piece, round, reduces ? 0 : rank, rank};
+		}
+	}
+}
+
+/* What MPI says that a chunk of the rank's output is. */
+static bool is_result(const struct proof *p, int rank, int block, const struct value *value)
+{
+	int ranks = p->request->ranks, root = p->request->root;
+
+	switch (p->request->coll) {
+	case SCHED_SCAN:
+		return set_is(p, value->set, 0, rank + 1);
+	case SCHED_EXSCAN:
+		return set_is(p, value->set, 0, rank);
+	case SCHED_BCAST:
+		return value->origin == root;
+	case SCHED_ALLGATHER:
+	case SCHED_GATHER:
+		return value->origin == block && value->block == block;
+	case SCHED_SCATTER:
+		return value->origin == root && value->block == block;
+	case SCHED_ALLTOALL:
+		return value->origin == block && value->block == rank;
+	default:
+		return value->block == block && set_is(p, value->set, 0, ranks);
+	}
+}
+
+static bool check_output(struct proof *p, int rank)
+{
+	for (int block = 0; block < sched_num_blocks(p->request); block++) {
+		if (!sched_has_block(p->request, rank, SCHED_OUT, block))
+			continue;
+		for (int i = 0; i < ROUNDS * p->sched->pieces; i++) {
+			int round = i / p->sched->pieces, piece = i % p->sched->pieces;
+			const struct value *value =
+				&place_of(p, (uint32_t)round, rank, SCHED_OUT, block, piece)->value;
+
+			if (value->set == NOTHING)
+				return refute(
+					p, "nothing is in piece %d of block %d of rank %d's output",
+					piece, block, rank);
+			if (value->piece != piece || value->round != round ||
+			    !is_result(p, rank, block, value))
+				return refute(p,
+					      "piece %d of block %d of rank %d's output is wrong",
+					      piece, block, rank);
+		}
+	}
+	return true;
+}
+
+static bool lay_out(struct proof *p)
+{
+	size_t total = 0, ranks = (size_t)p->request->ranks;
+
+	p->first = calloc(ranks * SCHED_NUM_BUFFERS, sizeof(*p->first));
+	if (!p->first)
+		return no_memory(p);
+	for (int rank = 0; rank < p->request->ranks; rank++) {
+		for (int buffer = 0; buffer < SCHED_NUM_BUFFERS; buffer++) {
+			*first_of(p, rank, buffer) = total;
+			total += (size_t)room(p, rank, buffer) * (size_t)p->sched->pieces *
+				 (buffer == SCHED_SCRATCH ? 1 : ROUNDS);
+		}
+	}
+	p->places = calloc(total + 1, sizeof(*p->places));
+	if (!p->places)
+		return no_memory(p);
+	for (size_t i = 0; i < total; i++) {
+		p->places[i].value.set = NOTHING;
+		p->places[i].write.lane = NOBODY;
+	}
+	return true;
+}
+
+static bool make_sets(struct proof *p)
+{
+	p->words = ((size_t)p->request->ranks + 63) / 64;
+	p->most_sets = 2 * p->request->ranks;
+	p->sets = calloc((size_t)p->most_sets * p->words, sizeof(*p->sets));
+	p->most_reads = 1024;
+	p->reads = calloc(p->most_reads, sizeof(*p->reads));
+	p->num_reads = 1; /* 0 ends a list */
+	if (!p->sets || !p->reads)
+		return no_memory(p);
+	for (int i = 0; i < p->request->ranks; i++)
+		set_words(p, new_set(p))[i / 64] = (uint64_t)1 << (i % 64);
+	return true;
+}
+
+static bool set_up(struct proof *p)
+{
+	const struct sched *s = p->sched;
+
+	if (s->failed)
+		return no_memory(p);
+	if (p->slots < 1 || s->pieces < 1 || p->request->ranks < 1)
+		return refute(p, "%d slots, %d pieces, %d ranks", p->slots, s->pieces,
+			      p->request->ranks);
+	p->runners = calloc(s->num_lanes + 1, sizeof(*p->runners));
+	p->queues = calloc(s->num_connections + 1, sizeof(*p->queues));
+	p->clocks = calloc((size_t)s->num_lanes * s->num_lanes + 1, sizeof(*p->clocks));
+	if (!p->runners || !p->queues || !p->clocks)
+		return no_memory(p);
+	for (uint32_t i = 0; i < s->num_connections; i++)
+		p->queues[i].sender = p->queues[i].receiver = NOBODY;
+	return lay_out(p) && make_sets(p);
+}
+
+static void clean_up(struct proof *p)
+{
+	for (uint32_t i = 0; p->queues && i < p->sched->num_connections; i++) {
+		while (p->queues[i].num--) {
+			struct message *message = p->queues[i].first;
+
+			p->queues[i].first = message->next;
+			free(message);
+		}
+	}
+	free(p->runners);
+	free(p->queues);
+	free(p->clocks);
+	free(p->first);
+	free(p->places);
+	free(p->sets);
+	free(p->reads);
+}
+
+static void prove(struct proof *p)
+{
+	for (int rank = 0; rank < p->request->ranks; rank++)
+		put_input(p, rank);
+	for (p->phase = 0; p->phase < p->sched->phases; p->phase++) {
+		if (!run_phase(p))
+			return;
+	}
+	for (int rank = 0; rank < p->request->ranks; rank++) {
+		if (!check_output(p, rank))
+			return;
+	}
+}
+
+bool sched_verify(const struct sched *sched, int slots, char *why, size_t bytes)
+{
+	struct proof p = {.sched = sched,
+			  .request = &sched->request,
+			  .slots = slots,
+			  .why = why,
+			  .why_bytes = bytes};
+
+	if (bytes)
+		why[0] = 0;
+	if (set_up(&p))
+		prove(&p);
+	clean_up(&p);
+	return !p.wrong;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Schedules carried out with numbers, lanes in random order, one read or write at a time: what the
+ * verifier proves, seen from outside. It shares nothing with the verifier but the schedule.
+ */
+#ifndef SCHED_ORACLE_H
+#define SCHED_ORACLE_H
+
+#include "algos/sched.h"
+
+enum oracle_verdict { ORACLE_RIGHT, ORACLE_WRONG, ORACLE_STUCK };
+
+/* What contributions are combined with: sums, or functions one after the other, whose order counts.
+ */
+enum oracle_op { ORACLE_SUM, ORACLE_COMPOSE };
+
+/* One run of two rounds, with so many slots in each FIFO; `state` is the random numbers'. */
+enum oracle_verdict oracle_run(const struct sched *sched, int slots, enum oracle_op op,
+			       uint64_t *state);
+
+uint64_t oracle_draw(uint64_t *state);
+
+#endif

@@ -1,0 +1,689 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Every algorithm of the catalogue proved; the verifier against an oracle that carries schedules
+ * out with numbers, on schedules that are right and on thousands that were broken; and one wrong
+ * schedule by hand for each thing that the verifier looks at.
+ */
+#include "algos/algo.h"
+#include "algos/sched_verify.h"
+#include "sched_oracle.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WHY = 256 };
+
+static int roots(const struct sched_request *request)
+{
+	return sched_coll_has_root(request->coll) ? request->ranks : 1;
+}
+
+static void prove(const struct algo *algo, const struct sched_request *request)
+{
+	struct sched *sched = algo_make(algo, request);
+	char why[WHY];
+
+	assert_non_null(sched);
+	if (!sched_verify(sched, algo->slots, why, sizeof(why)))
+		fail_msg("%s %s, %d ranks, root %d, in place %d, %d channels: %s", algo->name,
+			 sched_coll_name(request->coll), request->ranks, request->root,
+			 request->in_place, request->channels, why);
+	sched_free(sched);
+}
+
+/* Call for all algorithms, collectives, roots, in place and not. */
+static long for_all(int ranks, int channels, int root_step,
+		    void (*call)(const struct algo *, const struct sched_request *))
+{
+	long calls = 0;
+
+	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+		for (int i = 0; i < 2 * SCHED_NUM_COLLS; i++) {
+			struct sched_request r = {.coll = (enum sched_coll)(i / 2),
+						  .ranks = ranks,
+						  .in_place = i % 2,
+						  .channels = channels};
+
+			if (algo_refuses(algo, &r, false) ||
+			    (r.in_place && r.coll == SCHED_BCAST)) /* which has one buffer */
+				continue;
+			for (; r.root < roots(&r); r.root += root_step, calls++)
+				call(algo, &r);
+		}
+	}
+	return calls;
+}
+
+static void all_are_proved(void **state)
+{
+	(void)state;
+	for (int ranks = 1; ranks <= 64; ranks++)
+		assert_true(for_all(ranks, 1, 1, prove) > 20);
+	for (int ranks = 1; ranks <= 9; ranks++)
+		for_all(ranks, 3, 1, prove);
+}
+
+/* Most algorithms have n times n steps or messages, which takes long. */
+static int most_ranks(const struct algo *algo)
+{
+	static const char *const some[] = {"ring", "halving", "direct"};
+	static const char *const few[] = {"pairwise", "bruck", "scatter-allgather", "neighbor",
+					  "doubling"};
+
+	for (size_t i = 0; i < sizeof(few) / sizeof(few[0]); i++) {
+		if (!strcmp(few[i], algo->name))
+			return 256;
+	}
+	for (size_t i = 0; i < sizeof(some) / sizeof(some[0]); i++) {
+		if (!strcmp(some[i], algo->name))
+			return 512;
+	}
+	return 1024;
+}
+
+static void prove_large(const struct algo *algo, const struct sched_request *request)
+{
+	if (request->ranks <= most_ranks(algo) && (request->ranks <= 256 || !request->in_place))
+		prove(algo, request);
+}
+
+static void samples_of_many_ranks_are_proved(void **state)
+{
+	(void)state;
+	for_all(100, 1, 99, prove_large);
+	for_all(128, 2, 100, prove_large);
+	for_all(255, 1, 200, prove_large);
+	for_all(512, 1, 500, prove_large);
+	for_all(1024, 1, 1023, prove_large);
+}
+
+/* ---- the catalogue's data ---- */
+
+static bool is_proved(const struct algo *algo, const struct sched_request *request, int slots,
+		      bool uniform)
+{
+	struct sched *sched = algo_make(algo, request);
+	char why[WHY];
+	bool proved;
+
+	assert_non_null(sched);
+	sched->uniform = uniform;
+	proved = sched_verify(sched, slots, why, sizeof(why));
+	sched_free(sched);
+	return proved;
+}
+
+/* With fewer slots than the catalogue asks for, some number of ranks waits for ever. */
+static void slots_are_needed(void **state)
+{
+	int found = 0;
+
+	(void)state;
+	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+		for (int coll = 0; coll < SCHED_NUM_COLLS; coll++) {
+			struct sched_request r = {
+				.coll = (enum sched_coll)coll, .ranks = 4, .channels = 1};
+
+			if (algo->slots == 1 || algo_refuses(algo, &r, false))
+				continue;
+			assert_false(is_proved(algo, &r, algo->slots - 1, false));
+			found++;
+		}
+	}
+	assert_true(found > 0);
+}
+
+static bool is_uniform(const struct algo *algo)
+{
+	return algo->needs & ALGO_NEEDS_UNIFORM;
+}
+
+/* What is refused would be wrong. */
+static void restrictions_are_needed(void **state)
+{
+	struct sched_request oneshot = {.coll = SCHED_ALLREDUCE, .ranks = 4, .channels = 1};
+	struct sched_request pairwise = {.coll = SCHED_ALLTOALL, .ranks = 4, .channels = 1};
+	struct sched_request doubling = {.coll = SCHED_ALLGATHER, .ranks = 6, .channels = 1};
+	struct sched_request halving = {.coll = SCHED_REDUCE_SCATTER, .ranks = 6, .channels = 1};
+	struct sched_request neighbor = {.coll = SCHED_ALLGATHER, .ranks = 5, .channels = 1};
+	struct {
+		const char *name;
+		struct sched_request *request;
+		bool *in_place;
+	} cases[] = {{"oneshot", &oneshot, &oneshot.in_place},
+		     {"pairwise", &pairwise, &pairwise.in_place},
+		     {"doubling", &doubling, NULL},
+		     {"halving", &halving, NULL},
+		     {"neighbor", &neighbor, NULL}};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct sched_request *r = cases[i].request;
+		const struct algo *algo = algo_find(cases[i].name, r->coll);
+
+		if (cases[i].in_place) {
+			assert_true(is_proved(algo, r, algo->slots, is_uniform(algo)));
+			*cases[i].in_place = true;
+		}
+		assert_non_null(algo_refuses(algo, r, false));
+		assert_false(is_proved(algo, r, algo->slots, is_uniform(algo)));
+	}
+	/* Of all that have blocks, one that is not uniform is right for blocks of any sizes. */
+	const struct algo *bruck = algo_find("bruck", SCHED_ALLTOALL);
+
+	assert_non_null(algo_refuses(bruck, &pairwise, true));
+	assert_true(is_proved(bruck, &pairwise, 1, true));
+	assert_false(is_proved(bruck, &pairwise, 1, false));
+}
+
+/* ---- the oracle ---- */
+
+static uint64_t seed = 20261121;
+
+static enum oracle_verdict worst_of(const struct sched *sched, int slots, enum oracle_op op,
+				    int runs)
+{
+	enum oracle_verdict verdict = ORACLE_RIGHT;
+
+	while (runs-- && verdict == ORACLE_RIGHT)
+		verdict = oracle_run(sched, slots, op, &seed);
+	return verdict;
+}
+
+static void ask_oracle(const struct algo *algo, const struct sched_request *request)
+{
+	struct sched *sched = algo_make(algo, request);
+	bool commutative = algo->needs & ALGO_NEEDS_COMMUTATIVE;
+
+	assert_non_null(sched);
+	if (worst_of(sched, algo->slots, commutative ? ORACLE_SUM : ORACLE_COMPOSE, 3))
+		fail_msg("%s %s, %d ranks, root %d, in place %d", algo->name,
+			 sched_coll_name(request->coll), request->ranks, request->root,
+			 request->in_place);
+	sched_free(sched);
+}
+
+static void oracle_finds_all_right(void **state)
+{
+	(void)state;
+	for (int ranks = 1; ranks <= 17; ranks++)
+		for_all(ranks, 1 + ranks % 3, 1, ask_oracle);
+	for_all(32, 1, 31, ask_oracle);
+}
+
+/* What is said to need a commutative operation gives other results with one that is not. */
+static void order_matters_where_it_is_said_to(void **state)
+{
+	(void)state;
+	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+		for (int coll = 0; coll < SCHED_NUM_COLLS; coll++) {
+			struct sched_request r = {
+				.coll = (enum sched_coll)coll, .ranks = 8, .channels = 1};
+			struct sched *sched;
+
+			if (!(algo->needs & ALGO_NEEDS_COMMUTATIVE) ||
+			    algo_refuses(algo, &r, false))
+				continue;
+			sched = algo_make(algo, &r);
+			assert_int_equal(worst_of(sched, algo->slots, ORACLE_COMPOSE, 1),
+					 ORACLE_WRONG);
+			sched_free(sched);
+		}
+	}
+}
+
+static uint32_t any(uint32_t below)
+{
+	return (uint32_t)(oracle_draw(&seed) % below);
+}
+
+static void drop_step(struct sched *s, struct sched_lane *lane)
+{
+	uint32_t at = lane->first + any(lane->num);
+
+	memmove(&s->steps[at], &s->steps[at + 1],
+		(lane->first + lane->num - at - 1) * sizeof(*s->steps));
+	lane->num--;
+}
+
+static void repeat_step(struct sched *s, struct sched_lane *lane)
+{
+	uint32_t from = lane->first + any(lane->num), to = lane->first + any(lane->num);
+
+	s->steps[to] = s->steps[from];
+}
+
+static void exchange_steps(struct sched *s, struct sched_lane *lane)
+{
+	uint32_t a = lane->first + any(lane->num), b = lane->first + any(lane->num);
+	struct sched_step step = s->steps[a];
+
+	s->steps[a] = s->steps[b];
+	s->steps[b] = step;
+}
+
+static void redirect(struct sched *s, struct sched_lane *lane)
+{
+	const struct sched_step *step = &s->steps[lane->first + any(lane->num)];
+	uint32_t num = (uint32_t)(step->num_sources + step->num_targets);
+	struct sched_operand *o = &s->operands[step->first + any(num)];
+	uint32_t ranks = (uint32_t)s->request.ranks;
+
+	if (o->fifo && any(4)) {
+		o->at = (int32_t)any(s->num_connections);
+		return;
+	}
+	switch (o->fifo ? 3 : any(4)) {
+	case 0:
+		o->at = (int32_t)any(ranks);
+		break;
+	case 1:
+		o->block = (int32_t)any((uint32_t)sched_num_blocks(&s->request));
+		break;
+	case 2:
+		o->buffer = (uint8_t)any(SCHED_NUM_BUFFERS);
+		break;
+	default:
+		*o = s->operands[any(s->num_operands)];
+		break;
+	}
+}
+
+static void change_piece(struct sched *s, struct sched_lane *lane)
+{
+	s->steps[lane->first + any(lane->num)].piece = (int32_t)any((uint32_t)s->pieces);
+}
+
+static void drop_operand(struct sched *s, struct sched_lane *lane)
+{
+	struct sched_step *step = &s->steps[lane->first + any(lane->num)];
+
+	if (step->num_targets > 1)
+		step->num_targets--;
+	else if (step->num_sources > 1 && !step->swap)
+		step->num_sources--, step->first++;
+}
+
+static void mutate(struct sched *s)
+{
+	static void (*const kinds[])(struct sched *, struct sched_lane *) = {
+		drop_step, repeat_step,  exchange_steps, redirect,
+		redirect,  change_piece, drop_operand};
+	struct sched_lane *lane = &s->lanes[any(s->num_lanes)];
+
+	if (lane->num)
+		kinds[any(sizeof(kinds) / sizeof(kinds[0]))](s, lane);
+	/* Lanes of two phases in one. */
+	else if (s->phases > 1)
+		lane->phase = 1 - lane->phase;
+}
+
+static const struct algo *any_algo(struct sched_request *request)
+{
+	uint32_t num = 0;
+
+	while (algo_catalogue[num].name)
+		num++;
+	for (;;) {
+		const struct algo *algo = &algo_catalogue[any(num)];
+
+		*request = (struct sched_request){.coll = (enum sched_coll)any(SCHED_NUM_COLLS),
+						  .ranks = 2 + (int)any(6),
+						  .in_place = any(2),
+						  .channels = 1 + (int)any(2)};
+		request->root =
+			sched_coll_has_root(request->coll) ? (int)any((uint32_t)request->ranks) : 0;
+		if (!algo_refuses(algo, request, false))
+			return algo;
+	}
+}
+
+/* Whatever the oracle finds wrong or stuck, the verifier refuses. */
+static void broken_schedules_are_refused(void **state)
+{
+	enum { MUTATIONS = 10000 };
+	int wrong = 0, stuck = 0, refused = 0;
+
+	(void)state;
+	for (int i = 0; i < MUTATIONS; i++) {
+		struct sched_request request;
+		const struct algo *algo = any_algo(&request);
+		struct sched *sched = algo_make(algo, &request);
+		enum oracle_verdict verdict;
+		char why[WHY];
+		bool proved;
+
+		for (uint32_t j = 0; j <= any(2); j++)
+			mutate(sched);
+		proved = sched_verify(sched, 2, why, sizeof(why));
+		verdict = worst_of(sched, 2, ORACLE_SUM, proved ? 10 : 2);
+		if (proved && verdict != ORACLE_RIGHT)
+			fail_msg("mutation %d of %s %s is proved, but %s", i, algo->name,
+				 sched_coll_name(request.coll),
+				 verdict == ORACLE_STUCK ? "stuck" : "wrong");
+		refused += !proved;
+		wrong += verdict == ORACLE_WRONG;
+		stuck += verdict == ORACLE_STUCK;
+		sched_free(sched);
+	}
+	print_message("%d mutations: %d wrong, %d stuck, %d refused\n", MUTATIONS, wrong, stuck,
+		      refused);
+	assert_true(wrong > MUTATIONS / 4 && stuck > MUTATIONS / 20 && refused < MUTATIONS);
+}
+
+/* ---- what the verifier says ---- */
+
+static struct sched *two_ranks(enum sched_coll coll, bool in_place)
+{
+	struct sched_request request = {
+		.coll = coll, .ranks = 2, .in_place = in_place, .channels = 1};
+
+	return sched_new(&request);
+}
+
+static struct sched_operand in(int rank)
+{
+	return sched_place(SCHED_IN, rank, 0);
+}
+
+static struct sched_operand out(int rank)
+{
+	return sched_place(SCHED_OUT, rank, 0);
+}
+
+static void refuse_with(struct sched *sched, int slots, const char *why)
+{
+	char said[WHY];
+
+	assert_false(sched_verify(sched, slots, said, sizeof(said)));
+	if (!strstr(said, why))
+		fail_msg("'%s' was said instead of '%s'", said, why);
+	sched_free(sched);
+}
+
+static void refuse(struct sched *sched, const char *why)
+{
+	refuse_with(sched, 1, why);
+}
+
+static void add_both(struct sched *s, int rank)
+{
+	sched_lane(s, rank, 0);
+	sched_step(s, 0);
+	sched_from(s, in(0));
+	sched_from(s, in(1));
+	sched_to(s, out(rank));
+}
+
+static void a_race_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_ALLREDUCE, true);
+
+	(void)state;
+	add_both(s, 0);
+	add_both(s, 1);
+	refuse(s, "reads IN block 0 of rank 0 while lane 0 writes it");
+}
+
+static void two_writers_are_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_BCAST, false);
+
+	(void)state;
+	for (int rank = 0; rank < 2; rank++) {
+		sched_lane(s, rank, 0);
+		sched_copy(s, 0, in(0), out(1));
+	}
+	refuse(s, "writes OUT block 0 of rank 1 while lane 0 writes it");
+}
+
+/* Also of what is there already. */
+static void a_write_while_another_reads_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_ALLREDUCE, true);
+
+	(void)state;
+	s->scratch_blocks = 1;
+	sched_lane(s, 0, 0);
+	sched_copy(s, 0, in(1), sched_place(SCHED_SCRATCH, 0, 0));
+	sched_lane(s, 1, 0);
+	sched_copy(s, 0, in(1), out(1));
+	refuse(s, "writes OUT block 0 of rank 1 while lane 0 reads it");
+}
+
+static void a_result_over_needed_input_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_REDUCE_SCATTER, true);
+
+	(void)state;
+	for (int rank = 0; rank < 2; rank++)
+		sched_connect(s, rank, 1 - rank);
+	for (int rank = 0; rank < 2; rank++) {
+		sched_lane(s, rank, 0);
+		sched_copy(s, 0, sched_place(SCHED_IN, rank, 1 - rank), sched_fifo(rank));
+		sched_step(s, 0);
+		sched_from(s, sched_fifo(1 - rank));
+		sched_from(s, sched_place(SCHED_IN, rank, rank));
+		sched_to(s, sched_place(SCHED_OUT, rank, rank));
+	}
+	/* Right in one round; in the next, some of the input is lost. */
+	refuse(s, "reads IN block 1 of rank 0, where there is nothing");
+}
+
+static void another_piece_than_was_sent_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_BCAST, false);
+
+	(void)state;
+	s->pieces = 2;
+	sched_connect(s, 0, 1);
+	for (int rank = 0; rank < 2; rank++) {
+		sched_lane(s, rank, 0);
+		for (int i = 0; i < 2; i++)
+			sched_copy(s, rank ? 1 - i : i, rank ? sched_fifo(0) : in(0),
+				   rank ? out(1) : sched_fifo(0));
+	}
+	refuse(s, "rank 1, channel 0, step 0 (recv, piece 1): moves piece 0 of round 0");
+}
+
+static void a_step_of_unknown_size_is_refused(void **state)
+{
+	struct sched_request request = {.coll = SCHED_REDUCE, .ranks = 3, .root = 2, .channels = 1};
+	struct sched *s = sched_new(&request);
+
+	(void)state;
+	sched_connect(s, 0, 1);
+	sched_connect(s, 1, 2);
+	sched_lane(s, 0, 0);
+	sched_copy(s, 0, in(0), sched_fifo(0));
+	sched_lane(s, 1, 0);
+	sched_copy(s, 0, sched_fifo(0), sched_fifo(1));
+	refuse(s, "has no place, so its size is not known");
+}
+
+static void garbage_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_BCAST, false);
+
+	(void)state;
+	sched_lane(s, 1, 0);
+	sched_copy(s, 0, out(1), out(1));
+	refuse(s, "rank 1, channel 0, step 0 (copy, piece 0): reads OUT block 0 of rank 1, where "
+		  "there is nothing");
+}
+
+static void missing_output_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_ALLREDUCE, false);
+
+	(void)state;
+	add_both(s, 0);
+	refuse(s, "nothing is in piece 0 of block 0 of rank 1's output");
+}
+
+static void a_contribution_twice_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_ALLREDUCE, false);
+
+	(void)state;
+	add_both(s, 0);
+	sched_from(s, in(0));
+	s->steps[0].num_sources = 2; /* as built: 0, 1, then the target */
+	s->operands[1] = in(0);
+	refuse(s, "adds a contribution twice");
+}
+
+static void half_a_sum_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_ALLREDUCE, false);
+
+	(void)state;
+	add_both(s, 0);
+	sched_lane(s, 1, 0);
+	sched_copy(s, 0, in(1), out(1));
+	refuse(s, "piece 0 of block 0 of rank 1's output is wrong");
+}
+
+static void written_input_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_ALLREDUCE, false);
+
+	(void)state;
+	sched_lane(s, 0, 0);
+	sched_copy(s, 0, in(0), in(1));
+	refuse(s, "writes IN block 0 of rank 1, which is only for reading");
+}
+
+static void a_deadlock_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_ALLREDUCE, false);
+
+	(void)state;
+	for (int rank = 0; rank < 2; rank++)
+		sched_connect(s, rank, 1 - rank);
+	for (int rank = 0; rank < 2; rank++) {
+		sched_lane(s, rank, 0);
+		sched_copy(s, 0, sched_fifo(1 - rank), out(rank));
+		sched_copy(s, 0, in(rank), sched_fifo(rank));
+	}
+	refuse(s, "rank 0, channel 0, step 0 (recv, piece 0): waits for ever, with 1 slots");
+}
+
+static void a_message_left_over_is_refused(void **state)
+{
+	struct sched *s = two_ranks(SCHED_BCAST, false);
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		sched_connect(s, 0, 1);
+	sched_lane(s, 0, 0);
+	sched_copy(s, 0, in(0), sched_fifo(0));
+	sched_copy(s, 0, in(0), sched_fifo(1));
+	sched_lane(s, 1, 0);
+	sched_copy(s, 0, sched_fifo(0), out(1));
+	refuse_with(s, 2, "what was sent on connection 1 is not received");
+}
+
+static void bounds_are_checked(void **state)
+{
+	const struct sched_operand wrong[] = {
+		sched_place(SCHED_IN, 1, 0),      sched_place(SCHED_IN, 0, 1),
+		sched_place(SCHED_OUT, 0, 0),     sched_place(SCHED_IN, 2, 0),
+		sched_place(SCHED_SCRATCH, 0, 0), sched_place(SCHED_HOLD, 0, 1)};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		struct sched *s = two_ranks(SCHED_BCAST, false);
+
+		sched_lane(s, 1, 0);
+		sched_copy(s, 0, wrong[i], out(1));
+		refuse(s, "there is no block");
+	}
+	struct sched *s = two_ranks(SCHED_BCAST, false);
+
+	sched_lane(s, 1, 0);
+	sched_copy(s, 1, in(0), out(1));
+	refuse(s, "there is no piece 1");
+	s = two_ranks(SCHED_BCAST, false);
+	sched_lane(s, 1, 0);
+	sched_copy(s, 0, sched_fifo(0), out(1));
+	refuse(s, "there is no connection 0");
+}
+
+static void a_fifo_has_one_lane_at_each_end(void **state)
+{
+	struct sched *s = two_ranks(SCHED_BCAST, false);
+
+	(void)state;
+	sched_connect(s, 0, 1);
+	for (int i = 0; i < 2; i++) {
+		sched_lane(s, 0, i);
+		sched_copy(s, 0, in(0), sched_fifo(0));
+	}
+	refuse(s, "uses connection 0, as lane 0 does");
+	s = two_ranks(SCHED_BCAST, false);
+	sched_connect(s, 1, 0);
+	sched_lane(s, 0, 0);
+	sched_copy(s, 0, in(0), sched_fifo(0));
+	refuse(s, "uses connection 0 from 1 to 0");
+}
+
+/* ---- pieces ---- */
+
+static void pieces_cover_a_block(void **state)
+{
+	static const uint64_t sizes[] = {0, 1, 15, 16, 17, 1000, 65536, 65537, 1ull << 40};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		for (int pieces = 1; pieces < 40; pieces += 3) {
+			uint64_t at = 0;
+
+			for (int piece = 0; piece < pieces; piece++) {
+				struct sched_span span = sched_span(sizes[i], 16, pieces, piece);
+
+				assert_int_equal(span.offset, at);
+				assert_true(span.offset % 16 == 0 || !span.bytes);
+				assert_true(span.bytes <= sizes[i] / (uint64_t)pieces + 32);
+				at += span.bytes;
+			}
+			assert_int_equal(at, sizes[i]);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_are_proved),
+		cmocka_unit_test(samples_of_many_ranks_are_proved),
+		cmocka_unit_test(slots_are_needed),
+		cmocka_unit_test(restrictions_are_needed),
+		cmocka_unit_test(oracle_finds_all_right),
+		cmocka_unit_test(order_matters_where_it_is_said_to),
+		cmocka_unit_test(broken_schedules_are_refused),
+		cmocka_unit_test(a_race_is_refused),
+		cmocka_unit_test(two_writers_are_refused),
+		cmocka_unit_test(a_write_while_another_reads_is_refused),
+		cmocka_unit_test(a_result_over_needed_input_is_refused),
+		cmocka_unit_test(another_piece_than_was_sent_is_refused),
+		cmocka_unit_test(a_step_of_unknown_size_is_refused),
+		cmocka_unit_test(garbage_is_refused),
+		cmocka_unit_test(missing_output_is_refused),
+		cmocka_unit_test(a_contribution_twice_is_refused),
+		cmocka_unit_test(half_a_sum_is_refused),
+		cmocka_unit_test(written_input_is_refused),
+		cmocka_unit_test(a_deadlock_is_refused),
+		cmocka_unit_test(a_message_left_over_is_refused),
+		cmocka_unit_test(bounds_are_checked),
+		cmocka_unit_test(a_fifo_has_one_lane_at_each_end),
+		cmocka_unit_test(pieces_cover_a_block),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
