@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from xml.etree import ElementTree
 
 import pytest
 
@@ -585,6 +586,31 @@ def test_info():
     assert "GPUCOLL_STATS=1" in config.output and "Source: environment" in config.output
     assert run_tool(BUILD / "gpucoll-info", "--nonsense").status == 2
     assert run_tool(BUILD / "gpucoll-info", "extra").status == 2
+
+
+def test_info_plan():
+    info = BUILD / "gpucoll-info"
+    table = run_tool(info, "-p", "allreduce", "-n", "6", "-s", "4M")
+    assert table.status == 0 and re.search(r"^ring +10 +0 +6990512 ", table.output, re.M), table.output
+    # The ring in text: a rank of three sends its piece, passes one on, makes one whole, and so on.
+    text = run_tool(info, "-p", "allreduce", "-n", "3", "--algo", "ring").output
+    assert text.count("recvReduceCopySend") == 3 and "2  recvReduceCopySend   piece 1    from 2 + IN -> OUT, to 1" in text
+    picture = ElementTree.fromstring(run_tool(info, "-p", "bcast", "-n", "7", "--root", "3", "--algo", "tree", "--svg").output)
+    assert len([line for line in picture.iter() if line.tag.endswith("}line")]) == 2 * 6  # each rank hears from two trees
+    graph = run_tool(info, "-p", "alltoall", "-n", "4", "--in-place", "--algo", "direct", "--dot").output
+    assert graph.startswith("digraph") and graph.count("{") == graph.count("}") and graph.count("swap") == 4 * 3
+
+
+@pytest.mark.parametrize("options,said", [
+    (["-p", "alltoal"], "there is no collective 'alltoal'; there are: allreduce"),
+    (["-p", "bcast", "--algo", "oneshot"], "there is no algorithm 'oneshot' for bcast; there are: ring tree"),
+    (["-p", "allgather", "-n", "5", "--algo", "neighbor"], "it needs an even number of ranks"),
+    (["-p", "bcast", "-n", "0"], "-n 0: a number from 1 to 4096"), (["-p", "bcast", "-s", "1T"], "-s 1T: a number"),
+    (["-p", "bcast", "--root", "4"], "there is no rank 4 among 4"), (["-p", "scan", "--root", "1"], "scan has no root"),
+    (["--algo", "ring"], "need -p"), (["-p", "scan", "--svg"], "need --algo")])
+def test_info_plan_refuses(options, said):
+    result = run_tool(BUILD / "gpucoll-info", *options)
+    assert result.status == 2 and said in result.output, result.output
 
 
 @emulated_only

@@ -1,18 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpucoll-info: the library's version, its options and the devices that it would see. */
+/* gpucoll-info: the library's version, its options, the devices that it would see, its schedules.
+ */
+#include "info-schedule.h"
 #include "gpu/gpu_driver.h"
 #include "util/util_config.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static void usage(FILE *out)
 {
-	fputs("usage: gpucoll-info [-v] [-c] [-d]\n"
+	fputs("usage: gpucoll-info [-v] [-c] [-d] [-p COLLECTIVE [schedule options]]\n"
 	      "  -v, --version   version and build (default)\n"
 	      "  -c, --config    every option with its value, where that comes from, and what it "
 	      "does\n"
 	      "  -d, --devices   the CUDA devices as the library sees them\n"
+	      "  -p, --plan COLLECTIVE   how the collective can be done: the algorithms and their "
+	      "costs, or with\n"
+	      "                          --algo the schedule of one\n"
+	      "      -n, --ranks N       of so many ranks (default 4)\n"
+	      "      -s, --size BYTES    a buffer, or a block for each rank, of that size; K, M, G "
+	      "may follow (default 1M)\n"
+	      "      --algo NAME, --channels N, --root RANK, --in-place\n"
+	      "      --dot, --svg        with --algo: a graph for Graphviz, a picture\n"
 	      "  -h, --help      this text\n",
 	      out);
 }
@@ -69,21 +82,147 @@ static int print_devices(void)
 	return 0;
 }
 
+/* ---- options ---- */
+
+struct plan {
+	struct sched_request request;
+	uint64_t bytes;
+	const char *algo;
+	enum info_form form;
+	bool given, has_coll;
+};
+
+/* A whole number from `least` to `most`, with a unit where there may be one. Ends the program where
+ * it is none. */
+static uint64_t number(const char *option, const char *text, uint64_t least, uint64_t most,
+		       bool unit)
+{
+	static const char units[] = "KMG";
+	const char *found;
+	char *end;
+	uint64_t value;
+	unsigned shift = 0;
+
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (unit && *end && (found = strchr(units, *end))) {
+		shift = 10 * (unsigned)(found - units + 1);
+		end++;
+	}
+	if (text[0] < '0' || text[0] > '9' || *end || errno || value > most >> shift ||
+	    value << shift < least) {
+		fprintf(stderr, "gpucoll-info: %s %s: a number from %llu to %llu is needed\n",
+			option, text, (unsigned long long)least, (unsigned long long)most);
+		exit(2);
+	}
+	return value << shift;
+}
+
+static void set_coll(struct plan *plan, const char *name)
+{
+	int coll = sched_coll_of(name);
+
+	plan->has_coll = true;
+	plan->request.coll = (enum sched_coll)coll;
+	if (coll >= 0)
+		return;
+	fprintf(stderr, "gpucoll-info: there is no collective '%s'; there are:", name);
+	for (int i = 0; i < SCHED_NUM_COLLS; i++)
+		fprintf(stderr, " %s", sched_coll_name((enum sched_coll)i));
+	fputs("\n", stderr);
+	exit(2);
+}
+
+enum { OPTION_ALGO = 256, OPTION_CHANNELS, OPTION_ROOT, OPTION_IN_PLACE, OPTION_DOT, OPTION_SVG };
+
+/* Whether it is an option of a plan, which is noted. */
+static bool plan_option(struct plan *plan, int option, const char *text)
+{
+	switch (option) {
+	case 'p':
+		set_coll(plan, text);
+		return true;
+	case 'n':
+		plan->request.ranks = (int)number("-n", text, 1, 4096, false);
+		return true;
+	case 's':
+		plan->bytes = number("-s", text, 0, (uint64_t)1 << 40, true);
+		return true;
+	case OPTION_ALGO:
+		plan->algo = text;
+		return true;
+	case OPTION_CHANNELS:
+		plan->request.channels = (int)number("--channels", text, 1, 32, false);
+		return true;
+	case OPTION_ROOT:
+		plan->request.root = (int)number("--root", text, 0, 4095, false);
+		return true;
+	case OPTION_IN_PLACE:
+		plan->request.in_place = true;
+		return true;
+	case OPTION_DOT:
+	case OPTION_SVG:
+		plan->form = option == OPTION_DOT ? INFO_DOT : INFO_SVG;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static int print_plan(const struct plan *plan)
+{
+	if (!plan->has_coll) {
+		fputs("gpucoll-info: options of a plan need -p COLLECTIVE\n", stderr);
+		return 2;
+	}
+	if (plan->request.root && !sched_coll_has_root(plan->request.coll)) {
+		fprintf(stderr, "gpucoll-info: %s has no root\n",
+			sched_coll_name(plan->request.coll));
+		return 2;
+	}
+	if (plan->request.root >= plan->request.ranks) {
+		fprintf(stderr, "gpucoll-info: there is no rank %d among %d to be root\n",
+			plan->request.root, plan->request.ranks);
+		return 2;
+	}
+	if (plan->algo)
+		return info_print_schedule(stdout, &plan->request, plan->bytes, plan->algo,
+					   plan->form);
+	if (plan->form == INFO_TEXT)
+		return info_print_algorithms(stdout, &plan->request, plan->bytes);
+	fputs("gpucoll-info: --dot and --svg need --algo\n", stderr);
+	return 2;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct option long_options[] = {
 		{"version", no_argument, NULL, 'v'},
 		{"config", no_argument, NULL, 'c'},
 		{"devices", no_argument, NULL, 'd'},
+		{"plan", required_argument, NULL, 'p'},
+		{"ranks", required_argument, NULL, 'n'},
+		{"size", required_argument, NULL, 's'},
+		{"algo", required_argument, NULL, OPTION_ALGO},
+		{"channels", required_argument, NULL, OPTION_CHANNELS},
+		{"root", required_argument, NULL, OPTION_ROOT},
+		{"in-place", no_argument, NULL, OPTION_IN_PLACE},
+		{"dot", no_argument, NULL, OPTION_DOT},
+		{"svg", no_argument, NULL, OPTION_SVG},
 		{"help", no_argument, NULL, 'h'},
 		{"man-options", no_argument, NULL,
 		 'm'}, /* for the build: the table as man page text */
 		{NULL, 0, NULL, 0},
 	};
+	struct plan plan = {.request = {.ranks = 4, .channels = 1}, .bytes = 1 << 20};
 	int option, result = 0, done = 0;
 
 	util_config_load();
-	while ((option = getopt_long(argc, argv, "vcdh", long_options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "vcdhp:n:s:", long_options, NULL)) != -1) {
+		if (plan_option(&plan, option, optarg)) {
+			plan.given = true;
+			continue;
+		}
 		done = 1;
 		switch (option) {
 		case 'v':
@@ -111,7 +250,9 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return 2;
 	}
-	if (!done)
+	if (plan.given)
+		result |= print_plan(&plan);
+	if (!done && !plan.given)
 		print_version();
 	return result;
 }

@@ -5,6 +5,7 @@
  * schedule by hand for each thing that the verifier looks at.
  */
 #include "algos/algo.h"
+#include "algos/sched_trace.h"
 #include "algos/sched_verify.h"
 #include "sched_oracle.h"
 
@@ -179,6 +180,69 @@ static void restrictions_are_needed(void **state)
 	assert_non_null(algo_refuses(bruck, &pairwise, true));
 	assert_true(is_proved(bruck, &pairwise, 1, true));
 	assert_false(is_proved(bruck, &pairwise, 1, false));
+}
+
+/* ---- costs ---- */
+
+static struct sched_cost cost_of(const char *name, enum sched_coll coll, int ranks, uint64_t bytes)
+{
+	struct sched_request request = {.coll = coll, .ranks = ranks, .channels = 1};
+	struct sched *sched = algo_make(algo_find(name, coll), &request);
+	struct sched_trace trace;
+	struct sched_cost cost;
+
+	assert_non_null(sched);
+	assert_true(sched_trace_new(sched, &trace));
+	cost = sched_cost_of(sched, &trace, bytes);
+	sched_trace_free(&trace);
+	sched_free(sched);
+	return cost;
+}
+
+static uint32_t log2_of(int number)
+{
+	uint32_t log = 0;
+
+	while (1 << log < number)
+		log++;
+	return log;
+}
+
+/* What the heads of the algorithms' files say. */
+static void costs_are_as_promised(void **state)
+{
+	(void)state;
+	for (int n = 2; n <= 64; n++) {
+		uint64_t block = 1 << 10, bytes = block * (uint64_t)n, others = (uint64_t)n - 1;
+		struct sched_cost ring = cost_of("ring", SCHED_ALLREDUCE, n, bytes);
+		struct sched_cost twoshot = cost_of("twoshot", SCHED_ALLREDUCE, n, bytes);
+		struct sched_cost tree = cost_of("tree", SCHED_ALLREDUCE, n, bytes);
+		struct sched_cost pairwise = cost_of("pairwise", SCHED_ALLTOALL, n, block);
+		struct sched_cost bruck = cost_of("bruck", SCHED_ALLTOALL, n, block);
+		struct sched_cost chain = cost_of("chain", SCHED_SCAN, n, bytes);
+
+		assert_int_equal(ring.hops, 2 * (n - 1));
+		assert_int_equal(ring.sent, 2 * others * block);
+		assert_int_equal(ring.waits, 0);
+		assert_int_equal(twoshot.hops, 0);
+		assert_int_equal(twoshot.waits, 1);
+		assert_int_equal(twoshot.remote, 2 * others * block);
+		assert_in_range(tree.hops, 1, 2 * (log2_of(n) + 1));
+		assert_true(tree.sent <= 2 * bytes);
+		assert_int_equal(pairwise.sent, others * block);
+		assert_true(bruck.sent <= (uint64_t)log2_of(n) * (uint64_t)((n + 1) / 2) * block);
+		assert_int_equal(chain.hops, n - 1);
+		assert_int_equal(chain.sent, bytes);
+	}
+	for (int n = 2; n <= 64; n *= 2) {
+		uint64_t bytes = (uint64_t)n << 10;
+		struct sched_cost doubling = cost_of("doubling", SCHED_ALLREDUCE, n, bytes);
+		struct sched_cost halving = cost_of("halving", SCHED_ALLREDUCE, n, bytes);
+
+		assert_int_equal(doubling.hops, log2_of(n));
+		assert_int_equal(doubling.sent, log2_of(n) * bytes);
+		assert_int_equal(halving.sent, 2 * (bytes - bytes / (uint64_t)n));
+	}
 }
 
 /* ---- the oracle ---- */
@@ -664,6 +728,7 @@ int main(void)
 		cmocka_unit_test(samples_of_many_ranks_are_proved),
 		cmocka_unit_test(slots_are_needed),
 		cmocka_unit_test(restrictions_are_needed),
+		cmocka_unit_test(costs_are_as_promised),
 		cmocka_unit_test(oracle_finds_all_right),
 		cmocka_unit_test(order_matters_where_it_is_said_to),
 		cmocka_unit_test(broken_schedules_are_refused),

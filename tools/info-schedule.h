@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Schedules for people: as text, as a graph for Graphviz, as a picture. */
+#ifndef INFO_SCHEDULE_H
+#define INFO_SCHEDULE_H
+
+#include "algos/sched.h"
+
+#include <stdio.h>
+
+enum info_form { INFO_TEXT, INFO_DOT, INFO_SVG };
+
+/* The algorithms that can do the request with blocks of `bytes` bytes, and what each costs. Returns
+ * an exit status. */
+int info_print_algorithms(FILE *out, const struct sched_request *request, uint64_t bytes);
+
+/* The schedule of the algorithm named, proved before. Returns an exit status. */
+int info_print_schedule(FILE *out, const struct sched_request *request, uint64_t bytes,
+			const char *name, enum info_form form);
+
+#endif
