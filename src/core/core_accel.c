@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_accel.h"
 #include "core/core_mpi.h"
+#include "core/core_schedule.h"
 #include "util/util_fdpass.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -40,6 +41,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->inside = accel->launches = accel->truncates = false;
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
+	accel->sched = NULL;
 	accel->passed_to = 0;
 	accel->reason = NULL;
 	accel->result = UTIL_OK;
@@ -80,12 +82,14 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 
 void core_accel_finish(struct core_accel *accel)
 {
-	for (int i = 0; i < ALGO_MAX_RANKS; i++) {
+	for (int i = 0; i < CORE_MAX_RANKS; i++) {
 		if (accel->in[i].mapping)
 			gpu_mapping_put(accel->in[i].mapping);
 		if (accel->out[i].mapping)
 			gpu_mapping_put(accel->out[i].mapping);
 	}
+	if (accel->sched)
+		core_schedule_put(accel->comm, accel->sched);
 	if (accel->inside)
 		gpu_ipc_leave();
 	if (accel->launches)
@@ -117,7 +121,7 @@ uint64_t core_accel_bytes(const struct core_accel *accel)
 /* ---- agreement ---- */
 
 /* Who has a block for each rank tells the others where they are, if it is they who use them. */
-static const struct algo_block *table_of(const struct core_shape *shape)
+static const struct core_block *table_of(const struct core_shape *shape)
 {
 	switch (shape->coll) {
 	case CORE_ALLGATHER:
@@ -351,7 +355,7 @@ static void start(struct core_accel *accel)
 			 "memory of another process, which was mapped, can't be mapped again");
 		accel->result = UTIL_ERR_CUDA;
 	}
-	core_plan_rounds(accel);
+	keep(accel, core_plan_make(accel));
 	if (accel->width) {
 		if (accel->result == UTIL_OK)
 			keep(accel, core_plan_fill(accel, 0));

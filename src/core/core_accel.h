@@ -27,6 +27,7 @@
 #ifndef CORE_ACCEL_H
 #define CORE_ACCEL_H
 
+#include "algos/sched.h"
 #include "core/core_agree.h"
 #include "core/core_shape.h"
 #include "core/core_stats.h"
@@ -68,10 +69,10 @@ struct core_accel {
 	/* Rounds over slices of `width` bytes of each block; 0: there is one, over everything. Odd
 	 * rounds are `half` bytes further on in the windows. */
 	uint64_t width, half, round, rounds;
-	struct core_reach in[ALGO_MAX_RANKS], out[ALGO_MAX_RANKS];
-	struct algo_plan plan; /* of the round */
-	int passed_to;         /* members, twice, that have been passed this rank's descriptors */
-	bool truncates;        /* some round's did */
+	struct core_reach in[CORE_MAX_RANKS], out[CORE_MAX_RANKS];
+	const struct sched *sched; /* NULL: none was taken */
+	int passed_to;  /* members, twice, that have been passed this rank's descriptors */
+	bool truncates; /* some round's did */
 	uint64_t spent[CORE_STATS_NUM_STAGES], since; /* ns, where statistics are wanted */
 	enum util_status result;
 	const char *reason; /* for staging; then the algorithm */
@@ -105,10 +106,11 @@ enum util_status core_accel_stage(struct core_accel *accel, const char *reason);
 /* Look at the buffers of the shape, take what the call needs, and make the offer. */
 enum util_status core_offer_make(struct core_accel *accel);
 
-/* Decide on the rounds, from all members' offers. */
-void core_plan_rounds(struct core_accel *accel);
+/* Choose the algorithm, take its schedule, and decide on the rounds, from all members' offers. */
+enum util_status core_plan_make(struct core_accel *accel);
 
-/* Make the round's plan and start its kernel; start the copy of the plan that comes last. */
+/* Start the kernel of this rank's steps: those of the round in the first phase; those of the second
+ * phase, for all rounds, which concern its own memory. */
 enum util_status core_plan_launch(struct core_accel *accel);
 enum util_status core_plan_launch_last(struct core_accel *accel);
 

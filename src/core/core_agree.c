@@ -45,7 +45,7 @@ static size_t desks_bytes(int local_size)
 
 static size_t tables_bytes(int local_size)
 {
-	return (size_t)local_size * (size_t)local_size * sizeof(struct algo_block);
+	return (size_t)local_size * (size_t)local_size * sizeof(struct core_block);
 }
 
 static size_t slot_bytes(int local_size)
@@ -80,13 +80,13 @@ static struct desk *desk_of(const struct core_agree *agree, int rank)
 	return (struct desk *)desks + agree->comm->local_ranks[rank];
 }
 
-static struct algo_block *table_of(const struct core_agree *agree, int rank)
+static struct core_block *table_of(const struct core_agree *agree, int rank)
 {
 	int local_size = core_mpi_job.local_size;
 	char *tables =
 		slot_at(agree->comm, agree->call) + sizeof(struct slot) + desks_bytes(local_size);
 
-	return (struct algo_block *)tables + agree->comm->local_ranks[rank] * local_size;
+	return (struct core_block *)tables + agree->comm->local_ranks[rank] * local_size;
 }
 
 const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank)
@@ -94,7 +94,7 @@ const struct core_offer *core_agree_offer(const struct core_agree *agree, int ra
 	return &desk_of(agree, rank)->offer;
 }
 
-const struct algo_block *core_agree_table(const struct core_agree *agree, int rank)
+const struct core_block *core_agree_table(const struct core_agree *agree, int rank)
 {
 	return table_of(agree, rank);
 }
@@ -196,7 +196,7 @@ static bool slot_is_free(struct core_comm *comm, uint64_t call)
 }
 
 bool core_agree_begin(struct core_agree *agree, struct core_comm *comm, uint64_t call,
-		      const struct core_offer *offer, const struct algo_block *table)
+		      const struct core_offer *offer, const struct core_block *table)
 {
 	struct desk *desk;
 

@@ -19,8 +19,8 @@
 #ifndef CORE_AGREE_H
 #define CORE_AGREE_H
 
-#include "algos/algo_direct.h"
 #include "core/core_comm.h"
+#include "core/core_shape.h"
 #include "gpu/gpu_ipc.h"
 
 enum {
@@ -82,7 +82,7 @@ size_t core_agree_area_bytes(int local_size);
  * this call is to be staged.
  */
 bool core_agree_begin(struct core_agree *agree, struct core_comm *comm, uint64_t call,
-		      const struct core_offer *offer, const struct algo_block *table);
+		      const struct core_offer *offer, const struct core_block *table);
 
 /* Look again. Never waits. */
 enum core_agree_state core_agree_poll(struct core_agree *agree);
@@ -96,7 +96,7 @@ void core_agree_answer(struct core_agree *agree, bool yes);
 /* A member's offer, and its table of blocks; valid between CORE_AGREE_ANNOUNCED and
  * core_agree_pass. */
 const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank);
-const struct algo_block *core_agree_table(const struct core_agree *agree, int rank);
+const struct core_block *core_agree_table(const struct core_agree *agree, int rank);
 
 /* This process is past the call, whatever its path, and touches neither slot nor others' memory for
  * it any more. */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_comm.h"
-#include "algos/algo_direct.h"
+#include "core/core_schedule.h"
+#include "core/core_shape.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 bool core_comm_wants_slot(int size, uint32_t local_members)
 {
-	return local_members == (uint32_t)size && size > 1 && size <= ALGO_MAX_RANKS;
+	return local_members == (uint32_t)size && size > 1 && size <= CORE_MAX_RANKS;
 }
 
 bool core_comm_take_slot(uint64_t id, uint32_t members)
@@ -21,7 +22,7 @@ static const char *why_no_slot(int size, uint32_t local_members)
 		return "communicator of several nodes";
 	if (size == 1)
 		return "one process";
-	return size > ALGO_MAX_RANKS ? "more ranks than a kernel takes"
+	return size > CORE_MAX_RANKS ? "more ranks than a kernel takes"
 				     : "no room on the node's board";
 }
 
@@ -52,6 +53,7 @@ void core_comm_destroy(struct core_comm *comm)
 	/* A communicator may be freed after the board came down in MPI_Finalize. */
 	if (comm->slot && core_board_is_up())
 		core_board_leave(comm->slot);
+	core_schedule_drop(comm);
 	free(comm);
 }
 

@@ -14,6 +14,8 @@
 
 enum { CORE_COMM_KNOWN_EXPORTS = 16 };
 
+struct core_schedule;
+
 struct core_comm {
 	uint64_t id;                  /* unique in the job */
 	struct core_board_slot *slot; /* NULL: nobody counts */
@@ -33,6 +35,7 @@ struct core_comm {
 	unsigned next_known;
 	unsigned long long context_id;
 	uint64_t dropped;
+	struct core_schedule *schedules; /* see core_schedule.h */
 	int local_ranks[]; /* of each member, among the node's processes, where all are on the node
 			    */
 };

@@ -1217,7 +1217,7 @@ static void add_bytes(struct core_buffer *buffer, int64_t offset, uint64_t bytes
 {
 	int64_t end = offset + (int64_t)bytes;
 
-	buffer->blocks[buffer->num_blocks++] = (struct algo_block){offset, bytes};
+	buffer->blocks[buffer->num_blocks++] = (struct core_block){offset, bytes};
 	if (!bytes)
 		return;
 	if (buffer->lo == buffer->hi) {
@@ -1243,7 +1243,7 @@ static void add_solid(struct shaper *s, struct core_buffer *buffer, int64_t offs
 }
 
 /* A buffer of one block begins at the block. */
-static void set_single(struct core_buffer *buffer, uintptr_t address, struct algo_block block)
+static void set_single(struct core_buffer *buffer, uintptr_t address, struct core_block block)
 {
 	buffer->address = address + (uintptr_t)block.offset;
 	buffer->num_blocks = 0;
@@ -1383,7 +1383,7 @@ static void shape_reduce_scatter(struct shaper *s)
 	shape->counts = hash;
 	shape->bytes = (uint64_t)at;
 	shape->own = shape->in.blocks[s->comm->rank];
-	set_single(&shape->out, (uintptr_t)call->recvbuf, (struct algo_block){0, shape->own.bytes});
+	set_single(&shape->out, (uintptr_t)call->recvbuf, (struct core_block){0, shape->own.bytes});
 }
 
 static void shape_bcast(struct shaper *s)

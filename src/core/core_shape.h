@@ -6,9 +6,17 @@
 #ifndef CORE_SHAPE_H
 #define CORE_SHAPE_H
 
-#include "algos/algo_direct.h"
 #include "core/core_call.h"
+#include "gpu/kernels/gpu_direct.h"
 #include "gpu/kernels/gpu_types.h"
+
+enum { CORE_MAX_RANKS = GPU_MAX_PEERS };
+
+/* Some bytes of a buffer, whose offset is from the address that the program gave to MPI. */
+struct core_block {
+	int64_t offset;
+	uint64_t bytes;
+};
 
 /*
  * What this rank reads (in) or writes (out). One block for the whole communicator, which begins at
@@ -19,7 +27,7 @@ struct core_buffer {
 	int num_blocks; /* 0: the rank has no such buffer */
 	int64_t lo,
 		hi; /* the bytes of all blocks lie in [address + lo, address + hi); equal: none */
-	struct algo_block blocks[ALGO_MAX_RANKS];
+	struct core_block blocks[CORE_MAX_RANKS];
 };
 
 struct core_shape {
@@ -30,7 +38,7 @@ struct core_shape {
 	enum gpu_op op;     /* of reductions */
 	uint64_t bytes;     /* of the block that all ranks must give alike; 0: sizes differ */
 	uint64_t counts;    /* a hash of the counts that all must give alike; 0: there are none */
-	struct algo_block
+	struct core_block
 		own; /* reduce_scatter: the block of the input whose result is this rank's */
 	struct core_buffer in, out;
 };

@@ -84,6 +84,9 @@ static const struct option options[] = {
 	{"GPUCOLL_WINDOW", TYPE_SIZE, FIELD(window), "4M", NULL,
 	 "Bytes of device memory through which a buffer goes, slice by slice, that other processes "
 	 "can't map: of pools, of the virtual memory API, managed. At least 64K."},
+	{"GPUCOLL_CHECK", TYPE_BOOL, FIELD(check), "0", NULL,
+	 "Prove each schedule (see gpucoll-info -p) when it is first used. Costs milliseconds for "
+	 "each."},
 	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
 	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
 	 "0: never."},

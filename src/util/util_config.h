@@ -30,6 +30,7 @@ struct util_config {
 	const char *hostid;  /* NULL: the machine's own identity */
 	size_t staging_pool; /* bytes of pinned host memory kept for reuse */
 	size_t ipc_cache;    /* bytes of other processes' memory kept mapped */
+	bool check;          /* prove schedules */
 	size_t oneshot_max;  /* bytes: an allreduce of less is one-shot */
 	size_t window;       /* bytes: the window for a buffer that can't be exported */
 	size_t timeout;      /* seconds; 0: never report */

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The schedules that a communicator's calls have used, kept: a schedule serves all sizes. With
+ * GPUCOLL_CHECK each is proved when it is made.
+ */
+#ifndef CORE_SCHEDULE_H
+#define CORE_SCHEDULE_H
+
+#include "algos/algo.h"
+#include "core/core_comm.h"
+#include "util/util_status.h"
+
+/*
+ * Take the algorithm's schedule for a request that it does not refuse. core_schedule_put gives it
+ * back, which then may be dropped. UTIL_ERR_NO_MEMORY, or UTIL_ERR_UNSUPPORTED where it was
+ * refuted, which has been logged.
+ */
+enum util_status core_schedule_take(struct core_comm *comm, const struct algo *algo,
+				    const struct sched_request *request, const struct sched **out);
+void core_schedule_put(struct core_comm *comm, const struct sched *sched);
+
+/* Drop all, of which none is taken. */
+void core_schedule_drop(struct core_comm *comm);
+
+#endif
