@@ -114,15 +114,19 @@ def test_operations_in_the_caller(run_mpi, mpi):
 
 # ---- the agreement on paths ----
 
-def spin(tmp_path, *defines):
+def spin(tmp_path, name, *defines):
     """Check the model exhaustively. Returns what the checker printed."""
-    model = SOURCE / "test/model/agreement.pml"
+    model = SOURCE / "test/model" / f"{name}.pml"
     for command in (["spin", *[f"-D{d}" for d in defines], "-a", str(model)],
                     ["gcc", "-O2", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c"], ["./pan", "-m200000"]):
         result = run_command(["/bin/sh", "-c", f"cd {tmp_path} && {' '.join(command)}"], os.environ.copy(), 300)
         assert result.status == 0, result.output
     assert "errors:" in result.output, result.output
     return result.output
+
+
+def assert_no_error(output):
+    assert "errors: 0" in output and "max search depth too small" not in output, output
 
 
 def need_spin():
@@ -134,14 +138,36 @@ def need_spin():
                          ids=lambda bounds: "-".join(bounds))
 def test_agreement_model(tmp_path, bounds):
     need_spin()
-    output = spin(tmp_path, *bounds)
-    assert "errors: 0" in output and "max search depth too small" not in output, output
+    assert_no_error(spin(tmp_path, "agreement", *bounds))
 
 
 @pytest.mark.parametrize("weakness", ["BREAK_REUSE", "BREAK_HOST", "BREAK_VOTE"])
 def test_agreement_model_finds_errors(tmp_path, weakness):
     need_spin()
-    assert "errors: 1" in spin(tmp_path, "RANKS=3", "CALLS=2", "SLOTS=1", weakness)
+    assert "errors: 1" in spin(tmp_path, "agreement", "RANKS=3", "CALLS=2", "SLOTS=1", weakness)
+
+
+# What fused kernels rest on: bounds to check within, and the weakened forms, each of which must be found wrong.
+HANDSHAKES = {
+    "fifo": ([[], ["SLOTS=1"], ["SLOTS=3", "MESSAGES=7"]],
+             ["HEAD_ACQUIRE", "HEAD_RELEASE", "TAIL_ACQUIRE", "TAIL_RELEASE", "BARRIER_AFTER_HEAD", "BARRIER_BEFORE_TAIL"]),
+    "ll": ([[], ["SLOTS=1"]], ["FLAG", "HEAD_WAIT", "HEAD_RELEASE", "TORN"]),
+    "barrier": ([[], ["RANKS=3", "EPOCHS=1"]], ["EQUAL", "ACQUIRE", "RELEASE", "SECOND"]),
+    "abort": ([[]], ["POLL", "FREE"]),
+}
+
+
+@pytest.mark.parametrize("name", HANDSHAKES)
+def test_handshake_model(tmp_path, name):
+    need_spin()
+    for bounds in HANDSHAKES[name][0]:
+        assert_no_error(spin(tmp_path, name, *bounds))
+
+
+@pytest.mark.parametrize("name,weakness", [(name, weakness) for name in HANDSHAKES for weakness in HANDSHAKES[name][1]])
+def test_handshake_model_finds_errors(tmp_path, name, weakness):
+    need_spin()
+    assert "errors: 1" in spin(tmp_path, name, f"BREAK_{weakness}")
 
 
 @each_mpi
