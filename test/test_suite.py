@@ -72,6 +72,7 @@ def test_collectives(run_mpi, mpi, ranks, path):
     # A communicator of one process has nothing to agree on.
     accelerated = count_calls(result.output, "accel")
     assert accelerated > 300 if path == "accel" and ranks > 1 else accelerated == 0, result.output
+    assert (count_calls(result.output, "accel", "MPI_Exscan") > 10) == (path == "accel" and ranks > 1), result.output
 
 
 @each_mpi

@@ -34,7 +34,8 @@ const struct algo algo_catalogue[] = {
 	{"tree", BCAST, 0, 1, algo_tree},
 	{"oneshot", ALLREDUCE, MAPPED | TWO_BUFFERS, 1, algo_oneshot},
 	{"twoshot", ALLREDUCE | REDUCE | BCAST, MAPPED, 1, algo_twoshot},
-	{"direct", REDUCE_SCATTER | BCAST | ALLGATHER | GATHER | SCATTER | ALLTOALL, MAPPED, 1, algo_direct},
+	{"direct", REDUCE_SCATTER | SCAN | EXSCAN, MAPPED, 1, algo_direct},
+	{"direct", BCAST | ALLGATHER | GATHER | SCATTER | ALLTOALL, MAPPED, 1, algo_direct},
 	{"doubling", ALLREDUCE, 0, 1, algo_doubling},
 	{"doubling", ALLGATHER, POWER_OF_TWO, 1, algo_doubling},
 	{"halving", ALLREDUCE, COMMUTATIVE, 1, algo_halving},
@@ -125,9 +126,13 @@ void algo_move_results(struct sched *sched)
 {
 	sched_next_phase(sched);
 	for (int rank = 0; rank < sched->request.ranks; rank++) {
+		int block = sched_num_blocks(&sched->request) > 1 ? rank : 0;
+
 		sched_lane(sched, rank, 0);
+		if (!sched_has_block(&sched->request, rank, SCHED_OUT, block))
+			continue;
 		for (int piece = 0; piece < sched->pieces; piece++)
-			sched_copy(sched, piece, sched_place(SCHED_HOLD, rank, rank),
-				   sched_place(SCHED_OUT, rank, rank));
+			sched_copy(sched, piece, sched_place(SCHED_HOLD, rank, block),
+				   sched_place(SCHED_OUT, rank, block));
 	}
 }

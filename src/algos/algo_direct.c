@@ -4,9 +4,10 @@
  * mapped memory.
  *
  * When: all ranks reach each other's memory. Cost: no message; each byte is read once and written
- * once. A reduce_scatter reduces the rank's block of all inputs; in place that is another's input,
- * so it waits in HOLD until all are done. A gather pushes, all others pull; an alltoall in place
- * swaps: of each pair, either exchanges a half of their two blocks.
+ * once, but for prefix sums, of which rank r reads r + 1 inputs. What is reduced in place (a rank's
+ * block of all inputs in a reduce_scatter, the inputs up to the rank's own in a scan) is somebody's
+ * input, so the result waits in HOLD until all are done. A gather pushes, all others pull; an
+ * alltoall in place swaps: of each pair, either exchanges a half of their two blocks.
  */
 #include "algos/algo.h"
 
@@ -15,15 +16,18 @@ static void lane(struct sched *sched, int rank)
 	sched_lane(sched, rank, 0);
 }
 
-static void reduce_scatter(struct sched *sched, int rank)
+/* The block of the inputs of ranks [0, end). */
+static void reduce(struct sched *sched, int rank, int end, int block)
 {
 	bool in_place = sched->request.in_place;
 
 	lane(sched, rank);
+	if (!end)
+		return;
 	sched_step(sched, 0);
-	for (int i = 0; i < sched->request.ranks; i++)
-		sched_from(sched, sched_place(SCHED_IN, i, rank));
-	sched_to(sched, sched_place(in_place ? SCHED_HOLD : SCHED_OUT, rank, rank));
+	for (int i = 0; i < end; i++)
+		sched_from(sched, sched_place(SCHED_IN, i, block));
+	sched_to(sched, sched_place(in_place ? SCHED_HOLD : SCHED_OUT, rank, block));
 }
 
 static void pull(struct sched *sched, int rank, int from, int in_block, int out_block)
@@ -81,7 +85,13 @@ static void take_part(struct sched *sched, int rank)
 {
 	switch (sched->request.coll) {
 	case SCHED_REDUCE_SCATTER:
-		reduce_scatter(sched, rank);
+		reduce(sched, rank, sched->request.ranks, rank);
+		break;
+	case SCHED_SCAN:
+		reduce(sched, rank, rank + 1, 0);
+		break;
+	case SCHED_EXSCAN:
+		reduce(sched, rank, rank, 0);
 		break;
 	case SCHED_BCAST:
 	case SCHED_SCATTER:
@@ -110,6 +120,6 @@ void algo_direct(struct sched *sched)
 	sched->pieces = request->coll == SCHED_ALLTOALL && request->in_place ? 2 : 1;
 	for (int rank = 0; rank < request->ranks; rank++)
 		take_part(sched, rank);
-	if (request->coll == SCHED_REDUCE_SCATTER && request->in_place)
+	if (sched_coll_reduces(request->coll) && request->in_place)
 		algo_move_results(sched);
 }

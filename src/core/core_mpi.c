@@ -1334,7 +1334,13 @@ static void shape_reduction(struct shaper *s)
 {
 	const struct core_call *call = s->call;
 	struct core_shape *shape = s->shape;
-	bool has_output = call->coll != CORE_REDUCE || shape->root == s->comm->rank;
+	bool prefix = call->coll == CORE_SCAN || call->coll == CORE_EXSCAN;
+	bool has_output = true;
+
+	if (call->coll == CORE_REDUCE)
+		has_output = shape->root == s->comm->rank;
+	else if (call->coll == CORE_EXSCAN)
+		has_output = s->comm->rank != 0;
 
 	shape_type_and_op(s, as_type(call->recvtype), (MPI_Op)call->op);
 	if (s->refusal)
@@ -1343,6 +1349,8 @@ static void shape_reduction(struct shaper *s)
 	if (s->refusal)
 		return;
 	shape->bytes = shape->in.blocks[0].bytes;
+	if (prefix && has_output)
+		shape->own = shape->in.blocks[0];
 	if (has_output)
 		shape_single(s, &shape->out, call->recvbuf, call->recvcount, call->recvtype);
 }
@@ -1513,6 +1521,8 @@ static void shape_any(struct shaper *s)
 		break;
 	case CORE_REDUCE:
 	case CORE_ALLREDUCE:
+	case CORE_SCAN:
+	case CORE_EXSCAN:
 		shape_reduction(s);
 		break;
 	case CORE_REDUCE_SCATTER:

@@ -36,6 +36,10 @@ static enum sched_coll sched_coll_for(enum core_coll coll)
 	case CORE_REDUCE_SCATTER:
 	case CORE_REDUCE_SCATTER_BLOCK:
 		return SCHED_REDUCE_SCATTER;
+	case CORE_SCAN:
+		return SCHED_SCAN;
+	case CORE_EXSCAN:
+		return SCHED_EXSCAN;
 	case CORE_GATHER:
 	case CORE_GATHERV:
 		return SCHED_GATHER;
@@ -85,7 +89,8 @@ static const struct algo *choose(const struct core_accel *accel, enum sched_coll
 /* Where each rank has one block of its own; otherwise a window holds a slice for every rank. */
 static bool has_one_block(enum core_coll coll)
 {
-	return coll == CORE_BCAST || coll == CORE_REDUCE || coll == CORE_ALLREDUCE;
+	return coll == CORE_BCAST || coll == CORE_REDUCE || coll == CORE_ALLREDUCE ||
+	       coll == CORE_SCAN || coll == CORE_EXSCAN;
 }
 
 /* As many rounds as the longest block needs with so many bytes for a round's slices. */

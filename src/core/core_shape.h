@@ -38,8 +38,8 @@ struct core_shape {
 	enum gpu_op op;     /* of reductions */
 	uint64_t bytes;     /* of the block that all ranks must give alike; 0: sizes differ */
 	uint64_t counts;    /* a hash of the counts that all must give alike; 0: there are none */
-	struct core_block
-		own; /* reduce_scatter: the block of the input whose result is this rank's */
+	struct core_block own; /* of the input: whose result is this rank's, where it has one of
+				  its own (reduce_scatter, scan) */
 	struct core_buffer in, out;
 };
 

@@ -89,11 +89,11 @@ static int input(int rank, int at, int salt)
 	return rank * 1000 + at * 7 + salt;
 }
 
-static int sum(const struct stress *s, int at, int salt)
+static int sum_of(int ranks, int at, int salt)
 {
 	int total = 0;
 
-	for (int i = 0; i < s->size; i++)
+	for (int i = 0; i < ranks; i++)
 		total += input(i, at, salt);
 	return total;
 }
@@ -117,17 +117,29 @@ static void expect(struct stress *s, const char *what, int at, int got, int want
 			got, want);
 }
 
-enum kind { ALLREDUCE, BCAST, ALLGATHER, ALLTOALL, REDUCE, REDUCE_SCATTER, GATHERV, NUM_KINDS };
+enum kind {
+	ALLREDUCE,
+	BCAST,
+	ALLGATHER,
+	ALLTOALL,
+	REDUCE,
+	REDUCE_SCATTER,
+	GATHERV,
+	SCATTER,
+	SCAN,
+	NUM_KINDS
+};
 
 static bool is_in_place(enum kind kind, int salt)
 {
-	return salt % 2 && (kind == ALLREDUCE || kind == ALLTOALL || kind == REDUCE_SCATTER);
+	return salt % 2 && kind != BCAST && kind != REDUCE && kind != GATHERV;
 }
 
 static void call(struct stress *s, enum kind kind, int count, int root, int salt,
 		 struct buffer *send, struct buffer *recv)
 {
 	const void *from = is_in_place(kind, salt) ? MPI_IN_PLACE : send->data;
+	bool leaves = is_in_place(kind, salt) && s->rank == root;
 	int counts[MAX_RANKS], displs[MAX_RANKS];
 
 	for (int i = 0; i < s->size; i++) {
@@ -142,7 +154,7 @@ static void call(struct stress *s, enum kind kind, int count, int root, int salt
 		MPI_Bcast(s->rank == root ? send->data : recv->data, count, MPI_INT, root, s->comm);
 		break;
 	case ALLGATHER:
-		MPI_Allgather(send->data, count, MPI_INT, recv->data, count, MPI_INT, s->comm);
+		MPI_Allgather(from, count, MPI_INT, recv->data, count, MPI_INT, s->comm);
 		break;
 	case ALLTOALL:
 		MPI_Alltoall(from, count, MPI_INT, recv->data, count, MPI_INT, s->comm);
@@ -153,6 +165,13 @@ static void call(struct stress *s, enum kind kind, int count, int root, int salt
 	case REDUCE_SCATTER:
 		MPI_Reduce_scatter_block(from, recv->data, count, MPI_INT, MPI_SUM, s->comm);
 		break;
+	case SCATTER:
+		MPI_Scatter(send->data, count, MPI_INT, leaves ? MPI_IN_PLACE : recv->data, count,
+			    MPI_INT, root, s->comm);
+		break;
+	case SCAN:
+		MPI_Scan(from, recv->data, count, MPI_INT, MPI_SUM, s->comm);
+		break;
 	default:
 		MPI_Gatherv(counts[s->rank] ? send->data : NULL, counts[s->rank], MPI_INT,
 			    recv->data, counts, displs, MPI_INT, root, s->comm);
@@ -162,19 +181,26 @@ static void call(struct stress *s, enum kind kind, int count, int root, int salt
 
 static void verify(struct stress *s, enum kind kind, int count, int root, int salt, const int *got)
 {
+	bool in_place = is_in_place(kind, salt);
+
 	for (int at = 0; at < count; at++) {
 		if (kind == ALLREDUCE || (kind == REDUCE && s->rank == root))
-			expect(s, "reduced", at, got[at], sum(s, at, salt));
+			expect(s, "reduced", at, got[at], sum_of(s->size, at, salt));
 		if (kind == BCAST && s->rank != root)
 			expect(s, "broadcast", at, got[at], input(root, at, salt));
 		if (kind == REDUCE_SCATTER)
 			expect(s, "reduce_scatter", at, got[at],
-			       sum(s, s->rank * count + at, salt));
+			       sum_of(s->size, s->rank * count + at, salt));
+		if (kind == SCATTER && !(in_place && s->rank == root))
+			expect(s, "scatter", at, got[at], input(root, s->rank * count + at, salt));
+		if (kind == SCAN)
+			expect(s, "scan", at, got[at], sum_of(s->rank + 1, at, salt));
 	}
 	for (int i = 0; i < s->size; i++) {
 		for (int at = 0; at < count; at++) {
 			if (kind == ALLGATHER)
-				expect(s, "allgather", at, got[i * count + at], input(i, at, salt));
+				expect(s, "allgather", at, got[i * count + at],
+				       input(i, in_place ? i * count + at : at, salt));
 			if (kind == ALLTOALL)
 				expect(s, "alltoall", at, got[i * count + at],
 				       input(i, s->rank * count + at, salt));
@@ -200,6 +226,9 @@ static void stress_call_on(struct stress *s, enum kind kind, int count, int root
 	call(s, kind, count, root, salt, send, recv);
 	fetch(recv, values, total);
 	verify(s, kind, count, root, salt, values);
+	fetch(send, values, total);
+	for (int at = 0; at < total; at++)
+		expect(s, "input", at, values[at], input(s->rank, at, salt));
 	free(values);
 }
 
