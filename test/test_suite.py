@@ -59,7 +59,7 @@ def count_calls(output, path, call=""):
     return sum(int(calls) for name, its_path, calls in rows if its_path == path and call in ("", name))
 
 
-PATHS = {"accel": {"GPUCOLL_STATS": "1"}, "stage": {"GPUCOLL_STATS": "1", "GPUCOLL_ACCEL": "0"}}
+PATHS = {"accel": {"GPUCOLL_STATS": "1", "GPUCOLL_CHECK": "1"}, "stage": {"GPUCOLL_STATS": "1", "GPUCOLL_ACCEL": "0"}}
 by_path = pytest.mark.parametrize("path", PATHS)
 
 
