@@ -142,4 +142,26 @@ static inline uint64_t draw(uint64_t *state)
 	return z ^ (z >> 31);
 }
 
+/* A program with several cases runs the one that its first argument names. */
+struct test_case {
+	const char *name;
+	void (*run)(void);
+};
+
+/* The end of main, from the case on. Returns the exit status. */
+static inline int test_run_case(const char *name, const struct test_case *cases, size_t num)
+{
+	for (size_t i = 0; name && i < num; i++) {
+		if (strcmp(cases[i].name, name))
+			continue;
+		cases[i].run();
+		int status = test_finish();
+		MPI_Finalize();
+		return status;
+	}
+	fprintf(stderr, "there is no case '%s'\n", name ? name : "");
+	MPI_Abort(MPI_COMM_WORLD, 2);
+	return 2;
+}
+
 #endif

@@ -455,10 +455,7 @@ static void finalize_callback(void)
 	MPI_Comm_set_attr(MPI_COMM_SELF, keyval, device_ints(4, 1));
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
+static const struct test_case cases[] = {
 	{"outside", outside},
 	{"host_structure", host_structure},
 	{"two_allocations", two_allocations},
@@ -485,14 +482,5 @@ int main(int argc, char **argv)
 	else
 		MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
 	test_start();
-	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (strcmp(cases[i].name, argv[1]))
-			continue;
-		cases[i].run();
-		int status = test_finish();
-		MPI_Finalize();
-		return status;
-	}
-	fprintf(stderr, "test_edges: no case '%s'\n", argc > 1 ? argv[1] : "");
-	MPI_Abort(MPI_COMM_WORLD, 2);
+	return test_run_case(argv[1], cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -534,10 +534,7 @@ static void killed(void)
 	MPI_Allreduce(send, recv, 10000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-static const struct {
-	const char *name;
-	void (*run)(void);
-} cases[] = {
+static const struct test_case cases[] = {
 	{"late_work", late_work},
 	{"capture", capture},
 	{"reallocation", reallocation},
@@ -565,14 +562,5 @@ int main(int argc, char **argv)
 
 	MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
 	test_start();
-	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++) {
-		if (strcmp(cases[i].name, argv[1]))
-			continue;
-		cases[i].run();
-		int status = test_finish();
-		MPI_Finalize();
-		return status;
-	}
-	fprintf(stderr, "test_life: no case '%s'\n", argc > 1 ? argv[1] : "");
-	MPI_Abort(MPI_COMM_WORLD, 2);
+	return test_run_case(argv[1], cases, sizeof(cases) / sizeof(cases[0]));
 }
