@@ -200,6 +200,14 @@ def test_windows(run_mpi, mpi, ranks):
     assert "through windows" in result.output and count_calls(result.output, "stage") == 0, result.output
 
 
+@emulated_only
+@each_mpi
+def test_fault_beside_a_kernel(run_mpi, mpi):
+    """Everything on the device is late; what is under way when a copy fails is waited for."""
+    env = {"GPUCOLL_WINDOW": "64K", "CUEMU_DELAY_US": "100000", **PATHS["accel"]}
+    assert_passed(run_mpi(mpi, 2, "test_agree", "window_fault", env=env))
+
+
 @each_mpi
 @pytest.mark.parametrize("case,windows", [("pool_memory", True), ("vmm_private", True), ("vmm_memory", False),
                                           ("shared_pool", False)])

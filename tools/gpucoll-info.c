@@ -143,7 +143,7 @@ static bool plan_option(struct plan *plan, int option, const char *text)
 		set_coll(plan, text);
 		return true;
 	case 'n':
-		plan->request.ranks = (int)number("-n", text, 1, 4096, false);
+		plan->request.ranks = (int)number("-n", text, 1, 1024, false);
 		return true;
 	case 's':
 		plan->bytes = number("-s", text, 0, (uint64_t)1 << 40, true);
@@ -155,7 +155,7 @@ static bool plan_option(struct plan *plan, int option, const char *text)
 		plan->request.channels = (int)number("--channels", text, 1, 32, false);
 		return true;
 	case OPTION_ROOT:
-		plan->request.root = (int)number("--root", text, 0, 4095, false);
+		plan->request.root = (int)number("--root", text, 0, 1023, false);
 		return true;
 	case OPTION_IN_PLACE:
 		plan->request.in_place = true;
@@ -178,6 +178,10 @@ static int print_plan(const struct plan *plan)
 	if (plan->request.root && !sched_coll_has_root(plan->request.coll)) {
 		fprintf(stderr, "gpucoll-info: %s has no root\n",
 			sched_coll_name(plan->request.coll));
+		return 2;
+	}
+	if (plan->request.in_place && plan->request.coll == SCHED_BCAST) {
+		fputs("gpucoll-info: bcast has one buffer, so there is no in place\n", stderr);
 		return 2;
 	}
 	if (plan->request.root >= plan->request.ranks) {

@@ -19,7 +19,7 @@ static const char *const buffer_names[SCHED_NUM_BUFFERS] = {"IN", "OUT", "SCRATC
 
 static uint64_t piece_bytes(const struct view *v, int piece)
 {
-	return sched_span(v->bytes, SCHED_UNIT, v->sched->pieces, piece).bytes;
+	return sched_span(v->bytes, sched_unit(&v->sched->request), v->sched->pieces, piece).bytes;
 }
 
 static void print_operand(const struct view *v, int rank, const struct sched_operand *o,

@@ -267,6 +267,11 @@ const char *sched_step_name(const struct sched *sched, int rank, const struct sc
 				 : "recvReduceCopy";
 }
 
+uint64_t sched_unit(const struct sched_request *request)
+{
+	return sched_coll_reduces(request->coll) ? 8 << 10 : 16;
+}
+
 struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piece)
 {
 	uint64_t units = (bytes + unit - 1) / unit;

@@ -9,13 +9,14 @@
  * schedule several times, in rounds, with a slice of each block at a time.
  *
  * A lane is a list of steps that one rank carries out in order; what several lanes of a rank do is
- * not ordered, except through what they wait for. A step reads all its sources, combines them in
- * their order with the collective's operation if there are several, and writes the result to all
- * its targets. Sources and targets are
+ * not ordered, except through what they wait for, and all of them can run at a time, also those of
+ * one channel. A step reads all its sources, combines them in their order with the collective's
+ * operation if there are several, and writes the result to all its targets: to all places before
+ * anybody can see any of its messages. Sources and targets are
  *
- *     places  a block of a buffer of this rank, or of another's, which is mapped then
- *     FIFOs   connections from one lane of one rank to one lane of another, with a few slots each;
- * a step waits for a message in each of its sources and for room in each of its targets
+ * - places: a block of a buffer of this rank, or of another's, which is mapped then
+ * - FIFOs: connections from one lane of one rank to one lane of another, with a few slots each; a
+ *   step waits for a message in each of its sources and for room in each of its targets
  *
  * so the primitives that the literature names (send, recvReduceSend, readReduce, writeMany, see
  * sched_step_name) are all one kind of step. The other kind swaps two places.
@@ -156,6 +157,12 @@ static inline const struct sched_operand *sched_targets(const struct sched *sche
 
 /* What the literature calls the step of the lane's rank. */
 const char *sched_step_name(const struct sched *sched, int rank, const struct sched_step *step);
+
+/*
+ * What pieces are multiples of, in bytes. A reduction is worth a kernel from 8 KiB on, so with few
+ * bytes some ranks have nothing to do; other collectives only keep to 16-byte accesses.
+ */
+uint64_t sched_unit(const struct sched_request *request);
 
 /* A piece of a block of `bytes` bytes: pieces begin at multiples of `unit` and are nearly alike. */
 struct sched_span {

@@ -204,7 +204,8 @@ struct sched_cost sched_cost_of(const struct sched *sched, const struct sched_tr
 				const struct sched_step *step = &sched->steps[lane->first + j];
 
 				add_step(sched, rank, step,
-					 sched_span(bytes, SCHED_UNIT, sched->pieces, step->piece)
+					 sched_span(bytes, sched_unit(&sched->request),
+						    sched->pieces, step->piece)
 						 .bytes,
 					 &traffic);
 			}

@@ -35,7 +35,4 @@ struct sched_cost {
 struct sched_cost sched_cost_of(const struct sched *sched, const struct sched_trace *trace,
 				uint64_t bytes);
 
-/* Pieces begin at multiples of this many bytes. */
-enum { SCHED_UNIT = 16 };
-
 #endif

@@ -289,6 +289,18 @@ static bool clobber_input(struct proof *p)
 
 /* ---- operands ---- */
 
+/* Of the step's sources, or of its targets. */
+static bool uses_twice(const struct sched_operand *o, int num)
+{
+	for (int i = 0; i < num; i++) {
+		for (int j = 0; o[i].fifo && j < i; j++) {
+			if (o[j].fifo && o[j].at == o[i].at)
+				return true;
+		}
+	}
+	return false;
+}
+
 static bool check_operand(struct proof *p, const struct sched_operand *o)
 {
 	const struct sched *s = p->sched;
@@ -397,18 +409,17 @@ static void wait_for_messages(struct proof *p)
 	}
 }
 
-static bool receive(struct proof *p, const struct sched_operand *o, struct value *value)
+static struct value receive(struct proof *p, const struct sched_operand *o)
 {
 	struct queue *queue = &p->queues[o->at];
 	struct message *message = queue->first;
 
-	if (!queue->num)
-		return refute(p, "receives twice on connection %d", o->at);
-	*value = message->value;
+	struct value value = message->value;
+
 	queue->first = message->next;
 	queue->num--;
 	free(message);
-	return true;
+	return value;
 }
 
 static bool send(struct proof *p, const struct sched_operand *o, const struct value *value)
@@ -417,8 +428,6 @@ static bool send(struct proof *p, const struct sched_operand *o, const struct va
 	size_t bytes = p->sched->num_lanes * sizeof(uint32_t);
 	struct message *message;
 
-	if (queue->num == p->slots)
-		return refute(p, "sends twice on connection %d", o->at);
 	message = malloc(sizeof(*message) + bytes);
 	if (!message)
 		return no_memory(p);
@@ -440,6 +449,11 @@ static bool can_run(struct proof *p)
 {
 	const struct sched_operand *o = sched_sources(p->sched, p->step);
 
+	if (uses_twice(o, p->step->num_sources) ||
+	    uses_twice(o + p->step->num_sources, p->step->num_targets)) {
+		refute(p, "uses a connection twice");
+		return true;
+	}
 	for (int i = 0; i < p->step->num_sources + p->step->num_targets; i++) {
 		bool sends = i >= p->step->num_sources;
 
@@ -465,6 +479,13 @@ static bool combine(struct proof *p, struct value *sum, const struct value *valu
 	return sum->set != NOTHING;
 }
 
+static bool is_of_step(struct proof *p, uint32_t round, const struct value *value)
+{
+	if (value->piece == p->step->piece && value->round == (int32_t)round)
+		return true;
+	return refute(p, "moves piece %d of round %d", value->piece, value->round);
+}
+
 static bool move(struct proof *p, uint32_t round)
 {
 	const struct sched_operand *from = sched_sources(p->sched, p->step);
@@ -477,16 +498,17 @@ static bool move(struct proof *p, uint32_t round)
 	wait_for_messages(p);
 	for (int i = 0; i < p->step->num_sources; i++) {
 		has_place |= !from[i].fifo;
-		if (from[i].fifo ? !receive(p, &from[i], &value)
-				 : !read_place(p, round, &from[i], &value))
+		if (from[i].fifo)
+			value = receive(p, &from[i]);
+		else if (!read_place(p, round, &from[i], &value))
 			return false;
 		if (i == 0)
 			sum = value;
 		else if (!combine(p, &sum, &value))
 			return false;
 	}
-	if (sum.piece != p->step->piece || sum.round != (int32_t)round)
-		return refute(p, "moves piece %d of round %d", sum.piece, sum.round);
+	if (!is_of_step(p, round, &sum))
+		return false;
 	for (int i = 0; i < p->step->num_targets; i++) {
 		has_place |= !to[i].fifo;
 		if (to[i].fifo ? !send(p, &to[i], &sum) : !write_place(p, round, &to[i], &sum))
@@ -503,7 +525,7 @@ static bool swap(struct proof *p, uint32_t round)
 	if (p->step->num_sources != 2 || p->step->num_targets || o[0].fifo || o[1].fifo)
 		return refute(p, "is not a swap of two places");
 	for (int i = 0; i < 2; i++) {
-		if (!read_place(p, round, &o[i], &values[i]))
+		if (!read_place(p, round, &o[i], &values[i]) || !is_of_step(p, round, &values[i]))
 			return false;
 	}
 	for (int i = 0; i < 2; i++) {
@@ -680,6 +702,39 @@ static bool make_sets(struct proof *p)
 	return true;
 }
 
+/* That ranks, phases, steps and operands are there at all. */
+static bool has_bounds(struct proof *p)
+{
+	const struct sched *s = p->sched;
+	int ranks = p->request->ranks;
+
+	if (p->request->root < 0 || p->request->root >= ranks)
+		return refute(p, "root %d of %d ranks", p->request->root, ranks);
+	for (uint32_t i = 0; i < s->num_lanes; i++) {
+		const struct sched_lane *lane = &s->lanes[i];
+
+		if (lane->rank < 0 || lane->rank >= ranks || lane->phase < 0 ||
+		    lane->phase >= s->phases || lane->first + lane->num > s->num_steps)
+			return refute(p, "lane %u is of rank %d, phase %d", i, lane->rank,
+				      lane->phase);
+	}
+	for (uint32_t i = 0; i < s->num_steps; i++) {
+		const struct sched_step *step = &s->steps[i];
+
+		if (step->num_sources < 0 || step->num_targets < 0 ||
+		    step->first + (uint64_t)step->num_sources + (uint64_t)step->num_targets >
+			    s->num_operands)
+			return refute(p, "step %u has operands that are not there", i);
+	}
+	for (uint32_t i = 0; i < s->num_connections; i++) {
+		const struct sched_connection *c = &s->connections[i];
+
+		if (c->from < 0 || c->from >= ranks || c->to < 0 || c->to >= ranks)
+			return refute(p, "connection %u is from %d to %d", i, c->from, c->to);
+	}
+	return true;
+}
+
 static bool set_up(struct proof *p)
 {
 	const struct sched *s = p->sched;
@@ -689,6 +744,8 @@ static bool set_up(struct proof *p)
 	if (p->slots < 1 || s->pieces < 1 || p->request->ranks < 1)
 		return refute(p, "%d slots, %d pieces, %d ranks", p->slots, s->pieces,
 			      p->request->ranks);
+	if (!has_bounds(p))
+		return false;
 	p->runners = calloc(s->num_lanes + 1, sizeof(*p->runners));
 	p->queues = calloc(s->num_connections + 1, sizeof(*p->queues));
 	p->clocks = calloc((size_t)s->num_lanes * s->num_lanes + 1, sizeof(*p->clocks));

@@ -39,6 +39,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->comm = comm;
 	accel->number = number;
 	accel->inside = accel->launches = accel->truncates = false;
+	accel->running = accel->copying = false;
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
 	accel->sched = NULL;
@@ -333,17 +334,33 @@ static void go(struct core_accel *accel, enum core_accel_state state)
 	accel->state = state;
 }
 
+static void start_kernel(struct core_accel *accel,
+			 enum util_status (*launch)(struct core_accel *accel))
+{
+	if (accel->result != UTIL_OK)
+		return;
+	keep(accel, launch(accel));
+	accel->running = accel->result == UTIL_OK && accel->launches;
+}
+
+/* Of several copies the first ones may be under way where a later one fails. */
+static void start_copies(struct core_accel *accel, uint64_t round,
+			 enum util_status (*copy)(struct core_accel *accel, uint64_t round))
+{
+	if (accel->result != UTIL_OK)
+		return;
+	accel->copying = accel->copies != NULL;
+	keep(accel, copy(accel, round));
+}
+
 /* The round's kernel, and beside it, in the other half of the windows, copies. */
 static void start_round(struct core_accel *accel)
 {
-	uint64_t round = accel->round;
-
-	if (accel->result == UTIL_OK)
-		keep(accel, core_plan_launch(accel));
-	if (accel->result == UTIL_OK && round > 0)
-		keep(accel, core_plan_drain(accel, round - 1));
-	if (accel->result == UTIL_OK && round + 1 < accel->rounds)
-		keep(accel, core_plan_fill(accel, round + 1));
+	start_kernel(accel, core_plan_launch);
+	if (accel->round > 0)
+		start_copies(accel, accel->round - 1, core_plan_drain);
+	if (accel->round + 1 < accel->rounds)
+		start_copies(accel, accel->round + 1, core_plan_fill);
 	go(accel, CORE_ACCEL_RUN);
 }
 
@@ -357,8 +374,7 @@ static void start(struct core_accel *accel)
 	}
 	keep(accel, core_plan_make(accel));
 	if (accel->width) {
-		if (accel->result == UTIL_OK)
-			keep(accel, core_plan_fill(accel, 0));
+		start_copies(accel, 0, core_plan_fill);
 		go(accel, CORE_ACCEL_FILL);
 	} else {
 		start_round(accel);
@@ -366,27 +382,28 @@ static void start(struct core_accel *accel)
 	mark(accel, CORE_STATS_LAUNCH);
 }
 
-/* UTIL_IN_PROGRESS, or UTIL_OK when there is nothing more to wait for, as after an error. */
+/*
+ * UTIL_IN_PROGRESS, or UTIL_OK when there is nothing more to wait for. Also after an error: what
+ * was started uses memory that goes to other calls when this one ends.
+ */
 static enum util_status wait_for_kernel(struct core_accel *accel)
 {
-	enum util_status status = UTIL_OK;
+	enum util_status status = accel->running ? gpu_launch_poll(&accel->launch) : UTIL_OK;
 
-	if (accel->result == UTIL_OK && accel->launches)
-		status = gpu_launch_poll(&accel->launch);
 	if (status == UTIL_IN_PROGRESS)
 		return status;
+	accel->running = false;
 	keep(accel, status);
 	return UTIL_OK;
 }
 
 static enum util_status wait_for_copies(struct core_accel *accel)
 {
-	enum util_status status = UTIL_OK;
+	enum util_status status = accel->copying ? gpu_stream_poll(accel->copies) : UTIL_OK;
 
-	if (accel->result == UTIL_OK && accel->copies)
-		status = gpu_stream_poll(accel->copies);
 	if (status == UTIL_IN_PROGRESS)
 		return status;
+	accel->copying = false;
 	keep(accel, status);
 	return UTIL_OK;
 }
@@ -420,10 +437,8 @@ static void start_last(struct core_accel *accel)
 {
 	if (core_agree_failed(accel->comm, accel->number))
 		keep(accel, UTIL_ERR_PEER);
-	if (accel->result == UTIL_OK)
-		keep(accel, core_plan_launch_last(accel));
-	if (accel->result == UTIL_OK)
-		keep(accel, core_plan_drain(accel, accel->round));
+	start_kernel(accel, core_plan_launch_last);
+	start_copies(accel, accel->round, core_plan_drain);
 	go(accel, CORE_ACCEL_LAST);
 }
 
@@ -518,6 +533,12 @@ void core_accel_describe(const struct core_accel *accel, char *text, size_t byte
 	case CORE_ACCEL_RUN:
 	case CORE_ACCEL_LAST:
 		snprintf(text, bytes, "its kernel or copies");
+		break;
+	case CORE_ACCEL_MUSTER:
+		snprintf(text, bytes, "rank %d of %d to be ready for round %llu of %llu",
+			 core_agree_not_arrived(accel->comm, accel->number, accel->round + 1),
+			 accel->comm->size, (unsigned long long)accel->round + 1,
+			 (unsigned long long)accel->rounds);
 		break;
 	default:
 		snprintf(text, bytes, "rank %d of %d to do its part in round %llu of %llu",

@@ -60,6 +60,8 @@ struct core_accel {
 	struct core_agree agree;
 	bool inside;   /* the brackets of gpu_ipc */
 	bool launches; /* `launch` is open */
+	bool running;  /* a kernel was started, and is not known to have ended */
+	bool copying;  /* the same of copies beside it */
 	uint64_t dropped;
 	struct gpu_stream *stream; /* NULL: this rank has no data */
 	struct gpu_launch launch;

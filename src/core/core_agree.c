@@ -182,12 +182,17 @@ void core_agree_arrive(struct core_comm *comm, uint64_t call, uint64_t point)
 
 bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_t point)
 {
+	return core_agree_not_arrived(comm, call, point) < 0;
+}
+
+int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t point)
+{
 	for (int i = 0; i < comm->size; i++) {
 		if (atomic_load_explicit(&progress_of(comm, i)->arrived, memory_order_acquire) <
 		    point_value(call, point))
-			return false;
+			return i;
 	}
-	return true;
+	return -1;
 }
 
 static bool slot_is_free(struct core_comm *comm, uint64_t call)

@@ -125,6 +125,9 @@ bool core_agree_failed(const struct core_comm *comm, uint64_t call);
 void core_agree_arrive(struct core_comm *comm, uint64_t call, uint64_t point);
 bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_t point);
 
+/* A member that has not arrived at the point; -1: all have. */
+int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t point);
+
 /* A member that is not where the call needs it, for reports of long waits; -1: none. */
 int core_agree_missing(const struct core_agree *agree);
 

@@ -9,11 +9,7 @@
 
 #include <string.h>
 
-/*
- * Slices begin where 16-byte accesses can. Pieces are multiples of 8 KiB, so that each is worth the
- * launch of a kernel: with few bytes some ranks have nothing to do.
- */
-enum { SLICE_ALIGNMENT = 16, PIECE_UNIT = 8 << 10 };
+enum { SLICE_ALIGNMENT = 16 }; /* where 16-byte accesses can begin */
 
 static bool has_window(const struct core_accel *accel, int rank, enum sched_buffer buffer)
 {
@@ -125,6 +121,53 @@ static void plan_rounds(struct core_accel *accel)
 	set_rounds(accel, accel->half, longest);
 }
 
+/*
+ * Whether this rank's steps are what one kernel for each phase does: one reduction, or copies of
+ * one source to one target each, or swaps; no messages.
+ */
+static bool is_for_one_kernel(const struct sched *sched, const struct sched_lane *lane)
+{
+	const struct sched_step *first = &sched->steps[lane->first];
+	bool reduces = first->num_sources > 1 && !first->swap;
+
+	for (const struct sched_step *step = first; step < first + lane->num; step++) {
+		const struct sched_operand *o = sched_sources(sched, step);
+
+		for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+			if (o[i].fifo || o[i].buffer == SCHED_SCRATCH)
+				return false;
+		}
+		if (step->swap != first->swap ||
+		    (!reduces && step->num_sources + step->num_targets != 2))
+			return false;
+	}
+	return lane->phase < 2 && (!reduces || lane->num == 1);
+}
+
+static bool can_be_stepped(const struct sched *sched, int rank)
+{
+	int lanes[2] = {0};
+
+	for (uint32_t i = 0; i < sched->num_lanes; i++) {
+		const struct sched_lane *lane = &sched->lanes[i];
+
+		if (lane->rank != rank || !lane->num)
+			continue;
+		if (!is_for_one_kernel(sched, lane) || lanes[lane->phase]++)
+			return false;
+	}
+	return true;
+}
+
+/* Windows have no one-shot form. */
+static const char *reason_for(const struct core_accel *accel, const struct algo *algo)
+{
+	if (!accel->width)
+		return algo->name;
+	return !strcmp(algo->name, "twoshot") ? "twoshot through windows"
+					      : "direct through windows";
+}
+
 enum util_status core_plan_make(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
@@ -138,11 +181,12 @@ enum util_status core_plan_make(struct core_accel *accel)
 
 	plan_rounds(accel);
 	algo = choose(accel, request.coll);
+	accel->reason = reason_for(accel, algo);
 	status = core_schedule_take(accel->comm, algo, &request, &accel->sched);
-	if (status != UTIL_OK) /* it is too late to stage the call */
-		return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_CUDA : status;
-	accel->reason = accel->width ? "through windows" : accel->sched->name;
-	return UTIL_OK;
+	if (status == UTIL_OK && !can_be_stepped(accel->sched, accel->comm->rank))
+		status = UTIL_ERR_UNSUPPORTED;
+	/* It is too late to stage the call. */
+	return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_CUDA : status;
 }
 
 /* ---- blocks ---- */
@@ -259,7 +303,8 @@ static uint64_t resolve(struct core_accel *accel, const struct sched_step *step,
 	/* Who pushes its block does not know; see is_sent_too_much. */
 	if (accel->sched->request.coll != SCHED_GATHER)
 		accel->truncates |= longest > least;
-	span = sched_span(least, PIECE_UNIT, accel->sched->pieces, step->piece);
+	span = sched_span(least, sched_unit(&accel->sched->request), accel->sched->pieces,
+			  step->piece);
 	for (int i = 0; i < num; i++)
 		addresses[i] += span.offset;
 	return span.bytes;

@@ -149,6 +149,8 @@ struct emu_stream *emu_stream_of(CUstream handle);
 
 /* What is put on the stream goes into a graph. */
 bool emu_capture_is_on(const struct emu_stream *stream);
+/* The stream ends. */
+void emu_capture_drop(const struct emu_stream *stream);
 /* Each breaks the captures that do not allow it, and returns the error then: a call that may be
  * unsafe; work on a stream of the context; waiting for a stream. */
 CUresult emu_capture_unsafe(void);

@@ -109,6 +109,16 @@ CUresult emu_capture_wait(struct emu_stream *stream)
 	return result;
 }
 
+void emu_capture_drop(const struct emu_stream *stream)
+{
+	pthread_mutex_lock(&lock);
+	struct capture **link = find(stream), *capture = *link;
+	if (capture)
+		*link = capture->next;
+	pthread_mutex_unlock(&lock);
+	free(capture);
+}
+
 /* ---- the API ---- */
 
 EMU_API CUresult CUDAAPI cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

@@ -353,6 +353,7 @@ EMU_API CUresult CUDAAPI cuStreamDestroy(CUstream handle)
 	EMU_ENTER();
 	if (!stream || stream == stream->context->legacy || stream == stream->context->per_thread)
 		return CUDA_ERROR_INVALID_HANDLE;
+	emu_capture_drop(stream);
 	emu_stream_free(stream);
 	return CUDA_SUCCESS;
 }

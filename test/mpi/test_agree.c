@@ -10,6 +10,7 @@
  *     test_agree fresh [CALLS]     every call on memory that was just allocated
  *     test_agree warm              the emulated driver refuses what a warm call must not need
  *     test_agree windows [CALLS]   as mixed, on device and managed memory only, and longer
+ *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
  *     test_agree fault             a rank loses its device: an error, or the right result,
  * everywhere
  */
@@ -283,6 +284,37 @@ static void test_windows(int calls)
 	stress_free(&world);
 }
 
+/*
+ * Rank 1's fifth copy, which goes beside its third kernel, is refused. The call fails on all ranks;
+ * when it has come back, no kernel of it writes to anybody's buffers any more.
+ */
+static void test_window_fault(void)
+{
+	enum { COUNT = 64 << 10, OWN = 0x55 };
+	enum place place = test_rank ? PLACE_MANAGED : PLACE_DEVICE;
+	struct buffer send = buffer_new(place, COUNT * sizeof(int));
+	struct buffer recv = buffer_new(place, COUNT * sizeof(int));
+	void *own = malloc(recv.bytes);
+	struct timespec later = {1, 0};
+	void (*add_faults)(const char *);
+	int error;
+
+	snprintf(test_name, sizeof(test_name), "a refused copy beside a kernel");
+	memset(own, OWN, recv.bytes);
+	buffer_put(&send, own, send.bytes);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	*(void **)&add_faults = dlsym(RTLD_DEFAULT, "cuemu_add_faults");
+	if (test_rank == 1)
+		add_faults("cuMemcpyAsync:5=1");
+	error = MPI_Allreduce(send.data, recv.data, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	buffer_put(&recv, own, recv.bytes);
+	nanosleep(&later, NULL);
+	test_result(error != MPI_SUCCESS && buffer_equals(&recv, own, "recv"));
+	free(own);
+	buffer_free(&send);
+	buffer_free(&recv);
+}
+
 /* Once every kind of call has been made on its buffers, nothing is allocated, opened or loaded
  * again: the emulated driver refuses it. */
 static void test_warm(void)
@@ -481,6 +513,8 @@ int main(int argc, char **argv)
 		test_threads(calls);
 	else if (!strcmp(name, "opposite"))
 		test_opposite();
+	else if (!strcmp(name, "window_fault"))
+		test_window_fault();
 	else if (!strcmp(name, "fault"))
 		test_fault();
 	else

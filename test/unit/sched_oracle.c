@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 2, MOST_SLOTS = 8 };
+enum { ROUNDS = 3, MOST_SLOTS = 8 };
 
 /* A sum, or the function x -> a x + b. */
 struct number {
@@ -237,7 +237,7 @@ static void write_operand(struct world *w, const struct lane *lane, const struct
 	if (o->fifo) {
 		struct fifo *fifo = &w->fifos[o->at];
 
-		if (fifo->written - fifo->read == MOST_SLOTS)
+		if (fifo->written - fifo->read == (unsigned)w->slots)
 			w->wrong = true;
 		else
 			fifo->slots[fifo->written++ % MOST_SLOTS] = value;
@@ -248,6 +248,21 @@ static void write_operand(struct world *w, const struct lane *lane, const struct
 		*to = value;
 	else
 		w->wrong = true;
+}
+
+/* The index-th target to be written: places come before messages. */
+static const struct sched_operand *target_at(const struct sched_step *step,
+					     const struct sched_operand *o, int index)
+{
+	for (int fifo = 0; fifo < 2; fifo++) {
+		for (int i = 0; i < step->num_targets; i++) {
+			const struct sched_operand *target = &o[step->num_sources + i];
+
+			if (target->fifo == (fifo == 1) && index-- == 0)
+				return target;
+		}
+	}
+	return NULL;
 }
 
 /* One operand of the step. */
@@ -265,7 +280,7 @@ static void touch(struct world *w, struct lane *lane, const struct sched_step *s
 
 		lane->sum = i ? combine(w, lane->sum, value) : value;
 	} else {
-		write_operand(w, lane, step, &o[i], lane->sum);
+		write_operand(w, lane, step, target_at(step, o, i - step->num_sources), lane->sum);
 	}
 }
 

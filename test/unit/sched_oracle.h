@@ -14,7 +14,7 @@ enum oracle_verdict { ORACLE_RIGHT, ORACLE_WRONG, ORACLE_STUCK };
  */
 enum oracle_op { ORACLE_SUM, ORACLE_COMPOSE };
 
-/* One run of two rounds, with so many slots in each FIFO; `state` is the random numbers'. */
+/* One run of three rounds, with so many slots in each FIFO; `state` is the random numbers'. */
 enum oracle_verdict oracle_run(const struct sched *sched, int slots, enum oracle_op op,
 			       uint64_t *state);
 
