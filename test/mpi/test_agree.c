@@ -284,6 +284,16 @@ static void test_windows(int calls)
 	stress_free(&world);
 }
 
+/* Before the emulated driver reads it: rank 1's device takes longer than the others'. */
+static void slow_down_rank_1(void)
+{
+	int rank;
+
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	if (rank == 1)
+		setenv("CUEMU_DELAY_US", "300000", 1);
+}
+
 /*
  * Rank 1's fifth copy, which goes beside its third kernel, is refused. The call fails on all ranks;
  * when it has come back, no kernel of it writes to anybody's buffers any more.
@@ -498,6 +508,8 @@ int main(int argc, char **argv)
 	int calls = argc > 2 ? atoi(argv[2]) : 500, provided;
 
 	MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+	if (!strcmp(name, "window_fault"))
+		slow_down_rank_1();
 	test_start();
 	if (!strcmp(name, "mixed"))
 		test_mixed(calls, false);
