@@ -626,7 +626,7 @@ def test_info():
 def test_info_plan():
     info = BUILD / "gpucoll-info"
     table = run_tool(info, "-p", "allreduce", "-n", "6", "-s", "4M")
-    assert table.status == 0 and re.search(r"^ring +10 +0 +6990512 ", table.output, re.M), table.output
+    assert table.status == 0 and re.search(r"^ring +10 +0 +6995968 ", table.output, re.M), table.output
     # The ring in text: a rank of three sends its piece, passes one on, makes one whole, and so on.
     text = run_tool(info, "-p", "allreduce", "-n", "3", "--algo", "ring").output
     assert text.count("recvReduceCopySend") == 3 and "2  recvReduceCopySend   piece 1    from 2 + IN -> OUT, to 1" in text
@@ -640,9 +640,9 @@ def test_info_plan():
     (["-p", "alltoal"], "there is no collective 'alltoal'; there are: allreduce"),
     (["-p", "bcast", "--algo", "oneshot"], "there is no algorithm 'oneshot' for bcast; there are: ring tree"),
     (["-p", "allgather", "-n", "5", "--algo", "neighbor"], "it needs an even number of ranks"),
-    (["-p", "bcast", "-n", "0"], "-n 0: a number from 1 to 4096"), (["-p", "bcast", "-s", "1T"], "-s 1T: a number"),
+    (["-p", "bcast", "-n", "0"], "-n 0: a number from 1 to 1024"), (["-p", "bcast", "-s", "1T"], "-s 1T: a number"),
     (["-p", "bcast", "--root", "4"], "there is no rank 4 among 4"), (["-p", "scan", "--root", "1"], "scan has no root"),
-    (["--algo", "ring"], "need -p"), (["-p", "scan", "--svg"], "need --algo")])
+    (["-p", "bcast", "--in-place"], "bcast has one buffer"), (["--algo", "ring"], "need -p"), (["-p", "scan", "--svg"], "need --algo")])
 def test_info_plan_refuses(options, said):
     result = run_tool(BUILD / "gpucoll-info", *options)
     assert result.status == 2 and said in result.output, result.output
