@@ -15,13 +15,6 @@ struct view {
 	uint64_t bytes;
 };
 
-static const char *const buffer_names[SCHED_NUM_BUFFERS] = {"IN", "OUT", "SCRATCH", "HOLD"};
-
-static uint64_t piece_bytes(const struct view *v, int piece)
-{
-	return sched_span(v->bytes, sched_unit(&v->sched->request), v->sched->pieces, piece).bytes;
-}
-
 static void print_operand(const struct view *v, int rank, const struct sched_operand *o,
 			  bool source)
 {
@@ -31,7 +24,7 @@ static void print_operand(const struct view *v, int rank, const struct sched_ope
 		fprintf(v->out, source ? "from %d" : "to %d", source ? c->from : c->to);
 		return;
 	}
-	fputs(buffer_names[o->buffer], v->out);
+	fputs(sched_buffer_name((enum sched_buffer)o->buffer), v->out);
 	if (sched_num_blocks(&v->sched->request) > 1)
 		fprintf(v->out, "[%d]", o->block);
 	if (o->at != rank)
@@ -78,7 +71,7 @@ static void print_title(const struct view *v)
 	fprintf(v->out, ", %s, %s of %" PRIu64 " bytes in %d pieces of about %" PRIu64 " bytes\n",
 		r->in_place ? "in place" : "out of place",
 		sched_num_blocks(r) > 1 ? "blocks" : "a buffer", v->bytes, v->sched->pieces,
-		piece_bytes(v, 0));
+		sched_piece(v->sched, v->bytes, 0).bytes);
 }
 
 static void print_lane(const struct view *v, const struct sched_lane *lane)

@@ -34,8 +34,7 @@ const struct algo algo_catalogue[] = {
 	{"tree", BCAST, 0, 1, algo_tree},
 	{"oneshot", ALLREDUCE, MAPPED | TWO_BUFFERS, 1, algo_oneshot},
 	{"twoshot", ALLREDUCE | REDUCE | BCAST, MAPPED, 1, algo_twoshot},
-	{"direct", REDUCE_SCATTER | SCAN | EXSCAN, MAPPED, 1, algo_direct},
-	{"direct", BCAST | ALLGATHER | GATHER | SCATTER | ALLTOALL, MAPPED, 1, algo_direct},
+	{"direct", REDUCE_SCATTER | SCAN | EXSCAN | BCAST | ALLGATHER | GATHER | SCATTER | ALLTOALL, MAPPED, 1, algo_direct},
 	{"doubling", ALLREDUCE, 0, 1, algo_doubling},
 	{"doubling", ALLGATHER, POWER_OF_TWO, 1, algo_doubling},
 	{"halving", ALLREDUCE, COMMUTATIVE, 1, algo_halving},
@@ -54,7 +53,7 @@ const struct algo algo_catalogue[] = {
 const struct algo *algo_find(const char *name, enum sched_coll coll)
 {
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
-		if (!strcmp(algo->name, name) && algo->colls >> coll & 1)
+		if (algo->colls >> coll & 1 && !strcmp(algo->name, name))
 			return algo;
 	}
 	return NULL;
@@ -75,8 +74,6 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 		return "it needs a power of two of ranks";
 	if (algo->needs & ALGO_NEEDS_TWO_BUFFERS && request->in_place)
 		return "it can't work in place";
-	if (algo->needs & ALGO_NEEDS_IN_PLACE && !request->in_place)
-		return "it is for calls in place";
 	if (algo->needs & ALGO_NEEDS_UNIFORM && sizes_differ)
 		return "it needs blocks of one size";
 	return NULL;
@@ -126,7 +123,7 @@ void algo_move_results(struct sched *sched)
 {
 	sched_next_phase(sched);
 	for (int rank = 0; rank < sched->request.ranks; rank++) {
-		int block = sched_num_blocks(&sched->request) > 1 ? rank : 0;
+		int block = sched_own_block(&sched->request, rank);
 
 		sched_lane(sched, rank, 0);
 		if (!sched_has_block(&sched->request, rank, SCHED_OUT, block))

@@ -19,9 +19,8 @@ enum algo_needs {
 	ALGO_NEEDS_POWER_OF_TWO = 4, /* of ranks */
 	ALGO_NEEDS_UNIFORM = 8,      /* blocks of one size */
 	ALGO_NEEDS_TWO_BUFFERS = 16, /* not in place */
-	ALGO_NEEDS_IN_PLACE = 32,
-	ALGO_NEEDS_COMMUTATIVE =
-		64, /* contributions are combined in another order than the ranks' */
+	ALGO_NEEDS_COMMUTATIVE = 32, /* contributions are combined in another order than the
+				       ranks' */
 };
 
 struct algo {

@@ -22,10 +22,8 @@ struct seat {
 /* The sum of two, the lower ranks' first. */
 static void add(const struct seat *seat, struct sched_operand lower, struct sched_operand higher)
 {
-	sched_step(seat->sched, seat->channel);
-	sched_from(seat->sched, lower);
-	sched_from(seat->sched, higher);
-	sched_to(seat->sched, sched_place(SCHED_OUT, seat->rank, 0));
+	sched_reduce(seat->sched, seat->channel, lower, higher,
+		     sched_place(SCHED_OUT, seat->rank, 0));
 }
 
 static void exchange(const struct seat *seat)

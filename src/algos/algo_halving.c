@@ -58,10 +58,8 @@ static void trade(const struct seat *seat, int level, int sent, int kept)
 
 	sched_copy(s, piece_of(seat, sent), sum_of(seat, sent),
 		   algo_cube_fifo(&seat->cube, level, seat->number));
-	sched_step(s, piece_of(seat, kept));
-	sched_from(s, algo_cube_fifo(&seat->cube, level, peer));
-	sched_from(s, sum_of(seat, kept));
-	sched_to(s, target_of(seat, kept, level == 0));
+	sched_reduce(s, piece_of(seat, kept), algo_cube_fifo(&seat->cube, level, peer),
+		     sum_of(seat, kept), target_of(seat, kept, level == 0));
 }
 
 static void halve(struct seat *seat)
@@ -101,12 +99,9 @@ static void take_part(struct seat *seat)
 	struct sched_operand out = sched_place(SCHED_OUT, seat->rank, 0);
 	bool folds = algo_cube_folds(&seat->cube, seat->rank);
 
-	for (int part = 0; folds && part < seat->cube.size; part++) {
-		sched_step(s, piece_of(seat, part));
-		sched_from(s, algo_cube_fold(&seat->cube, seat->rank));
-		sched_from(s, in);
-		sched_to(s, out);
-	}
+	for (int part = 0; folds && part < seat->cube.size; part++)
+		sched_reduce(s, piece_of(seat, part), algo_cube_fold(&seat->cube, seat->rank), in,
+			     out);
 	seat->fresh = !folds;
 	halve(seat);
 	if (!has_blocks(seat))
@@ -130,6 +125,8 @@ static void run_channel(struct sched *sched, int channel)
 {
 	struct seat seat = {sched, algo_cube_connect(sched), channel, 0, 0, false};
 
+	/* Parts are blocks, or pieces, of which each channel has some. */
+	sched->pieces = sched->request.channels * (has_blocks(&seat) ? 1 : seat.cube.size);
 	for (; seat.rank < sched->request.ranks; seat.rank++) {
 		seat.number = algo_cube_number(&seat.cube, seat.rank);
 		sched_lane(sched, seat.rank, channel);
@@ -145,10 +142,6 @@ void algo_halving(struct sched *sched)
 	const struct sched_request *request = &sched->request;
 	bool blocks = request->coll == SCHED_REDUCE_SCATTER;
 
-	/* Pieces: a part for each rank of the cube. */
-	sched->pieces = request->channels;
-	for (int i = 2; !blocks && i <= request->ranks; i *= 2)
-		sched->pieces *= 2;
 	sched->scratch_blocks = blocks ? request->ranks : 0;
 	for (int channel = 0; channel < request->channels; channel++)
 		run_channel(sched, channel);

@@ -13,8 +13,8 @@
 
 struct seat {
 	struct sched *sched;
-	int channel, rank,
-		first; /* connections: two of each rank, to the next and to the one before */
+	int channel, rank;
+	int first; /* connection: two of each rank, to the next and to the one before */
 };
 
 /* Send a block and receive another, from the neighbour: +1 or -1. */

@@ -47,18 +47,13 @@ static int wrap(const struct seat *seat, int index)
 /* recvReduceSend: what comes, with the input, goes on. */
 static void pass_on_sum(const struct seat *seat, int piece, struct sched_operand input)
 {
-	sched_step(seat->sched, piece);
-	sched_from(seat->sched, seat->prev);
-	sched_from(seat->sched, input);
-	sched_to(seat->sched, seat->next);
+	sched_reduce(seat->sched, piece, seat->prev, input, seat->next);
 }
 
 /* recvCopySend */
 static void pass_on_copy(const struct seat *seat, int piece, struct sched_operand output)
 {
-	sched_step(seat->sched, piece);
-	sched_from(seat->sched, seat->prev);
-	sched_to(seat->sched, output);
+	sched_copy(seat->sched, piece, seat->prev, output);
 	sched_to(seat->sched, seat->next);
 }
 
@@ -76,10 +71,7 @@ static void allreduce(const struct seat *seat)
 	sched_copy(s, base + at, in, seat->next);
 	for (int k = 1; k < n - 1; k++)
 		pass_on_sum(seat, base + wrap(seat, at - k), in);
-	sched_step(s, base + wrap(seat, at + 1));
-	sched_from(s, seat->prev);
-	sched_from(s, in);
-	sched_to(s, out);
+	sched_reduce(s, base + wrap(seat, at + 1), seat->prev, in, out);
 	sched_to(s, seat->next);
 	for (int k = 0; k < n - 2; k++)
 		pass_on_copy(seat, base + wrap(seat, at - k), out);
@@ -108,11 +100,9 @@ static void reduce_scatter(const struct seat *seat)
 	sched_copy(s, seat->channel, block_in(seat, at - 1), seat->next);
 	for (int k = 1; k < n - 1; k++)
 		pass_on_sum(seat, seat->channel, block_in(seat, at - 1 - k));
-	sched_step(s, seat->channel);
-	sched_from(s, seat->prev);
-	sched_from(s, block_in(seat, at));
-	sched_to(s,
-		 sched_place(s->request.in_place ? SCHED_HOLD : SCHED_OUT, seat->rank, seat->rank));
+	sched_reduce(
+		s, seat->channel, seat->prev, block_in(seat, at),
+		sched_place(s->request.in_place ? SCHED_HOLD : SCHED_OUT, seat->rank, seat->rank));
 }
 
 static void allgather(const struct seat *seat)
@@ -120,9 +110,7 @@ static void allgather(const struct seat *seat)
 	struct sched *s = seat->sched;
 	int n = s->request.ranks, at = seat->position;
 
-	sched_step(s, seat->channel);
-	sched_from(s, block_in(seat, at));
-	sched_to(s, block_out(seat, at));
+	sched_copy(s, seat->channel, block_in(seat, at), block_out(seat, at));
 	sched_to(s, seat->next);
 	for (int k = 1; k < n - 1; k++)
 		pass_on_copy(seat, seat->channel, block_out(seat, at - k));
@@ -149,16 +137,13 @@ static void reduce(const struct seat *seat, int root_position)
 	struct sched *s = seat->sched;
 	struct sched_operand in = sched_place(SCHED_IN, seat->rank, 0);
 
-	if (wrap(seat, seat->position - 1) == root_position) {
+	if (wrap(seat, seat->position - 1) == root_position)
 		sched_copy(s, seat->channel, in, seat->next);
-	} else if (seat->position != root_position) {
+	else if (seat->position != root_position)
 		pass_on_sum(seat, seat->channel, in);
-	} else {
-		sched_step(s, seat->channel);
-		sched_from(s, seat->prev);
-		sched_from(s, in);
-		sched_to(s, sched_place(SCHED_OUT, seat->rank, 0));
-	}
+	else
+		sched_reduce(s, seat->channel, seat->prev, in,
+			     sched_place(SCHED_OUT, seat->rank, 0));
 }
 
 static int position_of(const struct sched *sched, int channel, int rank)

@@ -21,16 +21,6 @@ static struct sched_operand out_of(int rank)
 	return sched_place(SCHED_OUT, rank, 0);
 }
 
-/* The sum of two, in the order of the ranks. */
-static void add(struct sched *sched, int piece, struct sched_operand lower,
-		struct sched_operand higher, struct sched_operand to)
-{
-	sched_step(sched, piece);
-	sched_from(sched, lower);
-	sched_from(sched, higher);
-	sched_to(sched, to);
-}
-
 static void chain_scan(struct sched *sched, int piece, int rank, int first)
 {
 	bool last = rank == sched->request.ranks - 1;
@@ -38,7 +28,7 @@ static void chain_scan(struct sched *sched, int piece, int rank, int first)
 	if (rank == 0)
 		sched_copy(sched, piece, in_of(0), out_of(0));
 	else
-		add(sched, piece, sched_fifo(first + rank - 1), in_of(rank), out_of(rank));
+		sched_reduce(sched, piece, sched_fifo(first + rank - 1), in_of(rank), out_of(rank));
 	if (!last)
 		sched_to(sched, sched_fifo(first + rank));
 }
@@ -55,7 +45,7 @@ static void chain_exscan(struct sched *sched, int piece, int rank, int first)
 		sched_copy(sched, piece, prev, out_of(rank));
 	} else {
 		sched_copy(sched, piece, prev, sum);
-		add(sched, piece, sum, in_of(rank), next);
+		sched_reduce(sched, piece, sum, in_of(rank), next);
 		sched_copy(sched, piece, sum, out_of(rank));
 	}
 }
@@ -99,8 +89,8 @@ static void doubling_scan(struct sched *sched, int piece, int rank, int first)
 			sched_copy(sched, piece, out_of(rank),
 				   sched_fifo(from_rank(sched, first, level, rank)));
 		if (from >= 0)
-			add(sched, piece, sched_fifo(from_rank(sched, first, level, from)),
-			    out_of(rank), out_of(rank));
+			sched_reduce(sched, piece, sched_fifo(from_rank(sched, first, level, from)),
+				     out_of(rank), out_of(rank));
 	}
 }
 
@@ -125,8 +115,8 @@ static void doubling_exscan(struct sched *sched, int piece, int rank, int first)
 		if (level == 0)
 			sched_copy(sched, piece, came, out_of(rank));
 		else
-			add(sched, piece, came, out_of(rank), out_of(rank));
-		add(sched, piece, came, sum, sum);
+			sched_reduce(sched, piece, came, out_of(rank), out_of(rank));
+		sched_reduce(sched, piece, came, sum, sum);
 	}
 }
 

@@ -129,6 +129,15 @@ void sched_copy(struct sched *sched, int piece, struct sched_operand source,
 	sched_to(sched, target);
 }
 
+void sched_reduce(struct sched *sched, int piece, struct sched_operand first,
+		  struct sched_operand second, struct sched_operand target)
+{
+	sched_step(sched, piece);
+	sched_from(sched, first);
+	sched_from(sched, second);
+	sched_to(sched, target);
+}
+
 void sched_swap(struct sched *sched, int piece, struct sched_operand a, struct sched_operand b)
 {
 	sched_step(sched, piece);
@@ -180,6 +189,11 @@ int sched_num_blocks(const struct sched_request *request)
 	return colls[request->coll].has_blocks ? request->ranks : 1;
 }
 
+int sched_own_block(const struct sched_request *request, int rank)
+{
+	return sched_num_blocks(request) > 1 ? rank : 0;
+}
+
 static bool has_input(const struct sched_request *r, int rank, int block)
 {
 	switch (r->coll) {
@@ -226,6 +240,13 @@ bool sched_is_in_place(const struct sched_request *request, int rank)
 	return request->in_place && (!colls[request->coll].has_root || rank == request->root);
 }
 
+const char *sched_buffer_name(enum sched_buffer buffer)
+{
+	static const char *const names[SCHED_NUM_BUFFERS] = {"IN", "OUT", "SCRATCH", "HOLD"};
+
+	return names[buffer];
+}
+
 /* Where operands are: in FIFOs, in this rank's memory, in another's. */
 struct sides {
 	int fifo, own, other;
@@ -267,11 +288,6 @@ const char *sched_step_name(const struct sched *sched, int rank, const struct sc
 				 : "recvReduceCopy";
 }
 
-uint64_t sched_unit(const struct sched_request *request)
-{
-	return sched_coll_reduces(request->coll) ? 8 << 10 : 16;
-}
-
 struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piece)
 {
 	uint64_t units = (bytes + unit - 1) / unit;
@@ -281,4 +297,11 @@ struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piec
 	first = first < bytes ? first : bytes;
 	end = end < bytes ? end : bytes;
 	return (struct sched_span){first, end - first};
+}
+
+struct sched_span sched_piece(const struct sched *sched, uint64_t bytes, int piece)
+{
+	uint64_t unit = sched_coll_reduces(sched->request.coll) ? 8 << 10 : 16;
+
+	return sched_span(bytes, unit, sched->pieces, piece);
 }

@@ -119,9 +119,12 @@ void sched_step(struct sched *sched, int piece);
 void sched_from(struct sched *sched, struct sched_operand source);
 void sched_to(struct sched *sched, struct sched_operand target);
 
-/* The same for steps of one source and one target, and for swaps. */
+/* The same for steps of one target and one source, or two; more targets may follow. And for swaps.
+ */
 void sched_copy(struct sched *sched, int piece, struct sched_operand source,
 		struct sched_operand target);
+void sched_reduce(struct sched *sched, int piece, struct sched_operand first,
+		  struct sched_operand second, struct sched_operand target);
 void sched_swap(struct sched *sched, int piece, struct sched_operand a, struct sched_operand b);
 
 struct sched_operand sched_place(enum sched_buffer buffer, int rank, int block);
@@ -137,6 +140,8 @@ bool sched_coll_has_root(enum sched_coll coll);
 
 /* Blocks that the collective is about: 1, or one for each rank. */
 int sched_num_blocks(const struct sched_request *request);
+/* The rank's own block, or the one that all share. */
+int sched_own_block(const struct sched_request *request, int rank);
 /* Whether the rank's buffer, IN or OUT, has the block. */
 bool sched_has_block(const struct sched_request *request, int rank, enum sched_buffer buffer,
 		     int block);
@@ -155,19 +160,26 @@ static inline const struct sched_operand *sched_targets(const struct sched *sche
 	return &sched->operands[step->first + (uint32_t)step->num_sources];
 }
 
+/* "IN" and so on. */
+const char *sched_buffer_name(enum sched_buffer buffer);
+
 /* What the literature calls the step of the lane's rank. */
 const char *sched_step_name(const struct sched *sched, int rank, const struct sched_step *step);
 
-/*
- * What pieces are multiples of, in bytes. A reduction is worth a kernel from 8 KiB on, so with few
- * bytes some ranks have nothing to do; other collectives only keep to 16-byte accesses.
- */
-uint64_t sched_unit(const struct sched_request *request);
-
-/* A piece of a block of `bytes` bytes: pieces begin at multiples of `unit` and are nearly alike. */
+/* A part of a block. */
 struct sched_span {
 	uint64_t offset, bytes;
 };
+
+/* Of a block of `bytes` bytes cut into pieces that begin at multiples of `unit` and are nearly
+ * alike. */
 struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piece);
+
+/*
+ * A piece of the schedule's. A reduction is worth a kernel from 8 KiB on, so its pieces are
+ * multiples of that, and with few bytes some ranks have nothing to do; other collectives only keep
+ * to 16-byte accesses.
+ */
+struct sched_span sched_piece(const struct sched *sched, uint64_t bytes, int piece);
 
 #endif

@@ -204,10 +204,7 @@ struct sched_cost sched_cost_of(const struct sched *sched, const struct sched_tr
 				const struct sched_step *step = &sched->steps[lane->first + j];
 
 				add_step(sched, rank, step,
-					 sched_span(bytes, sched_unit(&sched->request),
-						    sched->pieces, step->piece)
-						 .bytes,
-					 &traffic);
+					 sched_piece(sched, bytes, step->piece).bytes, &traffic);
 			}
 		}
 		cost.sent = more_of(cost.sent, traffic.sent);

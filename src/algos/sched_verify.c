@@ -94,13 +94,6 @@ static bool no_memory(struct proof *p)
 	return refute(p, "there is no memory to prove it with");
 }
 
-static const char *buffer_name(int buffer)
-{
-	static const char *const names[SCHED_NUM_BUFFERS] = {"IN", "OUT", "SCRATCH", "HOLD"};
-
-	return names[buffer];
-}
-
 /* ---- sets of ranks ---- */
 
 static int32_t new_set(struct proof *p)
@@ -169,18 +162,12 @@ static int room(const struct proof *p, int rank, int buffer)
 	return num > 1 ? blocks : num;
 }
 
-/* The rank's own block, or the one that all share. */
-static int own_block(const struct proof *p, int rank)
-{
-	return sched_num_blocks(p->request) > 1 ? rank : 0;
-}
-
 static bool exists(const struct proof *p, int rank, int buffer, int block)
 {
 	if (buffer == SCHED_SCRATCH)
 		return block >= 0 && block < p->sched->scratch_blocks;
 	if (buffer == SCHED_HOLD)
-		return p->sched->holds && block == own_block(p, rank);
+		return p->sched->holds && block == sched_own_block(p->request, rank);
 	return sched_has_block(p->request, rank, (enum sched_buffer)buffer, block);
 }
 
@@ -317,7 +304,8 @@ static bool check_operand(struct proof *p, const struct sched_operand *o)
 	if (p->step->piece < 0 || p->step->piece >= s->pieces)
 		return refute(p, "there is no piece %d", p->step->piece);
 	if (o->at != p->lane->rank && (o->buffer == SCHED_SCRATCH || o->buffer == SCHED_HOLD))
-		return refute(p, "reaches into %s of rank %d", buffer_name(o->buffer), o->at);
+		return refute(p, "reaches into %s of rank %d",
+			      sched_buffer_name((enum sched_buffer)o->buffer), o->at);
 	return true;
 }
 
@@ -361,10 +349,11 @@ static bool read_place(struct proof *p, uint32_t round, const struct sched_opera
 
 	if (!is_before(p, &place->write, this_clock(p)))
 		return refute(p, "reads %s block %d of rank %d while lane %d writes it",
-			      buffer_name(o->buffer), o->block, o->at, place->write.lane);
+			      sched_buffer_name((enum sched_buffer)o->buffer), o->block, o->at,
+			      place->write.lane);
 	if (place->value.set == NOTHING)
 		return refute(p, "reads %s block %d of rank %d, where there is nothing",
-			      buffer_name(o->buffer), o->block, o->at);
+			      sched_buffer_name((enum sched_buffer)o->buffer), o->block, o->at);
 	*value = place->value;
 	return note_read(p, place);
 }
@@ -375,8 +364,8 @@ static bool write_place(struct proof *p, uint32_t round, const struct sched_oper
 	struct place *place = place_of(p, round, o->at, o->buffer, o->block, p->step->piece);
 	char what[64];
 
-	snprintf(what, sizeof(what), "%s block %d of rank %d", buffer_name(o->buffer), o->block,
-		 o->at);
+	snprintf(what, sizeof(what), "%s block %d of rank %d",
+		 sched_buffer_name((enum sched_buffer)o->buffer), o->block, o->at);
 	if (o->buffer == SCHED_IN)
 		return refute(p, "writes %s, which is only for reading", what);
 	if (!fits(p, o, value))
@@ -413,7 +402,6 @@ static struct value receive(struct proof *p, const struct sched_operand *o)
 {
 	struct queue *queue = &p->queues[o->at];
 	struct message *message = queue->first;
-
 	struct value value = message->value;
 
 	queue->first = message->next;

@@ -82,23 +82,15 @@ static const struct algo *choose(const struct core_accel *accel, enum sched_coll
 	}
 }
 
-/* Where each rank has one block of its own; otherwise a window holds a slice for every rank. */
-static bool has_one_block(enum core_coll coll)
-{
-	return coll == CORE_BCAST || coll == CORE_REDUCE || coll == CORE_ALLREDUCE ||
-	       coll == CORE_SCAN || coll == CORE_EXSCAN;
-}
-
 /* As many rounds as the longest block needs with so many bytes for a round's slices. */
-static void set_rounds(struct core_accel *accel, uint64_t bytes, uint64_t longest)
+static void set_rounds(struct core_accel *accel, uint64_t bytes, int slices, uint64_t longest)
 {
-	uint64_t slices = has_one_block(accel->shape.coll) ? 1 : (uint64_t)accel->comm->size;
-
-	accel->width = bytes / slices / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
+	accel->width = bytes / (uint64_t)slices / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
 	accel->rounds = (longest + accel->width - 1) / accel->width;
 }
 
-static void plan_rounds(struct core_accel *accel)
+/* A window has a slice of each of the collective's blocks. */
+static void plan_rounds(struct core_accel *accel, int slices)
 {
 	uint64_t longest = 0, window = UINT64_MAX;
 	bool windows = false;
@@ -114,49 +106,25 @@ static void plan_rounds(struct core_accel *accel)
 	accel->rounds = 1;
 	if (!windows)
 		return;
-	set_rounds(accel, window, longest);
+	set_rounds(accel, window, slices, longest);
 	if (accel->rounds == 1)
 		return;
 	accel->half = window / 2 / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
-	set_rounds(accel, accel->half, longest);
+	set_rounds(accel, accel->half, slices, longest);
 }
 
-/*
- * Whether this rank's steps are what one kernel for each phase does: one reduction, or copies of
- * one source to one target each, or swaps; no messages.
- */
-static bool is_for_one_kernel(const struct sched *sched, const struct sched_lane *lane)
+/* Senders that send more than the root expects: the root knows, and it is the root's error. */
+static bool is_sent_too_much(const struct core_accel *accel)
 {
-	const struct sched_step *first = &sched->steps[lane->first];
-	bool reduces = first->num_sources > 1 && !first->swap;
+	const struct core_shape *shape = &accel->shape;
 
-	for (const struct sched_step *step = first; step < first + lane->num; step++) {
-		const struct sched_operand *o = sched_sources(sched, step);
-
-		for (int i = 0; i < step->num_sources + step->num_targets; i++) {
-			if (o[i].fifo || o[i].buffer == SCHED_SCRATCH)
-				return false;
-		}
-		if (step->swap != first->swap ||
-		    (!reduces && step->num_sources + step->num_targets != 2))
-			return false;
+	if (accel->sched->request.coll != SCHED_GATHER || accel->comm->rank != shape->root)
+		return false;
+	for (int i = 0; i < accel->comm->size; i++) {
+		if (core_agree_offer(&accel->agree, i)->in.bytes > shape->out.blocks[i].bytes)
+			return true;
 	}
-	return lane->phase < 2 && (!reduces || lane->num == 1);
-}
-
-static bool can_be_stepped(const struct sched *sched, int rank)
-{
-	int lanes[2] = {0};
-
-	for (uint32_t i = 0; i < sched->num_lanes; i++) {
-		const struct sched_lane *lane = &sched->lanes[i];
-
-		if (lane->rank != rank || !lane->num)
-			continue;
-		if (!is_for_one_kernel(sched, lane) || lanes[lane->phase]++)
-			return false;
-	}
-	return true;
+	return false;
 }
 
 /* Windows have no one-shot form. */
@@ -179,12 +147,12 @@ enum util_status core_plan_make(struct core_accel *accel)
 	const struct algo *algo;
 	enum util_status status;
 
-	plan_rounds(accel);
+	plan_rounds(accel, sched_num_blocks(&request));
 	algo = choose(accel, request.coll);
 	accel->reason = reason_for(accel, algo);
 	status = core_schedule_take(accel->comm, algo, &request, &accel->sched);
-	if (status == UTIL_OK && !can_be_stepped(accel->sched, accel->comm->rank))
-		status = UTIL_ERR_UNSUPPORTED;
+	if (status == UTIL_OK)
+		accel->truncates = is_sent_too_much(accel);
 	/* It is too late to stage the call. */
 	return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_CUDA : status;
 }
@@ -303,25 +271,10 @@ static uint64_t resolve(struct core_accel *accel, const struct sched_step *step,
 	/* Who pushes its block does not know; see is_sent_too_much. */
 	if (accel->sched->request.coll != SCHED_GATHER)
 		accel->truncates |= longest > least;
-	span = sched_span(least, sched_unit(&accel->sched->request), accel->sched->pieces,
-			  step->piece);
+	span = sched_piece(accel->sched, least, step->piece);
 	for (int i = 0; i < num; i++)
 		addresses[i] += span.offset;
 	return span.bytes;
-}
-
-/* Senders that send more than the root expects: the root knows, and it is the root's error. */
-static bool is_sent_too_much(const struct core_accel *accel)
-{
-	const struct core_shape *shape = &accel->shape;
-
-	if (accel->sched->request.coll != SCHED_GATHER || accel->comm->rank != shape->root)
-		return false;
-	for (int i = 0; i < accel->comm->size; i++) {
-		if (core_agree_offer(&accel->agree, i)->in.bytes > shape->out.blocks[i].bytes)
-			return true;
-	}
-	return false;
 }
 
 /* ---- kernels ---- */
@@ -384,7 +337,6 @@ static enum util_status launch_phase(struct core_accel *accel, int phase)
 
 enum util_status core_plan_launch(struct core_accel *accel)
 {
-	accel->truncates |= is_sent_too_much(accel);
 	return launch_phase(accel, 0);
 }
 

@@ -55,14 +55,54 @@ static void make_room(struct core_comm *comm)
 	}
 }
 
-static bool is_right(const struct sched *sched, const struct algo *algo)
+/*
+ * Whether this rank's steps are what one kernel for each phase does: one reduction, or copies of
+ * one source to one target each, or swaps; no messages.
+ */
+static bool is_for_one_kernel(const struct sched *sched, const struct sched_lane *lane)
 {
-	char why[256];
+	const struct sched_step *first = &sched->steps[lane->first];
+	bool reduces = first->num_sources > 1 && !first->swap;
 
-	if (!util_config.check || sched_verify(sched, algo->slots, why, sizeof(why)))
+	for (const struct sched_step *step = first; step < first + lane->num; step++) {
+		const struct sched_operand *o = sched_sources(sched, step);
+
+		for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+			if (o[i].fifo || o[i].buffer == SCHED_SCRATCH)
+				return false;
+		}
+		if (step->swap != first->swap ||
+		    (!reduces && step->num_sources + step->num_targets != 2))
+			return false;
+	}
+	return lane->phase < 2 && (!reduces || lane->num == 1);
+}
+
+static bool can_be_stepped(const struct sched *sched, int rank)
+{
+	int lanes[2] = {0};
+
+	for (uint32_t i = 0; i < sched->num_lanes; i++) {
+		const struct sched_lane *lane = &sched->lanes[i];
+
+		if (lane->rank != rank || !lane->num)
+			continue;
+		if (!is_for_one_kernel(sched, lane) || lanes[lane->phase]++)
+			return false;
+	}
+	return true;
+}
+
+/* For the rank. */
+static bool is_right(const struct sched *sched, const struct algo *algo, int rank)
+{
+	char why[256] = "no single kernel for each phase can do it";
+
+	if (can_be_stepped(sched, rank) &&
+	    (!util_config.check || sched_verify(sched, algo->slots, why, sizeof(why))))
 		return true;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-		 "the schedule %s for %s over %d ranks is wrong: %s", sched->name,
+		 "the schedule %s for %s over %d ranks can't be used: %s", sched->name,
 		 sched_coll_name(sched->request.coll), sched->request.ranks, why);
 	return false;
 }
@@ -77,7 +117,7 @@ enum util_status core_schedule_take(struct core_comm *comm, const struct algo *a
 		make_room(comm);
 		sched = algo_make(algo, request);
 		entry = sched ? calloc(1, sizeof(*entry)) : NULL;
-		if (!entry || !is_right(sched, algo)) {
+		if (!entry || !is_right(sched, algo, comm->rank)) {
 			sched_free(sched);
 			free(entry);
 			return entry ? UTIL_ERR_UNSUPPORTED : UTIL_ERR_NO_MEMORY;

@@ -109,14 +109,20 @@ CUresult emu_capture_wait(struct emu_stream *stream)
 	return result;
 }
 
-void emu_capture_drop(const struct emu_stream *stream)
+/* Out of the list; NULL: there is none. The caller frees it. */
+static struct capture *take(const struct emu_stream *stream)
 {
 	pthread_mutex_lock(&lock);
 	struct capture **link = find(stream), *capture = *link;
 	if (capture)
 		*link = capture->next;
 	pthread_mutex_unlock(&lock);
-	free(capture);
+	return capture;
+}
+
+void emu_capture_drop(const struct emu_stream *stream)
+{
+	free(take(stream));
 }
 
 /* ---- the API ---- */
@@ -177,11 +183,7 @@ EMU_API CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *graph)
 	EMU_ENTER();
 	if (!stream || !graph)
 		return CUDA_ERROR_INVALID_VALUE;
-	pthread_mutex_lock(&lock);
-	struct capture **link = find(stream), *capture = *link;
-	if (capture)
-		*link = capture->next;
-	pthread_mutex_unlock(&lock);
+	struct capture *capture = take(stream);
 	*graph = NULL;
 	if (!capture)
 		return CUDA_ERROR_ILLEGAL_STATE;
