@@ -299,9 +299,12 @@ struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piec
 	return (struct sched_span){first, end - first};
 }
 
+uint64_t sched_unit(const struct sched *sched)
+{
+	return sched_coll_reduces(sched->request.coll) ? 8 << 10 : 16;
+}
+
 struct sched_span sched_piece(const struct sched *sched, uint64_t bytes, int piece)
 {
-	uint64_t unit = sched_coll_reduces(sched->request.coll) ? 8 << 10 : 16;
-
-	return sched_span(bytes, unit, sched->pieces, piece);
+	return sched_span(bytes, sched_unit(sched), sched->pieces, piece);
 }

@@ -178,8 +178,9 @@ struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piec
 /*
  * A piece of the schedule's. A reduction is worth a kernel from 8 KiB on, so its pieces are
  * multiples of that, and with few bytes some ranks have nothing to do; other collectives only keep
- * to 16-byte accesses.
+ * to 16-byte accesses. sched_unit: of what the pieces are multiples.
  */
+uint64_t sched_unit(const struct sched *sched);
 struct sched_span sched_piece(const struct sched *sched, uint64_t bytes, int piece);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_accel.h"
 #include "core/core_mpi.h"
-#include "core/core_schedule.h"
 #include "util/util_fdpass.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -42,6 +41,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->running = accel->copying = false;
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
+	accel->schedule = NULL;
 	accel->sched = NULL;
 	accel->passed_to = 0;
 	accel->reason = NULL;
@@ -89,8 +89,8 @@ void core_accel_finish(struct core_accel *accel)
 		if (accel->out[i].mapping)
 			gpu_mapping_put(accel->out[i].mapping);
 	}
-	if (accel->sched)
-		core_schedule_put(accel->comm, accel->sched);
+	if (accel->schedule)
+		core_schedule_put(accel->schedule);
 	if (accel->inside)
 		gpu_ipc_leave();
 	if (accel->launches)
@@ -334,13 +334,36 @@ static void go(struct core_accel *accel, enum core_accel_state state)
 	accel->state = state;
 }
 
-static void start_kernel(struct core_accel *accel,
-			 enum util_status (*launch)(struct core_accel *accel))
+/*
+ * UTIL_IN_PROGRESS, or UTIL_OK when there is nothing more to wait for. Also after an error: what
+ * was started uses memory that goes to other calls when this one ends.
+ */
+static enum util_status wait_for_steps(struct core_accel *accel)
 {
-	if (accel->result != UTIL_OK)
-		return;
-	keep(accel, launch(accel));
-	accel->running = accel->result == UTIL_OK && accel->launches;
+	enum util_status status;
+
+	if (!accel->running)
+		return UTIL_OK;
+	if (accel->result == UTIL_OK) {
+		status = core_steps_progress(&accel->steps);
+		if (status == UTIL_IN_PROGRESS)
+			return status;
+		keep(accel, status);
+	}
+	if (core_steps_settle(&accel->steps) == UTIL_IN_PROGRESS)
+		return UTIL_IN_PROGRESS;
+	accel->running = false;
+	return UTIL_OK;
+}
+
+static void start_steps(struct core_accel *accel,
+			enum util_status (*begin)(struct core_accel *accel))
+{
+	if (accel->result == UTIL_OK)
+		keep(accel, begin(accel));
+	/* The first launch, at once. */
+	if (accel->running)
+		wait_for_steps(accel);
 }
 
 /* Of several copies the first ones may be under way where a later one fails. */
@@ -356,7 +379,7 @@ static void start_copies(struct core_accel *accel, uint64_t round,
 /* The round's kernel, and beside it, in the other half of the windows, copies. */
 static void start_round(struct core_accel *accel)
 {
-	start_kernel(accel, core_plan_launch);
+	start_steps(accel, core_plan_begin);
 	if (accel->round > 0)
 		start_copies(accel, accel->round - 1, core_plan_drain);
 	if (accel->round + 1 < accel->rounds)
@@ -380,21 +403,6 @@ static void start(struct core_accel *accel)
 		start_round(accel);
 	}
 	mark(accel, CORE_STATS_LAUNCH);
-}
-
-/*
- * UTIL_IN_PROGRESS, or UTIL_OK when there is nothing more to wait for. Also after an error: what
- * was started uses memory that goes to other calls when this one ends.
- */
-static enum util_status wait_for_kernel(struct core_accel *accel)
-{
-	enum util_status status = accel->running ? gpu_launch_poll(&accel->launch) : UTIL_OK;
-
-	if (status == UTIL_IN_PROGRESS)
-		return status;
-	accel->running = false;
-	keep(accel, status);
-	return UTIL_OK;
 }
 
 static enum util_status wait_for_copies(struct core_accel *accel)
@@ -437,7 +445,7 @@ static void start_last(struct core_accel *accel)
 {
 	if (core_agree_failed(accel->comm, accel->number))
 		keep(accel, UTIL_ERR_PEER);
-	start_kernel(accel, core_plan_launch_last);
+	start_steps(accel, core_plan_begin_last);
 	start_copies(accel, accel->round, core_plan_drain);
 	go(accel, CORE_ACCEL_LAST);
 }
@@ -470,7 +478,7 @@ static enum util_status step(struct core_accel *accel)
 		start_round(accel);
 		break;
 	case CORE_ACCEL_RUN:
-		status = wait_for_kernel(accel);
+		status = wait_for_steps(accel);
 		if (status == UTIL_OK)
 			status = wait_for_copies(accel);
 		if (status == UTIL_OK)
@@ -482,7 +490,7 @@ static enum util_status step(struct core_accel *accel)
 		start_last(accel);
 		break;
 	case CORE_ACCEL_LAST:
-		status = wait_for_kernel(accel);
+		status = wait_for_steps(accel);
 		if (status == UTIL_OK)
 			status = wait_for_copies(accel);
 		if (status == UTIL_OK)

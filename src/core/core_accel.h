@@ -27,11 +27,11 @@
 #ifndef CORE_ACCEL_H
 #define CORE_ACCEL_H
 
-#include "algos/sched.h"
 #include "core/core_agree.h"
+#include "core/core_schedule.h"
 #include "core/core_shape.h"
 #include "core/core_stats.h"
-#include "gpu/gpu_launch.h"
+#include "core/core_steps.h"
 #include "gpu/gpu_scratch.h"
 
 enum core_accel_state {
@@ -60,7 +60,7 @@ struct core_accel {
 	struct core_agree agree;
 	bool inside;   /* the brackets of gpu_ipc */
 	bool launches; /* `launch` is open */
-	bool running;  /* a kernel was started, and is not known to have ended */
+	bool running;  /* `steps` was begun, and is not known to have ended */
 	bool copying;  /* the same of copies beside it */
 	uint64_t dropped;
 	struct gpu_stream *stream; /* NULL: this rank has no data */
@@ -72,7 +72,9 @@ struct core_accel {
 	 * rounds are `half` bytes further on in the windows. */
 	uint64_t width, half, round, rounds;
 	struct core_reach in[CORE_MAX_RANKS], out[CORE_MAX_RANKS];
-	const struct sched *sched; /* NULL: none was taken */
+	struct core_schedule *schedule; /* NULL: none was taken */
+	const struct sched *sched;      /* of it */
+	struct core_steps steps;        /* of the phase that is running, or was */
 	int passed_to;  /* members, twice, that have been passed this rank's descriptors */
 	bool truncates; /* some round's did */
 	uint64_t spent[CORE_STATS_NUM_STAGES], since; /* ns, where statistics are wanted */
@@ -111,10 +113,10 @@ enum util_status core_offer_make(struct core_accel *accel);
 /* Choose the algorithm, take its schedule, and decide on the rounds, from all members' offers. */
 enum util_status core_plan_make(struct core_accel *accel);
 
-/* Start the kernel of this rank's steps: those of the round in the first phase; those of the second
- * phase, for all rounds, which concern its own memory. */
-enum util_status core_plan_launch(struct core_accel *accel);
-enum util_status core_plan_launch_last(struct core_accel *accel);
+/* Begin this rank's steps: those of the round in the first phase; those of the second phase, for
+ * all rounds, which concern its own memory. Sets `running` where there is something to do. */
+enum util_status core_plan_begin(struct core_accel *accel);
+enum util_status core_plan_begin_last(struct core_accel *accel);
 
 /* Put on the stream of copies those of a round's slice between this rank's buffers and its windows.
  */

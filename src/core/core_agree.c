@@ -33,9 +33,20 @@ struct progress {
 
 enum { POINT_BITS = 24 };
 
+/* Then, for each member, what CORE_AGREE_TAILS and CORE_AGREE_HEADS count. Others write here. */
+struct links {
+	_Alignas(CACHE_LINE) _Atomic uint64_t words[CORE_AGREE_NUM_WORDS][GPU_MAX_LINKS];
+};
+
+static size_t links_bytes(int local_size)
+{
+	return (size_t)local_size * sizeof(struct links);
+}
+
+/* What comes before the slots. */
 static size_t progress_bytes(int local_size)
 {
-	return (size_t)local_size * sizeof(struct progress);
+	return (size_t)local_size * sizeof(struct progress) + links_bytes(local_size);
 }
 
 static size_t desks_bytes(int local_size)
@@ -193,6 +204,27 @@ int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t
 			return i;
 	}
 	return -1;
+}
+
+static _Atomic uint64_t *link_word(const struct core_comm *comm, int rank,
+				   enum core_agree_words words, unsigned link)
+{
+	struct progress *progress = comm->area;
+	struct links *links = (struct links *)(progress + core_mpi_job.local_size);
+
+	return &links[comm->local_ranks[rank]].words[words][link];
+}
+
+/* Release, the pair of the acquire in core_agree_told. */
+void core_agree_tell(const struct core_comm *comm, int rank, enum core_agree_words words,
+		     unsigned link, uint64_t value)
+{
+	atomic_store_explicit(link_word(comm, rank, words, link), value, memory_order_release);
+}
+
+uint64_t core_agree_told(const struct core_comm *comm, enum core_agree_words words, unsigned link)
+{
+	return atomic_load_explicit(link_word(comm, comm->rank, words, link), memory_order_acquire);
 }
 
 static bool slot_is_free(struct core_comm *comm, uint64_t call)

@@ -128,6 +128,17 @@ bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_
 /* A member that has not arrived at the point; -1: all have. */
 int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t point);
 
+/*
+ * The words by which hosts order the steps of an accelerated call (core_steps.h), as kernels do
+ * with those in arenas (gpu_program.h): messages written to an incoming link, and read from an
+ * outgoing one, above the call's number. core_agree_tell: to the rank, whose link it is; what was
+ * done before is done for who has been told.
+ */
+enum core_agree_words { CORE_AGREE_TAILS, CORE_AGREE_HEADS, CORE_AGREE_NUM_WORDS };
+void core_agree_tell(const struct core_comm *comm, int rank, enum core_agree_words words,
+		     unsigned link, uint64_t value);
+uint64_t core_agree_told(const struct core_comm *comm, enum core_agree_words words, unsigned link);
+
 /* A member that is not where the call needs it, for reports of long waits; -1: none. */
 int core_agree_missing(const struct core_agree *agree);
 

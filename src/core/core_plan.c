@@ -150,7 +150,9 @@ enum util_status core_plan_make(struct core_accel *accel)
 	plan_rounds(accel, sched_num_blocks(&request));
 	algo = choose(accel, request.coll);
 	accel->reason = reason_for(accel, algo);
-	status = core_schedule_take(accel->comm, algo, &request, &accel->sched);
+	status = core_schedule_take(accel->comm, algo, &request, &accel->schedule);
+	if (status == UTIL_OK)
+		accel->sched = accel->schedule->sched;
 	if (status == UTIL_OK)
 		accel->truncates = is_sent_too_much(accel);
 	/* It is too late to stage the call. */
@@ -183,20 +185,20 @@ static struct core_block slice(const struct core_accel *accel, uint64_t round,
 }
 
 /* A block of this rank's buffer; `index`, which it has among the buffer's. */
-static struct core_block own_block(const struct core_accel *accel, const struct sched_operand *o,
+static struct core_block own_block(const struct core_accel *accel, const struct core_place *place,
 				   int *index)
 {
 	const struct core_buffer *mine =
-		o->buffer == SCHED_IN ? &accel->shape.in : &accel->shape.out;
+		place->buffer == SCHED_IN ? &accel->shape.in : &accel->shape.out;
 
-	*index = mine->num_blocks > 1 ? o->block : 0;
+	*index = mine->num_blocks > 1 ? place->block : 0;
 	return mine->blocks[*index];
 }
 
 /* A block of another's buffer that concerns this rank. Who has one for each rank told where they
  * are, but for what is where it is for all. */
-static struct core_block others_block(const struct core_accel *accel, const struct sched_operand *o,
-				      int *index)
+static struct core_block others_block(const struct core_accel *accel,
+				      const struct core_place *place, int *index)
 {
 	int me = accel->comm->rank;
 
@@ -206,143 +208,164 @@ static struct core_block others_block(const struct core_accel *accel, const stru
 	case SCHED_SCATTER:
 	case SCHED_GATHER:
 		*index = me;
-		return core_agree_table(&accel->agree, o->at)[me];
+		return core_agree_table(&accel->agree, place->rank)[me];
 	case SCHED_REDUCE_SCATTER:
-		*index = o->block;
-		return accel->shape.in.blocks[o->block];
+		*index = place->block;
+		return accel->shape.in.blocks[place->block];
 	case SCHED_ALLGATHER:
-		return (struct core_block){0, core_agree_offer(&accel->agree, o->at)->in.bytes};
+		return (struct core_block){0,
+					   core_agree_offer(&accel->agree, place->rank)->in.bytes};
 	default:
 		return (struct core_block){0, accel->shape.bytes};
 	}
 }
 
-/* An operand of a step, as a whole block; pieces come later. */
-struct operand {
-	uint64_t address, bytes;
-};
-
-/* In the round. In the second phase everything is in this rank's memory, and whole. */
-static struct operand look_up(const struct core_accel *accel, const struct sched_operand *o,
-			      int phase)
+/* Where a place of the program is in the round. In the second phase everything is in this rank's
+ * memory, and whole. */
+static struct gpu_place look_up(const struct core_accel *accel, const struct core_place *place,
+				uint32_t phase)
 {
-	bool mine = o->at == accel->comm->rank;
-	const struct core_reach *reach = o->buffer == SCHED_IN ? accel->in : accel->out;
-	uint64_t address = reach[o->at].address;
+	bool mine = place->rank == accel->comm->rank;
+	const struct core_reach *reach = place->buffer == SCHED_IN ? accel->in : accel->out;
+	uint64_t address = reach[place->rank].address;
 	struct core_block block;
 	int index = 0;
 
-	if (o->buffer == SCHED_HOLD) {
+	if (place->buffer == SCHED_HOLD) {
 		block = (struct core_block){0, accel->shape.own.bytes};
 		address = accel->scratch ? accel->scratch->address : 0;
 	} else {
-		block = mine ? own_block(accel, o, &index) : others_block(accel, o, &index);
+		block = mine ? own_block(accel, place, &index) : others_block(accel, place, &index);
 	}
 	if (phase == 0)
 		block = slice(accel, accel->round, block,
-			      o->buffer != SCHED_HOLD &&
-				      has_window(accel, o->at, (enum sched_buffer)o->buffer),
+			      place->buffer != SCHED_HOLD &&
+				      has_window(accel, place->rank, place->buffer),
 			      index);
-	else if (o->buffer == SCHED_OUT)
+	else if (place->buffer == SCHED_OUT)
 		address = accel->shape.out.address;
-	return (struct operand){address + (uint64_t)block.offset, block.bytes};
+	return (struct gpu_place){address + (uint64_t)block.offset, block.bytes};
 }
 
 /*
- * The step's piece of all operands. A sender's block may be longer than its receiver's, which is an
- * error of the program: it is cut to what both have.
+ * A sender's block may be longer than its receiver's, which is an error of the program: the step is
+ * cut to what all its places have. Returns that.
  */
-static uint64_t resolve(struct core_accel *accel, const struct sched_step *step, int phase,
-			uint64_t *addresses)
+static uint64_t cut_step(struct core_accel *accel, const struct gpu_step *step)
 {
-	const struct sched_operand *o = sched_sources(accel->sched, step);
-	int num = step->num_sources + step->num_targets;
-	int sent = step->swap ? 1 : 0; /* what this rank receives, or takes */
-	uint64_t least = UINT64_MAX, longest = 0;
-	struct sched_span span;
+	const struct core_program *program = accel->schedule->program;
+	const struct gpu_operand *o = &program->operands[step->first];
+	struct gpu_place *places = accel->steps.args.places;
+	uint32_t sent = step->swap ? 1 : 0; /* what this rank receives, or takes */
+	uint64_t least = places[step->sized].bytes, longest = 0;
 
-	for (int i = 0; i < num; i++) {
-		struct operand operand = look_up(accel, &o[i], phase);
+	for (uint32_t i = 0; i < (uint32_t)step->num_sources + step->num_targets; i++) {
+		uint64_t bytes = places[o[i].index].bytes;
 
-		addresses[i] = operand.address;
-		longest = i == sent ? operand.bytes : longest;
-		least = operand.bytes < least ? operand.bytes : least;
+		if (o[i].kind != GPU_OPERAND_PLACE)
+			continue;
+		longest = i == sent ? bytes : longest;
+		least = bytes < least ? bytes : least;
 	}
 	/* Who pushes its block does not know; see is_sent_too_much. */
 	if (accel->sched->request.coll != SCHED_GATHER)
 		accel->truncates |= longest > least;
-	span = sched_piece(accel->sched, least, step->piece);
-	for (int i = 0; i < num; i++)
-		addresses[i] += span.offset;
-	return span.bytes;
+	places[step->sized].bytes = least;
+	return least;
 }
 
-/* ---- kernels ---- */
+/* What the steps of a phase move to each of their targets. */
+struct volume {
+	uint64_t total, longest;
+};
 
-static enum util_status launch_reduce(struct core_accel *accel, const struct sched_step *step,
-				      int phase)
+static struct volume set_places(struct core_accel *accel, uint32_t phase)
 {
-	struct gpu_reduce_args args = {.type = accel->shape.type,
-				       .op = accel->shape.op,
-				       .num_sources = (uint32_t)step->num_sources,
-				       .num_targets = (uint32_t)step->num_targets};
-	uint64_t addresses[2 * CORE_MAX_RANKS];
-	uint64_t bytes = resolve(accel, step, phase, addresses);
+	const struct core_program *program = accel->schedule->program;
+	struct volume volume = {0};
 
-	memcpy(args.sources, addresses, (size_t)step->num_sources * sizeof(addresses[0]));
-	memcpy(args.targets, &addresses[step->num_sources],
-	       (size_t)step->num_targets * sizeof(addresses[0]));
-	return bytes ? gpu_launch_reduce(&accel->launch, &args, bytes) : UTIL_OK;
-}
+	for (int i = 0; i < program->num_places; i++)
+		accel->steps.args.places[i] = look_up(accel, &program->places[i], phase);
+	for (uint32_t i = 0; i < program->num_lanes[phase]; i++) {
+		const struct gpu_work *lane = &program->lanes[phase][i];
 
-/* Copies, or swaps, of one source and one target each. */
-static enum util_status launch_copies(struct core_accel *accel, const struct sched_lane *lane)
-{
-	const struct sched_step *steps = &accel->sched->steps[lane->first];
-	struct gpu_copies_args args = {.swap = steps[0].swap};
-	uint64_t total = 0;
+		for (uint32_t j = 0; j < lane->num_steps; j++) {
+			const struct gpu_step *step = &program->steps[lane->first_step + j];
+			uint64_t block = cut_step(accel, step);
+			uint64_t bytes = sched_piece(accel->sched, block, (int)step->piece).bytes;
 
-	for (uint32_t i = 0; i < lane->num; i++) {
-		uint64_t addresses[2], bytes = resolve(accel, &steps[i], lane->phase, addresses);
-
-		/* In place, a block may be where it belongs. */
-		if (!bytes || addresses[0] == addresses[1])
-			continue;
-		args.copies[args.num++] =
-			(struct gpu_copy){.to = addresses[1], .from = addresses[0], .bytes = bytes};
-		total += bytes;
+			volume.total += bytes;
+			volume.longest = bytes > volume.longest ? bytes : volume.longest;
+		}
 	}
-	return args.num ? gpu_launch_copies(&accel->launch, &args, total) : UTIL_OK;
+	return volume;
 }
 
-/* The rank's lane of a phase; direct algorithms have one at most. */
-static enum util_status launch_phase(struct core_accel *accel, int phase)
+/* ---- launches ---- */
+
+/* What all launches of the call have alike. */
+static void set_args(struct core_accel *accel)
 {
-	const struct sched *sched = accel->sched;
-	enum util_status status = UTIL_OK;
+	const struct core_program *program = accel->schedule->program;
+	struct gpu_execute_args *args = &accel->steps.args;
 
-	for (uint32_t i = 0; i < sched->num_lanes; i++) {
-		const struct sched_lane *lane = &sched->lanes[i];
-
-		if (lane->rank != accel->comm->rank || lane->phase != phase || !lane->num)
-			continue;
-		if (sched->steps[lane->first].num_sources > 1 && !sched->steps[lane->first].swap)
-			status = launch_reduce(accel, &sched->steps[lane->first], phase);
-		else
-			status = launch_copies(accel, lane);
-	}
-	/* A kernel that could be loaded can be launched. */
-	return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_CUDA : status;
+	args->steps = program->memory->address;
+	args->operands = args->steps + program->num_steps * sizeof(struct gpu_step);
+	args->type = accel->shape.type;
+	args->op = accel->shape.op;
+	args->pieces = (uint32_t)accel->sched->pieces;
+	args->unit = (uint32_t)sched_unit(accel->sched);
+	args->width = 0;
+	args->waits = 0;
+	args->protocol = GPU_PROTOCOL_SIMPLE;
 }
 
-enum util_status core_plan_launch(struct core_accel *accel)
+/* Direct steps: the more blocks the more there is to do. */
+static void set_blocks(struct core_accel *accel, uint32_t phase, struct volume volume)
 {
-	return launch_phase(accel, 0);
+	const struct core_program *program = accel->schedule->program;
+	struct gpu_execute_args *args = &accel->steps.args;
+	uint32_t num = program->num_lanes[phase] ? program->lanes[phase][0].num_steps : 0;
+
+	args->parts = gpu_launch_blocks(volume.total, gpu_launch_most(&accel->launch));
+	/* The teams are of one size, so the copies must be nearly so. */
+	args->spread = program->spreads[phase] && num <= args->parts &&
+		       volume.longest * num <= 2 * volume.total;
+	accel->steps.bytes = volume.total;
+	accel->steps.rounds = 1;
 }
 
-enum util_status core_plan_launch_last(struct core_accel *accel)
+static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 {
-	return accel->sched->phases > 1 ? launch_phase(accel, 1) : UTIL_OK;
+	struct core_program *program = accel->schedule->program;
+	struct volume volume;
+	enum util_status status;
+
+	if (!program->num_lanes[phase] || !accel->launches)
+		return UTIL_OK;
+	status = core_program_upload(program, accel->stream);
+	if (status != UTIL_OK)
+		return status;
+	accel->steps.comm = accel->comm;
+	accel->steps.program = program;
+	accel->steps.launch = &accel->launch;
+	accel->steps.phase = phase;
+	volume = set_places(accel, phase);
+	set_args(accel);
+	set_blocks(accel, phase, volume);
+	core_steps_begin(&accel->steps);
+	accel->running = volume.total > 0;
+	return UTIL_OK;
+}
+
+enum util_status core_plan_begin(struct core_accel *accel)
+{
+	return begin_phase(accel, 0);
+}
+
+enum util_status core_plan_begin_last(struct core_accel *accel)
+{
+	return accel->sched->phases > 1 ? begin_phase(accel, 1) : UTIL_OK;
 }
 
 /* ---- windows ---- */

@@ -9,12 +9,12 @@
 /* A program that goes through all roots of a large communicator has one for each. */
 enum { MOST_KEPT = 128 };
 
-struct core_schedule {
-	struct core_schedule *next;
-	const struct algo *algo;
-	struct sched *sched;
-	int users;
-};
+static void entry_free(struct core_schedule *entry)
+{
+	core_program_free(entry->program);
+	sched_free(entry->sched);
+	free(entry);
+}
 
 static bool is_same(const struct sched_request *a, const struct sched_request *b)
 {
@@ -50,93 +50,73 @@ static void make_room(struct core_comm *comm)
 			continue;
 		}
 		*link = entry->next;
-		sched_free(entry->sched);
-		free(entry);
+		entry_free(entry);
 	}
 }
 
-/*
- * Whether this rank's steps are what one kernel for each phase does: one reduction, or copies of
- * one source to one target each, or swaps; no messages.
- */
-static bool is_for_one_kernel(const struct sched *sched, const struct sched_lane *lane)
+/* NULL, which has been logged if it is not for lack of memory. */
+static struct core_program *prove_and_translate(const struct sched *sched, const struct algo *algo,
+						int rank)
 {
-	const struct sched_step *first = &sched->steps[lane->first];
-	bool reduces = first->num_sources > 1 && !first->swap;
+	struct core_program *program;
+	char proof[256];
+	const char *why;
 
-	for (const struct sched_step *step = first; step < first + lane->num; step++) {
-		const struct sched_operand *o = sched_sources(sched, step);
-
-		for (int i = 0; i < step->num_sources + step->num_targets; i++) {
-			if (o[i].fifo || o[i].buffer == SCHED_SCRATCH)
-				return false;
-		}
-		if (step->swap != first->swap ||
-		    (!reduces && step->num_sources + step->num_targets != 2))
-			return false;
+	program = core_program_make(sched, rank, &why);
+	if (program && util_config.check &&
+	    !sched_verify(sched, algo->slots, proof, sizeof(proof))) {
+		core_program_free(program);
+		program = NULL;
+		why = proof;
 	}
-	return lane->phase < 2 && (!reduces || lane->num == 1);
+	if (!program)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "the schedule %s for %s over %d ranks can't be used: %s", sched->name,
+			 sched_coll_name(sched->request.coll), sched->request.ranks, why);
+	return program;
 }
 
-static bool can_be_stepped(const struct sched *sched, int rank)
+static enum util_status add(struct core_comm *comm, const struct algo *algo,
+			    const struct sched_request *request, struct core_schedule **out)
 {
-	int lanes[2] = {0};
+	struct core_schedule *entry = calloc(1, sizeof(*entry));
 
-	for (uint32_t i = 0; i < sched->num_lanes; i++) {
-		const struct sched_lane *lane = &sched->lanes[i];
+	*out = entry;
+	if (!entry)
+		return UTIL_ERR_NO_MEMORY;
+	entry->algo = algo;
+	entry->sched = algo_make(algo, request);
+	if (entry->sched)
+		entry->program = prove_and_translate(entry->sched, algo, comm->rank);
+	if (!entry->program) {
+		enum util_status status = entry->sched ? UTIL_ERR_UNSUPPORTED : UTIL_ERR_NO_MEMORY;
 
-		if (lane->rank != rank || !lane->num)
-			continue;
-		if (!is_for_one_kernel(sched, lane) || lanes[lane->phase]++)
-			return false;
+		entry_free(entry);
+		return status;
 	}
-	return true;
-}
-
-/* For the rank. */
-static bool is_right(const struct sched *sched, const struct algo *algo, int rank)
-{
-	char why[256] = "no single kernel for each phase can do it";
-
-	if (can_be_stepped(sched, rank) &&
-	    (!util_config.check || sched_verify(sched, algo->slots, why, sizeof(why))))
-		return true;
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-		 "the schedule %s for %s over %d ranks can't be used: %s", sched->name,
-		 sched_coll_name(sched->request.coll), sched->request.ranks, why);
-	return false;
-}
-
-enum util_status core_schedule_take(struct core_comm *comm, const struct algo *algo,
-				    const struct sched_request *request, const struct sched **out)
-{
-	struct core_schedule *entry = find(comm, algo, request);
-	struct sched *sched;
-
-	if (!entry) {
-		make_room(comm);
-		sched = algo_make(algo, request);
-		entry = sched ? calloc(1, sizeof(*entry)) : NULL;
-		if (!entry || !is_right(sched, algo, comm->rank)) {
-			sched_free(sched);
-			free(entry);
-			return entry ? UTIL_ERR_UNSUPPORTED : UTIL_ERR_NO_MEMORY;
-		}
-		*entry = (struct core_schedule){comm->schedules, algo, sched, 0};
-		comm->schedules = entry;
-	}
-	entry->users++;
-	*out = entry->sched;
+	entry->next = comm->schedules;
+	comm->schedules = entry;
 	return UTIL_OK;
 }
 
-void core_schedule_put(struct core_comm *comm, const struct sched *sched)
+enum util_status core_schedule_take(struct core_comm *comm, const struct algo *algo,
+				    const struct sched_request *request, struct core_schedule **out)
 {
-	struct core_schedule *entry = comm->schedules;
+	enum util_status status = UTIL_OK;
 
-	while (entry->sched != sched)
-		entry = entry->next;
-	entry->users--;
+	*out = find(comm, algo, request);
+	if (!*out) {
+		make_room(comm);
+		status = add(comm, algo, request, out);
+	}
+	if (status == UTIL_OK)
+		(*out)->users++;
+	return status;
+}
+
+void core_schedule_put(struct core_schedule *schedule)
+{
+	schedule->users--;
 }
 
 void core_schedule_drop(struct core_comm *comm)
@@ -145,7 +125,6 @@ void core_schedule_drop(struct core_comm *comm)
 		struct core_schedule *entry = comm->schedules;
 
 		comm->schedules = entry->next;
-		sched_free(entry->sched);
-		free(entry);
+		entry_free(entry);
 	}
 }

@@ -7,7 +7,7 @@
 #define CORE_SHAPE_H
 
 #include "core/core_call.h"
-#include "gpu/kernels/gpu_direct.h"
+#include "gpu/kernels/gpu_program.h"
 #include "gpu/kernels/gpu_types.h"
 
 enum { CORE_MAX_RANKS = GPU_MAX_PEERS };

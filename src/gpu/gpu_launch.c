@@ -2,6 +2,7 @@
 #include "gpu/gpu_launch.h"
 #include "util/util_log.h"
 
+#include <stddef.h>
 #include <string.h>
 
 /*
@@ -11,6 +12,13 @@
  */
 enum { BLOCK_BYTES = GPU_THREADS * 16, WARP = 32, MAX_BLOCKS = 512, POLLS_PER_QUERY = 256 };
 
+/* Pinned. */
+struct gpu_launch_memory {
+	_Alignas(16) struct gpu_work work[GPU_MAX_LANES];
+	uint64_t abort;
+	uint64_t words[MAX_BLOCKS];
+};
+
 enum util_status gpu_launch_open(struct gpu_launch *launch, struct gpu_stream *stream)
 {
 	enum util_status status;
@@ -19,12 +27,12 @@ enum util_status gpu_launch_open(struct gpu_launch *launch, struct gpu_stream *s
 				      .multiprocessors = gpu_module_multiprocessors(stream)};
 	if (!launch->multiprocessors)
 		return UTIL_ERR_UNSUPPORTED;
-	status = gpu_staging_get(MAX_BLOCKS * sizeof(uint64_t), gpu_stream_where(stream),
-				 &launch->words);
+	status = gpu_staging_get(sizeof(*launch->host), gpu_stream_where(stream), &launch->memory);
 	if (status != UTIL_OK)
 		return status;
-	launch->done = gpu_staging_device_address(launch->words, stream);
-	if (launch->done)
+	launch->host = launch->memory->base;
+	launch->device = gpu_staging_device_address(launch->memory, stream);
+	if (launch->device)
 		return UTIL_OK;
 	gpu_launch_close(launch);
 	return UTIL_ERR_UNSUPPORTED;
@@ -32,16 +40,20 @@ enum util_status gpu_launch_open(struct gpu_launch *launch, struct gpu_stream *s
 
 void gpu_launch_close(struct gpu_launch *launch)
 {
-	gpu_staging_put(launch->words);
-	launch->words = NULL;
+	gpu_staging_put(launch->memory);
+	launch->memory = NULL;
 }
 
-static unsigned blocks_for(const struct gpu_launch *launch, uint64_t bytes)
+unsigned gpu_launch_blocks(uint64_t bytes, unsigned most)
 {
 	uint64_t blocks = (bytes + BLOCK_BYTES - 1) / BLOCK_BYTES;
-	unsigned most = launch->multiprocessors < MAX_BLOCKS ? launch->multiprocessors : MAX_BLOCKS;
 
 	return blocks < 1 ? 1 : blocks < most ? (unsigned)blocks : most;
+}
+
+unsigned gpu_launch_most(const struct gpu_launch *launch)
+{
+	return launch->multiprocessors < MAX_BLOCKS ? launch->multiprocessors : MAX_BLOCKS;
 }
 
 /* Fewer threads start sooner. */
@@ -55,11 +67,19 @@ static unsigned threads_for(uint64_t bytes)
 }
 
 static enum util_status start(struct gpu_launch *launch, enum gpu_kernel kernel, void *args,
-			      uint64_t bytes)
+			      unsigned blocks, unsigned threads)
 {
+	launch->blocks = blocks;
 	launch->ended = launch->polls = 0;
-	memset(launch->words->base, 0, launch->blocks * sizeof(uint64_t));
-	return gpu_module_launch(launch->stream, kernel, launch->blocks, threads_for(bytes), args);
+	launch->aborted = false;
+	launch->host->abort = 0;
+	memset(launch->host->words, 0, blocks * sizeof(uint64_t));
+	return gpu_module_launch(launch->stream, kernel, blocks, threads, args);
+}
+
+static uint64_t device_address(const struct gpu_launch *launch, size_t offset)
+{
+	return launch->device + offset;
 }
 
 static enum gpu_kernel kernel_for(uint32_t type, uint32_t op)
@@ -67,20 +87,20 @@ static enum gpu_kernel kernel_for(uint32_t type, uint32_t op)
 	static const struct {
 		uint32_t type, op;
 		enum gpu_kernel kernel;
-	} hot[] = {{GPU_TYPE_FLOAT, GPU_OP_SUM, GPU_KERNEL_REDUCE_FLOAT_SUM},
-		   {GPU_TYPE_DOUBLE, GPU_OP_SUM, GPU_KERNEL_REDUCE_DOUBLE_SUM},
-		   {GPU_TYPE_INT32, GPU_OP_SUM, GPU_KERNEL_REDUCE_INT32_SUM},
-		   {GPU_TYPE_INT64, GPU_OP_SUM, GPU_KERNEL_REDUCE_INT64_SUM},
-		   {GPU_TYPE_FLOAT16, GPU_OP_SUM, GPU_KERNEL_REDUCE_FLOAT16_SUM},
-		   {GPU_TYPE_BFLOAT16, GPU_OP_SUM, GPU_KERNEL_REDUCE_BFLOAT16_SUM},
-		   {GPU_TYPE_FLOAT, GPU_OP_MAX, GPU_KERNEL_REDUCE_FLOAT_MAX},
-		   {GPU_TYPE_DOUBLE, GPU_OP_MAX, GPU_KERNEL_REDUCE_DOUBLE_MAX}};
+	} hot[] = {{GPU_TYPE_FLOAT, GPU_OP_SUM, GPU_KERNEL_EXECUTE_FLOAT_SUM},
+		   {GPU_TYPE_DOUBLE, GPU_OP_SUM, GPU_KERNEL_EXECUTE_DOUBLE_SUM},
+		   {GPU_TYPE_INT32, GPU_OP_SUM, GPU_KERNEL_EXECUTE_INT32_SUM},
+		   {GPU_TYPE_INT64, GPU_OP_SUM, GPU_KERNEL_EXECUTE_INT64_SUM},
+		   {GPU_TYPE_FLOAT16, GPU_OP_SUM, GPU_KERNEL_EXECUTE_FLOAT16_SUM},
+		   {GPU_TYPE_BFLOAT16, GPU_OP_SUM, GPU_KERNEL_EXECUTE_BFLOAT16_SUM},
+		   {GPU_TYPE_FLOAT, GPU_OP_MAX, GPU_KERNEL_EXECUTE_FLOAT_MAX},
+		   {GPU_TYPE_DOUBLE, GPU_OP_MAX, GPU_KERNEL_EXECUTE_DOUBLE_MAX}};
 
 	for (size_t i = 0; i < sizeof(hot) / sizeof(hot[0]); i++) {
 		if (hot[i].type == type && hot[i].op == op)
 			return hot[i].kernel;
 	}
-	return GPU_KERNEL_REDUCE;
+	return GPU_KERNEL_EXECUTE;
 }
 
 unsigned gpu_type_bytes(enum gpu_type type)
@@ -101,38 +121,50 @@ unsigned gpu_type_bytes(enum gpu_type type)
 	return bytes[type];
 }
 
-enum util_status gpu_launch_reduce(struct gpu_launch *launch, struct gpu_reduce_args *args,
-				   uint64_t bytes)
+enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execute_args *args,
+				    const struct gpu_work *work, unsigned num, uint64_t bytes)
 {
-	args->done = launch->done;
-	args->count = bytes / gpu_type_bytes((enum gpu_type)args->type);
-	launch->blocks = blocks_for(launch, bytes);
-	return start(launch, kernel_for(args->type, args->op), args, bytes);
+	unsigned blocks = num * args->parts;
+
+	if (blocks > MAX_BLOCKS || num > GPU_MAX_LANES)
+		return UTIL_ERR_UNSUPPORTED;
+	args->done = device_address(launch, offsetof(struct gpu_launch_memory, words));
+	args->abort = device_address(launch, offsetof(struct gpu_launch_memory, abort));
+	args->work = 0;
+	args->only = work[0];
+	if (num > 1) {
+		args->work = device_address(launch, offsetof(struct gpu_launch_memory, work));
+		memcpy(launch->host->work, work, num * sizeof(*work));
+	}
+	return start(launch, kernel_for(args->type, args->op), args, blocks, threads_for(bytes));
 }
 
-enum util_status gpu_launch_copies(struct gpu_launch *launch, struct gpu_copies_args *args,
-				   uint64_t bytes)
+enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_args *args,
+				  unsigned blocks)
 {
-	uint64_t longest = 0;
+	args->done = device_address(launch, offsetof(struct gpu_launch_memory, words));
+	return start(launch, GPU_KERNEL_PROBE, args, blocks, WARP);
+}
 
-	for (uint32_t i = 0; i < args->num; i++)
-		longest = args->copies[i].bytes > longest ? args->copies[i].bytes : longest;
-	args->done = launch->done;
-	launch->blocks = blocks_for(launch, bytes);
-	/* Teams are of one size, so the copies must be nearly so. */
-	args->teams = args->num <= launch->blocks && longest * args->num <= 2 * bytes;
-	return start(launch, GPU_KERNEL_COPIES, args, bytes);
+/* Relaxed: it orders nothing. */
+void gpu_launch_abort(struct gpu_launch *launch)
+{
+	__atomic_store_n(&launch->host->abort, 1, __ATOMIC_RELAXED);
 }
 
 /* Acquire: the pair of gpu_block_done's release in each block. */
 static bool all_ended(struct gpu_launch *launch)
 {
-	const uint64_t *words = launch->words->base;
+	while (launch->ended < launch->blocks) {
+		uint64_t how =
+			__atomic_load_n(&launch->host->words[launch->ended], __ATOMIC_ACQUIRE);
 
-	while (launch->ended < launch->blocks &&
-	       __atomic_load_n(&words[launch->ended], __ATOMIC_ACQUIRE))
+		if (!how)
+			return false;
+		launch->aborted |= how == GPU_END_ABORTED;
 		launch->ended++;
-	return launch->ended == launch->blocks;
+	}
+	return true;
 }
 
 enum util_status gpu_launch_poll(struct gpu_launch *launch)
@@ -140,12 +172,14 @@ enum util_status gpu_launch_poll(struct gpu_launch *launch)
 	enum util_status status;
 
 	if (all_ended(launch))
-		return UTIL_OK;
+		return launch->aborted ? UTIL_ERR_PEER : UTIL_OK;
 	if (++launch->polls % POLLS_PER_QUERY)
 		return UTIL_IN_PROGRESS;
 	status = gpu_stream_poll(launch->stream);
-	if (status != UTIL_OK || all_ended(launch))
+	if (status != UTIL_OK)
 		return status;
+	if (all_ended(launch))
+		return launch->aborted ? UTIL_ERR_PEER : UTIL_OK;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_GPU, "a kernel ended without having done its work");
 	return UTIL_ERR_CUDA;
 }

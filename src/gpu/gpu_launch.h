@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Launching the direct kernels, and noticing that they are done.
+ * Launching the executor, and noticing that it is done.
  *
  * Done is a row of words in pinned memory, one for each block, which costs a load to look at. A
  * kernel that faulted never writes them, so the stream is asked too, at a slow rate.
@@ -10,18 +10,19 @@
 
 #include "gpu/gpu_module.h"
 #include "gpu/gpu_staging.h"
-#include "gpu/kernels/gpu_direct.h"
-#include "gpu/kernels/gpu_types.h"
+#include "gpu/kernels/gpu_program.h"
 
 /* The size of an element; every one divides 16. */
 unsigned gpu_type_bytes(enum gpu_type type);
 
 struct gpu_launch {
 	struct gpu_stream *stream; /* the caller's */
-	struct gpu_staging_block *words;
-	uint64_t done; /* the words' address for kernels */
+	struct gpu_staging_block *memory;
+	struct gpu_launch_memory *host; /* in it */
+	uint64_t device;                /* its address for kernels */
 	unsigned multiprocessors;
 	unsigned blocks, ended, polls;
+	bool aborted; /* a block gave up */
 };
 
 /*
@@ -32,18 +33,29 @@ struct gpu_launch {
 enum util_status gpu_launch_open(struct gpu_launch *launch, struct gpu_stream *stream);
 void gpu_launch_close(struct gpu_launch *launch);
 
+/* How many blocks are worth their start for so many bytes, `most` at most. */
+unsigned gpu_launch_blocks(uint64_t bytes, unsigned most);
+
+/* Blocks of a launch, at most. */
+unsigned gpu_launch_most(const struct gpu_launch *launch);
+
 /*
- * Start one kernel, not before the last one is done. `bytes`: what a reduction writes to each of
- * its targets, whole elements, or what the copies write together. The launch sets `done`, and
- * `count` of a reduction.
+ * Start one kernel, not before the last one is done: `args->parts` blocks for each of the `num`
+ * lanes of `work`. `bytes`: what the largest part moves to each of its targets. The launch sets
+ * `done`, `work`, `only` and `abort`.
  */
-enum util_status gpu_launch_reduce(struct gpu_launch *launch, struct gpu_reduce_args *args,
-				   uint64_t bytes);
-enum util_status gpu_launch_copies(struct gpu_launch *launch, struct gpu_copies_args *args,
-				   uint64_t bytes);
+enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execute_args *args,
+				    const struct gpu_work *work, unsigned num, uint64_t bytes);
+
+/* The same for the probe, of `blocks` blocks. */
+enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_args *args,
+				  unsigned blocks);
+
+/* Have the blocks that wait give up. */
+void gpu_launch_abort(struct gpu_launch *launch);
 
 /* UTIL_OK when the kernel is done and all that it wrote can be seen, UTIL_IN_PROGRESS, or its
- * error. */
+ * error: UTIL_ERR_PEER where it gave up. */
 enum util_status gpu_launch_poll(struct gpu_launch *launch);
 
 #endif

@@ -12,33 +12,33 @@ __asm__(".section .rodata\n"
 	"gpu_module_runs:\n"
 	".incbin \"gpu_runs.fatbin\"\n"
 	".balign 16\n"
-	"gpu_module_copies:\n"
-	".incbin \"gpu_copies.fatbin\"\n"
+	"gpu_module_execute:\n"
+	".incbin \"gpu_execute.fatbin\"\n"
 	".balign 16\n"
-	"gpu_module_reduce:\n"
-	".incbin \"gpu_reduce.fatbin\"\n"
+	"gpu_module_probe:\n"
+	".incbin \"gpu_probe.fatbin\"\n"
 	".previous\n");
-extern const char gpu_module_runs[], gpu_module_copies[], gpu_module_reduce[];
+extern const char gpu_module_runs[], gpu_module_execute[], gpu_module_probe[];
 
-enum image { IMAGE_RUNS, IMAGE_COPIES, IMAGE_REDUCE, NUM_IMAGES };
-static const char *const images[NUM_IMAGES] = {gpu_module_runs, gpu_module_copies,
-					       gpu_module_reduce};
+enum image { IMAGE_RUNS, IMAGE_EXECUTE, IMAGE_PROBE, NUM_IMAGES };
+static const char *const images[NUM_IMAGES] = {gpu_module_runs, gpu_module_execute,
+					       gpu_module_probe};
 
 static const struct {
 	enum image image;
 	const char *name;
 } kernels[GPU_KERNEL_NUM] = {
 	[GPU_KERNEL_COPY_RUNS] = {IMAGE_RUNS, "gpu_copy_runs"},
-	[GPU_KERNEL_COPIES] = {IMAGE_COPIES, "gpu_copies"},
-	[GPU_KERNEL_REDUCE] = {IMAGE_REDUCE, "gpu_reduce"},
-	[GPU_KERNEL_REDUCE_FLOAT_SUM] = {IMAGE_REDUCE, "gpu_reduce_float_sum"},
-	[GPU_KERNEL_REDUCE_DOUBLE_SUM] = {IMAGE_REDUCE, "gpu_reduce_double_sum"},
-	[GPU_KERNEL_REDUCE_INT32_SUM] = {IMAGE_REDUCE, "gpu_reduce_int32_sum"},
-	[GPU_KERNEL_REDUCE_INT64_SUM] = {IMAGE_REDUCE, "gpu_reduce_int64_sum"},
-	[GPU_KERNEL_REDUCE_FLOAT16_SUM] = {IMAGE_REDUCE, "gpu_reduce_float16_sum"},
-	[GPU_KERNEL_REDUCE_BFLOAT16_SUM] = {IMAGE_REDUCE, "gpu_reduce_bfloat16_sum"},
-	[GPU_KERNEL_REDUCE_FLOAT_MAX] = {IMAGE_REDUCE, "gpu_reduce_float_max"},
-	[GPU_KERNEL_REDUCE_DOUBLE_MAX] = {IMAGE_REDUCE, "gpu_reduce_double_max"},
+	[GPU_KERNEL_PROBE] = {IMAGE_PROBE, "gpu_probe"},
+	[GPU_KERNEL_EXECUTE] = {IMAGE_EXECUTE, "gpu_execute"},
+	[GPU_KERNEL_EXECUTE_FLOAT_SUM] = {IMAGE_EXECUTE, "gpu_execute_float_sum"},
+	[GPU_KERNEL_EXECUTE_DOUBLE_SUM] = {IMAGE_EXECUTE, "gpu_execute_double_sum"},
+	[GPU_KERNEL_EXECUTE_INT32_SUM] = {IMAGE_EXECUTE, "gpu_execute_int32_sum"},
+	[GPU_KERNEL_EXECUTE_INT64_SUM] = {IMAGE_EXECUTE, "gpu_execute_int64_sum"},
+	[GPU_KERNEL_EXECUTE_FLOAT16_SUM] = {IMAGE_EXECUTE, "gpu_execute_float16_sum"},
+	[GPU_KERNEL_EXECUTE_BFLOAT16_SUM] = {IMAGE_EXECUTE, "gpu_execute_bfloat16_sum"},
+	[GPU_KERNEL_EXECUTE_FLOAT_MAX] = {IMAGE_EXECUTE, "gpu_execute_float_max"},
+	[GPU_KERNEL_EXECUTE_DOUBLE_MAX] = {IMAGE_EXECUTE, "gpu_execute_double_max"},
 };
 
 struct module {

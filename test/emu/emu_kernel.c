@@ -8,13 +8,15 @@
  */
 #include "emu.h"
 
-#include "gpu/kernels/gpu_direct.h"
+#include "gpu/kernels/gpu_program.h"
 #include "gpu/kernels/gpu_runs.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <ucontext.h>
 
 enum { MAX_THREADS = 64, STACK_BYTES = 256 << 10, MAX_ARGS = 4096 };
@@ -27,16 +29,16 @@ struct emu_rotate_args {
 /* A twin's name, its function and the row of the table. */
 #define TWINS(X)                                                                                   \
 	X(gpu_copy_runs, struct gpu_copy_runs_args)                                                \
-	X(gpu_copies, struct gpu_copies_args)                                                      \
-	X(gpu_reduce, struct gpu_reduce_args)                                                      \
-	X(gpu_reduce_float_sum, struct gpu_reduce_args)                                            \
-	X(gpu_reduce_double_sum, struct gpu_reduce_args)                                           \
-	X(gpu_reduce_int32_sum, struct gpu_reduce_args)                                            \
-	X(gpu_reduce_int64_sum, struct gpu_reduce_args)                                            \
-	X(gpu_reduce_float16_sum, struct gpu_reduce_args)                                          \
-	X(gpu_reduce_bfloat16_sum, struct gpu_reduce_args)                                         \
-	X(gpu_reduce_float_max, struct gpu_reduce_args)                                            \
-	X(gpu_reduce_double_max, struct gpu_reduce_args)                                           \
+	X(gpu_probe, struct gpu_probe_args)                                                        \
+	X(gpu_execute, struct gpu_execute_args)                                                    \
+	X(gpu_execute_float_sum, struct gpu_execute_args)                                          \
+	X(gpu_execute_double_sum, struct gpu_execute_args)                                         \
+	X(gpu_execute_int32_sum, struct gpu_execute_args)                                          \
+	X(gpu_execute_int64_sum, struct gpu_execute_args)                                          \
+	X(gpu_execute_float16_sum, struct gpu_execute_args)                                        \
+	X(gpu_execute_bfloat16_sum, struct gpu_execute_args)                                       \
+	X(gpu_execute_float_max, struct gpu_execute_args)                                          \
+	X(gpu_execute_double_max, struct gpu_execute_args)                                         \
 	X(emu_rotate, struct emu_rotate_args)
 
 #define DECLARE(name, type)                                                                        \
@@ -76,6 +78,8 @@ unsigned emu_threads(void);
 unsigned emu_block(void);
 unsigned emu_blocks(void);
 void emu_block_barrier(void);
+uint64_t emu_clock(void);
+void emu_pause(void);
 void *emu_kernel_place(uint64_t address);
 
 /* Where a kernel finds the byte of this address. Host memory must be pinned: on hardware a kernel
@@ -155,6 +159,20 @@ void emu_block_barrier(void)
 	}
 	while (block->generation == generation)
 		yield();
+}
+
+uint64_t emu_clock(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* Blocks of other processes, for which a kernel waits, need the core too. */
+void emu_pause(void)
+{
+	sched_yield();
 }
 
 static void thread_main(void)

@@ -19,11 +19,14 @@
 /* A kernel takes one argument, a struct that fits the launch's parameter space, and reads it there.
  * The bound keeps its registers to what GPU_THREADS threads can have. */
 #define GPU_KERNEL(name, type)                                                                     \
-	extern "C" __global__ void __launch_bounds__(GPU_THREADS)                                  \
+	extern "C" __global__ void __launch_bounds__(GPU_THREADS, 1)                               \
 		name(const __grid_constant__ type args)
 #define GPU_DEVICE static __device__ __forceinline__
+#define GPU_MEMBER __device__ __forceinline__     /* of an object */
+#define GPU_CALLED static __device__ __noinline__ /* once, where inlining it would take long */
 #define GPU_SHARED __shared__
 #define GPU_UNROLL _Pragma("unroll")
+#define GPU_ROLLED _Pragma("unroll 1") /* the compiler would make these loops long */
 
 GPU_DEVICE unsigned gpu_thread(void)
 {
@@ -56,10 +59,50 @@ GPU_DEVICE void *gpu_place(uint64_t address)
 	return (void *)address;
 }
 
-/* See gpu_block_done. */
+/*
+ * Words that other processors look at, at system scope. Who uses a pair says what it orders.
+ * Release: all that this thread did or has seen before, and with a block barrier before it all that
+ * the block did, comes before the store. Acquire: what follows comes after the load.
+ */
 GPU_DEVICE void gpu_store_release(uint64_t address, uint64_t value)
 {
 	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
+GPU_DEVICE uint64_t gpu_load_acquire(uint64_t address)
+{
+	uint64_t value;
+
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+	return value;
+}
+
+/* Words of 8 bytes that are stored and loaded whole, and order nothing else. */
+GPU_DEVICE void gpu_store_relaxed(uint64_t address, uint64_t value)
+{
+	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
+GPU_DEVICE uint64_t gpu_load_relaxed(uint64_t address)
+{
+	uint64_t value;
+
+	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+	return value;
+}
+
+/* Nanoseconds, from some moment on. */
+GPU_DEVICE uint64_t gpu_clock(void)
+{
+	uint64_t now;
+
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+	return now;
+}
+
+/* Before looking again at a word that is not as it should be. */
+GPU_DEVICE void gpu_pause(void)
+{
 }
 
 #else
@@ -71,6 +114,8 @@ extern "C" unsigned emu_threads(void);
 extern "C" unsigned emu_block(void);
 extern "C" unsigned emu_blocks(void);
 extern "C" void emu_block_barrier(void);
+extern "C" uint64_t emu_clock(void);
+extern "C" void emu_pause(void);
 extern "C" void *emu_kernel_place(uint64_t address);
 extern "C" uint64_t emu_arena_start, emu_arena_bytes; /* see test/emu/emu.h */
 
@@ -83,8 +128,11 @@ extern "C" uint64_t emu_arena_start, emu_arena_bytes; /* see test/emu/emu.h */
 	}                                                                                          \
 	static inline void name##_body(const type &args)
 #define GPU_DEVICE static inline __attribute__((always_inline))
+#define GPU_MEMBER inline __attribute__((always_inline))
+#define GPU_CALLED static
 #define GPU_SHARED static thread_local /* the threads of a block share an OS thread */
 #define GPU_UNROLL
+#define GPU_ROLLED
 
 GPU_DEVICE unsigned gpu_thread(void)
 {
@@ -121,6 +169,31 @@ GPU_DEVICE void *gpu_place(uint64_t address)
 GPU_DEVICE void gpu_store_release(uint64_t address, uint64_t value)
 {
 	__atomic_store_n((uint64_t *)gpu_place(address), value, __ATOMIC_RELEASE);
+}
+
+GPU_DEVICE uint64_t gpu_load_acquire(uint64_t address)
+{
+	return __atomic_load_n((const uint64_t *)gpu_place(address), __ATOMIC_ACQUIRE);
+}
+
+GPU_DEVICE void gpu_store_relaxed(uint64_t address, uint64_t value)
+{
+	__atomic_store_n((uint64_t *)gpu_place(address), value, __ATOMIC_RELAXED);
+}
+
+GPU_DEVICE uint64_t gpu_load_relaxed(uint64_t address)
+{
+	return __atomic_load_n((const uint64_t *)gpu_place(address), __ATOMIC_RELAXED);
+}
+
+GPU_DEVICE uint64_t gpu_clock(void)
+{
+	return emu_clock();
+}
+
+GPU_DEVICE void gpu_pause(void)
+{
+	emu_pause();
 }
 
 #endif
@@ -186,30 +259,6 @@ GPU_DEVICE void gpu_store_vec(uint64_t address, struct gpu_vec value)
 	*(struct gpu_vec *)gpu_place(address) = value;
 }
 
-/*
- * The share of one of `num` blocks in a row of 16-byte words: whole tiles in [first, last), and
- * single words in [last, end). Each share is one piece, as memory likes it. Where there are fewer
- * tiles than blocks, single words in whole lines of 128 bytes, so that all blocks work.
- */
-struct gpu_share {
-	uint64_t first, last, end;
-};
-
-GPU_DEVICE struct gpu_share gpu_share_of(uint64_t vecs, uint64_t tile_vecs, uint64_t block,
-					 uint64_t num)
-{
-	uint64_t tiles = vecs / tile_vecs, part, first;
-
-	if (tiles < num) {
-		part = ((vecs + num - 1) / num + 7) / 8 * 8;
-		first = block * part < vecs ? block * part : vecs;
-		return (struct gpu_share){first, first, first + part < vecs ? first + part : vecs};
-	}
-	first = tiles * (block + 1) / num * tile_vecs;
-	return (struct gpu_share){tiles * block / num * tile_vecs, first,
-				  block + 1 == num ? vecs : first};
-}
-
 /* A value at an address of its type's alignment. */
 template <typename T> GPU_DEVICE T gpu_load(uint64_t address)
 {
@@ -245,15 +294,27 @@ template <typename T> GPU_DEVICE void gpu_store_bytes(uint64_t address, T value)
 }
 
 /*
+ * One more look at a word was in vain: whether to give up. The abort word is in the host's memory,
+ * so it is looked at seldom. Writer: the host, once a member has failed; it orders nothing.
+ */
+GPU_DEVICE bool gpu_give_up(uint64_t abort, uint32_t *tries)
+{
+	enum { LOOKS = 256 };
+
+	gpu_pause();
+	return ++*tries % LOOKS == 0 && abort && gpu_load_relaxed(abort);
+}
+
+/*
  * The end of a kernel. Writer: one thread of each block, for all that the block wrote (the barrier
  * makes it come after the other threads' stores, the release at system scope takes those along);
  * reader: the host, which then tells other processes that their memory has been written.
  */
-GPU_DEVICE void gpu_block_done(uint64_t words)
+GPU_DEVICE void gpu_block_done(uint64_t words, uint64_t how)
 {
 	gpu_block_barrier();
 	if (gpu_thread() == 0)
-		gpu_store_release(words + 8 * (uint64_t)gpu_block(), 1);
+		gpu_store_release(words + 8 * (uint64_t)gpu_block(), how);
 }
 
 #endif

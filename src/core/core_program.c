@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A connection, as its two ends see it. */
+struct link {
+	uint16_t incoming, outgoing; /* its number among the receiver's and the sender's */
+	uint32_t per_round;
+	uint32_t sent, received; /* in this rank's lanes so far */
+};
+
+struct maker {
+	const struct sched *sched;
+	int rank;
+	struct core_program *program;
+	struct link *links;
+};
+
+/* ---- limits, which are the same for all ranks ---- */
+
+struct totals {
+	uint32_t incoming[GPU_MAX_PEERS], outgoing[GPU_MAX_PEERS];
+	uint32_t lanes[GPU_MAX_PEERS][CORE_MAX_PHASES];
+	uint32_t operands;
+};
+
+static void number_links(struct maker *m, struct totals *totals)
+{
+	for (uint32_t i = 0; i < m->sched->num_connections; i++) {
+		const struct sched_connection *connection = &m->sched->connections[i];
+
+		m->links[i].incoming = (uint16_t)totals->incoming[connection->to]++;
+		m->links[i].outgoing = (uint16_t)totals->outgoing[connection->from]++;
+	}
+}
+
+static void look_at_step(struct maker *m, struct totals *totals, int rank,
+			 const struct sched_step *step)
+{
+	const struct sched_operand *o = sched_sources(m->sched, step);
+	uint32_t num = (uint32_t)(step->num_sources + step->num_targets);
+
+	totals->operands = num > totals->operands ? num : totals->operands;
+	for (uint32_t i = 0; i < num; i++) {
+		m->program->has_links |= o[i].fifo;
+		m->program->is_mapped |= !o[i].fifo && o[i].at != rank;
+		if (o[i].fifo && i < (uint32_t)step->num_sources)
+			m->links[o[i].at].per_round++;
+	}
+}
+
+static void look_at_lanes(struct maker *m, struct totals *totals)
+{
+	for (uint32_t i = 0; i < m->sched->num_lanes; i++) {
+		const struct sched_lane *lane = &m->sched->lanes[i];
+
+		if (lane->num)
+			totals->lanes[lane->rank][lane->phase]++;
+		for (uint32_t j = 0; j < lane->num; j++)
+			look_at_step(m, totals, lane->rank, &m->sched->steps[lane->first + j]);
+	}
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static const char *check(struct maker *m)
+{
+	struct core_program *program = m->program;
+	struct totals totals = {0};
+	uint32_t outgoing = 0;
+
+	if (m->sched->phases > CORE_MAX_PHASES)
+		return "it has too many phases";
+	number_links(m, &totals);
+	look_at_lanes(m, &totals);
+	for (int i = 0; i < m->sched->request.ranks; i++) {
+		program->most_incoming = larger(program->most_incoming, totals.incoming[i]);
+		outgoing = larger(outgoing, totals.outgoing[i]);
+		for (int j = 0; j < CORE_MAX_PHASES; j++)
+			program->most_lanes = larger(program->most_lanes, totals.lanes[i][j]);
+	}
+	for (uint32_t i = 0; i < m->sched->num_connections; i++)
+		program->most_messages = larger(program->most_messages, m->links[i].per_round);
+	if (larger(program->most_incoming, outgoing) > GPU_MAX_LINKS)
+		return "it has too many connections";
+	if (program->most_lanes > GPU_MAX_LANES)
+		return "it has too many lanes";
+	return totals.operands > GPU_MAX_OPERANDS ? "it has too wide steps" : NULL;
+}
+
+/* ---- the rank's steps ---- */
+
+/* The place's number; -1: there are too many. */
+static int number_of(struct core_program *program, const struct sched_operand *o)
+{
+	int i = 0;
+
+	while (i < program->num_places &&
+	       (program->places[i].buffer != o->buffer || program->places[i].rank != o->at ||
+		program->places[i].block != o->block))
+		i++;
+	if (i == GPU_MAX_PLACES)
+		return -1;
+	if (i == program->num_places)
+		program->places[program->num_places++] =
+			(struct core_place){(enum sched_buffer)o->buffer, o->at, o->block};
+	return i;
+}
+
+static struct gpu_operand link_operand(struct maker *m, int connection, bool receives)
+{
+	const struct sched_connection *ends = &m->sched->connections[connection];
+	struct link *link = &m->links[connection];
+
+	return (struct gpu_operand){
+		.kind = receives ? GPU_OPERAND_RECEIVE : GPU_OPERAND_SEND,
+		.index = receives ? link->incoming : link->outgoing,
+		.peer = (uint16_t)(receives ? ends->from : ends->to),
+		.theirs = receives ? link->outgoing : link->incoming,
+		.message = receives ? link->received++ : link->sent++,
+		.per_round = link->per_round,
+	};
+}
+
+/* False: too many places. */
+static bool add_operand(struct maker *m, struct gpu_step *step, const struct sched_operand *o,
+			bool receives)
+{
+	struct core_program *program = m->program;
+	struct gpu_operand *operand = &program->operands[program->num_operands++];
+	int place;
+
+	if (o->fifo) {
+		*operand = link_operand(m, o->at, receives);
+		return true;
+	}
+	place = number_of(program, o);
+	if (place < 0)
+		return false;
+	*operand = (struct gpu_operand){.kind = o->buffer == SCHED_SCRATCH ? GPU_OPERAND_SCRATCH
+									   : GPU_OPERAND_PLACE,
+					.index = (uint16_t)place};
+	/* Every step has a place: messages of a step without one would have no size. */
+	step->sized = (uint16_t)place;
+	return true;
+}
+
+static bool add_step(struct maker *m, const struct sched_step *from)
+{
+	struct core_program *program = m->program;
+	struct gpu_step *step = &program->steps[program->num_steps++];
+	const struct sched_operand *o = sched_sources(m->sched, from);
+	bool well = true;
+
+	*step = (struct gpu_step){.first = program->num_operands,
+				  .piece = (uint32_t)from->piece,
+				  .num_sources = (uint16_t)from->num_sources,
+				  .num_targets = (uint16_t)from->num_targets,
+				  .swap = from->swap};
+	for (int i = 0; i < from->num_sources + from->num_targets && well; i++)
+		well = add_operand(m, step, &o[i], i < from->num_sources);
+	return well;
+}
+
+static bool add_lane(struct maker *m, const struct sched_lane *lane)
+{
+	struct core_program *program = m->program;
+	struct gpu_work *work = &program->lanes[lane->phase][program->num_lanes[lane->phase]++];
+	bool well = true;
+
+	*work = (struct gpu_work){.first_step = program->num_steps, .num_steps = lane->num};
+	for (uint32_t i = 0; i < lane->num && well; i++)
+		well = add_step(m, &m->sched->steps[lane->first + i]);
+	return well;
+}
+
+static bool add_lanes(struct maker *m)
+{
+	bool well = true;
+
+	for (uint32_t i = 0; i < m->sched->num_lanes && well; i++) {
+		const struct sched_lane *lane = &m->sched->lanes[i];
+
+		if (lane->rank == m->rank && lane->num)
+			well = add_lane(m, lane);
+	}
+	return well;
+}
+
+/* Of one lane without messages, of copies or swaps that do not touch each other's places. */
+static bool spreads(const struct core_program *program, int phase)
+{
+	enum { READ = 1, WRITTEN = 2 };
+	const struct gpu_work *lane = &program->lanes[phase][0];
+	uint8_t uses[GPU_MAX_PLACES] = {0};
+
+	if (program->num_lanes[phase] != 1 || program->has_links)
+		return false;
+	for (uint32_t i = 0; i < lane->num_steps; i++) {
+		const struct gpu_step *step = &program->steps[lane->first_step + i];
+		const struct gpu_operand *o = &program->operands[step->first];
+
+		if (step->num_sources + step->num_targets != 2)
+			return false;
+		for (int j = 0; j < 2; j++) {
+			bool writes = step->swap || j == 1;
+
+			if (uses[o[j].index] & (writes ? READ | WRITTEN : WRITTEN))
+				return false;
+			uses[o[j].index] |= writes ? WRITTEN : READ;
+		}
+	}
+	return true;
+}
+
+static bool allocate(struct maker *m)
+{
+	struct core_program *program = m->program;
+	size_t steps = 0, operands = 0;
+
+	for (uint32_t i = 0; i < m->sched->num_lanes; i++) {
+		const struct sched_lane *lane = &m->sched->lanes[i];
+
+		for (uint32_t j = 0; lane->rank == m->rank && j < lane->num; j++) {
+			const struct sched_step *step = &m->sched->steps[lane->first + j];
+
+			steps++;
+			operands += (size_t)(step->num_sources + step->num_targets);
+		}
+	}
+	program->steps = calloc(1, steps * sizeof(struct gpu_step) +
+					   operands * sizeof(struct gpu_operand) + 1);
+	program->operands = (struct gpu_operand *)(program->steps + steps);
+	return program->steps != NULL;
+}
+
+static const char *fill(struct maker *m)
+{
+	const char *why;
+
+	m->links = calloc(m->sched->num_connections + 1, sizeof(*m->links));
+	if (!m->links || !allocate(m))
+		return "no memory";
+	why = check(m);
+	if (why)
+		return why;
+	if (!add_lanes(m))
+		return "it has too many blocks";
+	for (int i = 0; i < CORE_MAX_PHASES; i++)
+		m->program->spreads[i] = spreads(m->program, i);
+	return NULL;
+}
+
+struct core_program *core_program_make(const struct sched *sched, int rank, const char **why)
+{
+	struct maker m = {.sched = sched, .rank = rank, .program = calloc(1, sizeof(*m.program))};
+
+	*why = m.program ? fill(&m) : "no memory";
+	free(m.links);
+	if (!*why)
+		return m.program;
+	core_program_free(m.program);
+	return NULL;
+}
+
+void core_program_free(struct core_program *program)
+{
+	if (!program)
+		return;
+	if (program->memory)
+		gpu_scratch_put(program->memory);
+	free(program->steps);
+	free(program);
+}
+
+enum util_status core_program_upload(struct core_program *program, struct gpu_stream *stream)
+{
+	size_t bytes = program->num_steps * sizeof(struct gpu_step) +
+		       program->num_operands * sizeof(struct gpu_operand);
+
+	if (program->memory && program->memory->context_id == gpu_stream_context_id(stream))
+		return UTIL_OK;
+	if (program->memory)
+		gpu_scratch_put(program->memory);
+	program->memory = NULL;
+	if (gpu_scratch_get(bytes, stream, &program->memory) != UTIL_OK)
+		return UTIL_ERR_NO_MEMORY;
+	return gpu_stream_copy(stream, (void *)program->memory->address, program->steps, bytes);
+}

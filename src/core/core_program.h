@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * From a schedule to the program of one rank (gpu_program.h): its lanes, with connections as
+ * numbered links and blocks of buffers as numbered places, in device memory.
+ */
+#ifndef CORE_PROGRAM_H
+#define CORE_PROGRAM_H
+
+#include "algos/algo.h"
+#include "gpu/gpu_scratch.h"
+#include "gpu/kernels/gpu_program.h"
+
+enum { CORE_MAX_PHASES = 2 };
+
+/* A block of a buffer that the rank's steps touch. */
+struct core_place {
+	enum sched_buffer buffer;
+	int rank, block;
+};
+
+struct core_program {
+	/* Of the rank. */
+	uint32_t num_lanes[CORE_MAX_PHASES];
+	struct gpu_work lanes[CORE_MAX_PHASES][GPU_MAX_LANES];
+	bool spreads[CORE_MAX_PHASES]; /* one lane, of steps that may be done at the same time */
+	int num_places;
+	struct core_place places[GPU_MAX_PLACES];
+	uint32_t num_steps, num_operands;
+	struct gpu_step *steps;
+	struct gpu_operand *operands; /* in one piece of memory with the steps */
+	/* Over all ranks, so all have the same numbers. */
+	uint32_t most_lanes;    /* of a rank at a time */
+	uint32_t most_incoming; /* links of a rank */
+	uint32_t most_messages; /* of a link, in a round */
+	bool has_links;
+	bool is_mapped;             /* ranks reach into others' buffers */
+	struct gpu_scratch *memory; /* NULL: not uploaded */
+};
+
+/*
+ * Make the program of a rank. NULL, with a static text in `why`: the executor can't do it, or there
+ * is no memory. All ranks come to the same answer, but for memory.
+ */
+struct core_program *core_program_make(const struct sched *sched, int rank, const char **why);
+void core_program_free(struct core_program *program);
+
+/* Bring it into the device memory of the stream's context, in stream order, unless it is there. */
+enum util_status core_program_upload(struct core_program *program, struct gpu_stream *stream);
+
+#endif

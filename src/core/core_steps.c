@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_steps.h"
+#include "core/core_agree.h"
+
+#include <string.h>
+
+void core_steps_begin(struct core_steps *steps)
+{
+	steps->running = false;
+	memset(steps->lanes, 0, sizeof(steps->lanes));
+}
+
+static const struct gpu_work *lane_of(const struct core_steps *steps, uint32_t lane)
+{
+	return &steps->program->lanes[steps->phase][lane];
+}
+
+static uint32_t num_lanes(const struct core_steps *steps)
+{
+	return steps->program->num_lanes[steps->phase];
+}
+
+/* ---- messages ---- */
+
+static const struct gpu_step *step_at(const struct core_steps *steps, uint32_t lane, uint32_t step)
+{
+	return &steps->program->steps[lane_of(steps, lane)->first_step + step];
+}
+
+static uint32_t num_operands(const struct gpu_step *step)
+{
+	return (uint32_t)step->num_sources + step->num_targets;
+}
+
+static uint64_t message_of(const struct gpu_operand *o, uint32_t round)
+{
+	return (uint64_t)round * o->per_round + o->message;
+}
+
+/* The pair of pass_on, of the hosts at both ends; what kernels did before is done. */
+static bool is_there(const struct core_steps *steps, const struct gpu_operand *o, uint32_t round)
+{
+	uint64_t k = message_of(o, round), slots = steps->args.num_slots;
+
+	if (o->kind == GPU_OPERAND_RECEIVE)
+		return core_agree_told(steps->comm, CORE_AGREE_TAILS, o->index) >=
+		       steps->args.epoch + k + 1;
+	if (o->kind == GPU_OPERAND_SEND)
+		return k < slots || core_agree_told(steps->comm, CORE_AGREE_HEADS, o->index) >=
+					    steps->args.epoch + k + 1 - slots;
+	return true;
+}
+
+static void pass_on(const struct core_steps *steps, const struct gpu_operand *o, uint32_t round)
+{
+	uint64_t value = steps->args.epoch + message_of(o, round) + 1;
+
+	if (o->kind == GPU_OPERAND_SEND)
+		core_agree_tell(steps->comm, o->peer, CORE_AGREE_TAILS, o->theirs, value);
+	if (o->kind == GPU_OPERAND_RECEIVE)
+		core_agree_tell(steps->comm, o->peer, CORE_AGREE_HEADS, o->theirs, value);
+}
+
+static bool has_messages(const struct core_steps *steps, const struct gpu_step *step)
+{
+	const struct gpu_operand *o = &steps->program->operands[step->first];
+
+	for (uint32_t i = 0; i < num_operands(step); i++) {
+		if (o[i].kind == GPU_OPERAND_RECEIVE || o[i].kind == GPU_OPERAND_SEND)
+			return true;
+	}
+	return false;
+}
+
+static bool is_ready(const struct core_steps *steps, const struct gpu_step *step, uint32_t round)
+{
+	const struct gpu_operand *o = &steps->program->operands[step->first];
+
+	for (uint32_t i = 0; i < num_operands(step); i++) {
+		if (!is_there(steps, &o[i], round))
+			return false;
+	}
+	return true;
+}
+
+/* ---- launches ---- */
+
+/* Steps of the lane's round that can be launched together: one that may have messages, and those
+ * after it that have none. */
+static uint32_t count_ready(const struct core_steps *steps, uint32_t lane)
+{
+	uint32_t first = steps->lanes[lane].step, num = lane_of(steps, lane)->num_steps, i;
+
+	if (steps->lanes[lane].round == steps->rounds ||
+	    !is_ready(steps, step_at(steps, lane, first), steps->lanes[lane].round))
+		return 0;
+	for (i = first + 1; i < num && !has_messages(steps, step_at(steps, lane, i)); i++)
+		;
+	return i - first;
+}
+
+static uint32_t collect(struct core_steps *steps, struct gpu_work *work)
+{
+	uint32_t num = 0;
+
+	for (uint32_t i = 0; i < num_lanes(steps); i++) {
+		const struct gpu_work *lane = lane_of(steps, i);
+
+		if (steps->args.waits) {
+			steps->lanes[i].launched = lane->num_steps;
+			work[num++] = (struct gpu_work){lane->first_step, lane->num_steps, 0,
+							steps->rounds};
+			continue;
+		}
+		steps->lanes[i].launched = count_ready(steps, i);
+		if (steps->lanes[i].launched)
+			work[num++] = (struct gpu_work){lane->first_step + steps->lanes[i].step,
+							steps->lanes[i].launched,
+							steps->lanes[i].round, 1};
+	}
+	return num;
+}
+
+static bool is_at_end(const struct core_steps *steps)
+{
+	for (uint32_t i = 0; i < num_lanes(steps); i++) {
+		if (steps->lanes[i].round < steps->rounds)
+			return false;
+	}
+	return true;
+}
+
+/* What was launched has been done. */
+static void advance(struct core_steps *steps, uint32_t lane)
+{
+	uint32_t *round = &steps->lanes[lane].round, *step = &steps->lanes[lane].step;
+	uint32_t end = *step + steps->lanes[lane].launched;
+
+	if (steps->args.waits) {
+		*round = steps->rounds;
+		return;
+	}
+	for (; *step < end; (*step)++) {
+		const struct gpu_step *done = step_at(steps, lane, *step);
+
+		for (uint32_t i = 0; i < num_operands(done); i++)
+			pass_on(steps, &steps->program->operands[done->first + i], *round);
+	}
+	if (*step == lane_of(steps, lane)->num_steps) {
+		*step = 0;
+		(*round)++;
+	}
+}
+
+static enum util_status finish_launch(struct core_steps *steps)
+{
+	enum util_status status = gpu_launch_poll(steps->launch);
+
+	if (status == UTIL_IN_PROGRESS)
+		return status;
+	steps->running = false;
+	for (uint32_t i = 0; i < num_lanes(steps) && status == UTIL_OK; i++)
+		advance(steps, i);
+	return status;
+}
+
+enum util_status core_steps_progress(struct core_steps *steps)
+{
+	struct gpu_work work[GPU_MAX_LANES];
+	enum util_status status = UTIL_OK;
+	uint32_t num;
+
+	if (steps->running)
+		status = finish_launch(steps);
+	if (status != UTIL_OK || is_at_end(steps))
+		return status;
+	num = collect(steps, work);
+	if (!num)
+		return UTIL_IN_PROGRESS;
+	status = gpu_launch_execute(steps->launch, &steps->args, work, num, steps->bytes);
+	if (status == UTIL_OK) {
+		steps->running = true;
+		return UTIL_IN_PROGRESS;
+	}
+	/* A kernel that could be loaded can be launched. */
+	return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_CUDA : status;
+}
+
+enum util_status core_steps_settle(struct core_steps *steps)
+{
+	if (steps->running && gpu_launch_poll(steps->launch) == UTIL_IN_PROGRESS)
+		return UTIL_IN_PROGRESS;
+	steps->running = false;
+	return UTIL_OK;
+}

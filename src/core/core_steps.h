@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Going through a program: which steps are launched when.
+ *
+ * Fused, all lanes and rounds are one launch, in which blocks wait for messages themselves.
+ * Stepped, a launch has from each lane the steps for which all is there, and this file waits for
+ * messages and passes them on, with words on the board; kernels then wait for nobody. Steps without
+ * messages wait for nothing, so a direct algorithm is one launch either way.
+ */
+#ifndef CORE_STEPS_H
+#define CORE_STEPS_H
+
+#include "core/core_comm.h"
+#include "core/core_program.h"
+#include "gpu/gpu_launch.h"
+
+struct core_steps {
+	/* Given by the caller: what is to be done, and the launches' arguments, but for what
+	 * gpu_launch_execute sets. */
+	const struct core_comm *comm;
+	const struct core_program *program;
+	struct gpu_launch *launch;
+	struct gpu_execute_args args;
+	uint64_t bytes;  /* that the largest part of a step moves to each of its targets */
+	uint32_t rounds; /* within a launch, or several launches */
+	uint32_t phase;
+	/* Where it is. */
+	bool running;
+	struct {
+		uint32_t round, step; /* the next one to do */
+		uint32_t launched;    /* steps that are running */
+	} lanes[GPU_MAX_LANES];
+};
+
+/* From the beginning of the phase. Nothing may be running. */
+void core_steps_begin(struct core_steps *steps);
+
+/*
+ * Do what can be done now. UTIL_OK: all is done. UTIL_IN_PROGRESS. An error: no more is launched;
+ * what is running must be waited for still, by core_steps_settle.
+ */
+enum util_status core_steps_progress(struct core_steps *steps);
+
+/* UTIL_OK: nothing is running. UTIL_IN_PROGRESS. */
+enum util_status core_steps_settle(struct core_steps *steps);
+
+#endif

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * gpu_execute: the executor. Each block takes one lane of the rank's program, and one part of every chunk in it, and goes
+ * through the lane's steps in order, in each round: wait for messages and for room, combine, tell the others.
+ *
+ * Fused, the whole collective is one launch and the blocks of different ranks meet here. Stepped, the host launches only
+ * steps that have nothing to wait for, and tells the others itself.
+ *
+ * The pairs of type and operation that programs spend their time in have kernels of their own; gpu_execute chooses at run
+ * time, which costs arithmetic that memory hides for all but the narrowest types.
+ */
+#include "gpu/kernels/gpu_combine.h"
+#include "gpu/kernels/gpu_ll.h"
+#include "gpu/kernels/gpu_program.h"
+
+/* ---- combining by type and operation ---- */
+
+template <typename T, typename F> struct known_type {
+	GPU_DEVICE void combine(uint32_t, const struct gpu_chunk *c)
+	{
+		gpu_combine<T, F, true>(c);
+	}
+
+	GPU_DEVICE bool combine_ll(uint32_t, const struct gpu_ll *ll, const struct gpu_chunk *c)
+	{
+		return gpu_ll_combine<T, F, true>(ll, c);
+	}
+};
+
+template <typename T, typename F> GPU_CALLED void combine_called(const struct gpu_chunk *c)
+{
+	gpu_combine<T, F, false>(c);
+}
+
+/* See gpu_for_type. */
+struct combination {
+	const struct gpu_chunk *chunk;
+
+	template <typename T, typename F> GPU_MEMBER void run(void)
+	{
+		combine_called<T, F>(chunk);
+	}
+};
+
+struct combination_ll {
+	const struct gpu_ll *ll;
+	const struct gpu_chunk *chunk;
+	bool well;
+
+	template <typename T, typename F> GPU_MEMBER void run(void)
+	{
+		well = gpu_ll_combine<T, F, false>(ll, chunk);
+	}
+};
+
+struct any_type {
+	GPU_DEVICE void combine(uint32_t type, const struct gpu_chunk *c)
+	{
+		struct combination what = {c};
+
+		gpu_for_type(type, &what);
+	}
+
+	GPU_DEVICE bool combine_ll(uint32_t type, const struct gpu_ll *ll, const struct gpu_chunk *c)
+	{
+		struct combination_ll what = {ll, c, true};
+
+		gpu_for_type(type, &what);
+		return what.well;
+	}
+};
+
+/* ---- a step ---- */
+
+/* Of a block, in shared memory. */
+struct state {
+	uint64_t addresses[GPU_MAX_OPERANDS]; /* of this block's part */
+	uint32_t flags[GPU_MAX_OPERANDS];     /* of messages in LL, else 0 */
+	uint32_t aborted;
+};
+
+/* What all threads of the block know of a step in a round. */
+struct context {
+	struct gpu_step step;
+	uint64_t round;
+	uint64_t offset;      /* of the round in a block */
+	uint64_t first, bytes; /* this block's part of the chunk: from the beginning of the round's slice on, from that of the piece on */
+	uint64_t in_piece;
+};
+
+template <typename T> GPU_DEVICE T load_record(uint64_t address)
+{
+	struct gpu_vec vec = gpu_load_vec(address);
+	T record;
+
+	memcpy(&record, &vec, sizeof(record));
+	return record;
+}
+
+/* See sched_span: a block of `bytes` bytes is cut into pieces that begin at multiples of the unit. */
+GPU_DEVICE uint64_t piece_start(const struct gpu_execute_args &args, uint64_t bytes, uint64_t piece)
+{
+	uint64_t units = (bytes + args.unit - 1) / args.unit;
+	uint64_t start = units * piece / args.pieces * args.unit;
+
+	return start < bytes ? start : bytes;
+}
+
+/* Which bytes of the step's blocks this block moves: those of the round, of them the piece, of that the part. */
+GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct gpu_step step, uint64_t round, uint64_t part,
+				     uint64_t parts)
+{
+	struct context c = {step, round, round * args.width, 0, 0, 0};
+	uint64_t bytes = args.places[step.sized].bytes, start, units, end;
+
+	bytes = bytes > c.offset ? bytes - c.offset : 0;
+	bytes = args.width && bytes > args.width ? args.width : bytes;
+	start = args.pieces > 1 ? piece_start(args, bytes, step.piece) : 0;
+	bytes = (args.pieces > 1 ? piece_start(args, bytes, step.piece + 1) : bytes) - start;
+	units = (bytes + GPU_PART_UNIT - 1) / GPU_PART_UNIT;
+	c.in_piece = units * part / parts * GPU_PART_UNIT;
+	end = units * (part + 1) / parts * GPU_PART_UNIT;
+	end = end < bytes ? end : bytes;
+	c.first = start + c.in_piece;
+	c.bytes = end > c.in_piece ? end - c.in_piece : 0;
+	return c;
+}
+
+/* ---- links ---- */
+
+GPU_DEVICE uint32_t transport_of(const struct gpu_execute_args &args, uint32_t peer)
+{
+	return args.shm >> peer & 1 ? GPU_TRANSPORT_SHM : GPU_TRANSPORT_P2P;
+}
+
+GPU_DEVICE uint64_t mine(const struct gpu_execute_args &args, const struct gpu_operand *o)
+{
+	return args.mine[transport_of(args, o->peer)];
+}
+
+/* A word of an arena, of this block's part of a link. */
+GPU_DEVICE uint64_t word_of(const struct gpu_execute_args &args, uint64_t arena, uint64_t words, uint32_t link)
+{
+	return arena + words + 8 * ((uint64_t)link * GPU_MAX_PARTS + gpu_block() % args.parts);
+}
+
+GPU_DEVICE uint64_t message_of(const struct context *c, const struct gpu_operand *o)
+{
+	return c->round * o->per_round + o->message;
+}
+
+GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const struct context *c, const struct gpu_operand *o)
+{
+	bool receives = o->kind == GPU_OPERAND_RECEIVE;
+	uint64_t arena = receives ? mine(args, o) : args.theirs[o->peer];
+	uint64_t link = receives ? o->index : o->theirs;
+	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
+	uint64_t scale = args.protocol == GPU_PROTOCOL_LL ? 2 : 1;
+
+	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + c->in_piece);
+}
+
+GPU_DEVICE bool wait_until(const struct gpu_execute_args &args, uint64_t word, uint64_t value)
+{
+	uint32_t tries = 0;
+
+	while (gpu_load_acquire(word) < value) {
+		if (gpu_give_up(args.abort, &tries))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Wait until the message is there, or until there is room for it. Acquire, the pairs of pass_on's releases: what the block
+ * reads of the message comes after its sender wrote it; what it writes comes after the receiver read what was in the slot.
+ * The thread that waits has the block's other threads wait for it at the barrier that follows.
+ */
+GPU_DEVICE bool wait_for_link(const struct gpu_execute_args &args, const struct context *c, const struct gpu_operand *o)
+{
+	uint64_t k = message_of(c, o);
+
+	if (o->kind == GPU_OPERAND_RECEIVE)
+		return args.protocol == GPU_PROTOCOL_LL ||
+		       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_TAILS, o->index), args.epoch + k + 1);
+	return k < args.num_slots ||
+	       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_HEADS, o->index), args.epoch + k + 1 - args.num_slots);
+}
+
+/*
+ * The step is done. Release, after the block's barrier. To the receiver: writer, one thread, for all that the block wrote
+ * into the slot; reader, the receiver's wait_for_link. To the sender: for all that the block read from the slot.
+ */
+GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct context *c, const struct gpu_operand *o)
+{
+	uint64_t words = o->kind == GPU_OPERAND_SEND ? GPU_ARENA_TAILS : GPU_ARENA_HEADS;
+
+	if (o->kind == GPU_OPERAND_SEND && args.protocol == GPU_PROTOCOL_LL)
+		return;
+	gpu_store_release(word_of(args, args.theirs[o->peer], words, o->theirs), args.epoch + message_of(c, o) + 1);
+}
+
+/* ---- going through the steps ---- */
+
+GPU_DEVICE struct gpu_operand load_operand(const struct gpu_execute_args &args, const struct gpu_step *step, uint32_t index)
+{
+	return load_record<struct gpu_operand>(args.operands + sizeof(struct gpu_operand) * (step->first + index));
+}
+
+GPU_DEVICE bool is_link(const struct gpu_operand *o)
+{
+	return o->kind >= GPU_OPERAND_RECEIVE;
+}
+
+/* Where the operand is; and wait for it. */
+GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state, const struct context *c, uint32_t index)
+{
+	struct gpu_operand o = load_operand(args, &c->step, index);
+
+	state->flags[index] = 0;
+	if (is_link(&o)) {
+		state->addresses[index] = message_address(args, c, &o);
+		if (args.protocol == GPU_PROTOCOL_LL)
+			state->flags[index] = args.flag + (uint32_t)message_of(c, &o) + 1;
+		if (args.waits && !wait_for_link(args, c, &o))
+			state->aborted = 1;
+		return;
+	}
+	state->addresses[index] = args.places[o.index].address + c->first + (o.kind == GPU_OPERAND_SCRATCH ? 0 : c->offset);
+}
+
+template <typename K> GPU_DEVICE bool combine(const struct gpu_execute_args &args, const struct state *state, const struct context *c)
+{
+	struct gpu_chunk chunk = {state->addresses, state->addresses + c->step.num_sources, c->step.num_sources, c->step.num_targets,
+				  args.op,          c->bytes};
+	struct gpu_ll ll = {state->flags, state->flags + c->step.num_sources, args.abort};
+
+	if (args.protocol == GPU_PROTOCOL_LL)
+		return K::combine_ll(args.type, &ll, &chunk);
+	if (c->step.swap)
+		gpu_swap(&chunk);
+	else if (c->step.num_sources == 1 && (c->step.num_targets > 1 || state->addresses[0] != state->addresses[1]))
+		gpu_copy(&chunk); /* in place, a block may be where it belongs */
+	else if (c->step.num_sources == 1)
+		return true;
+	else
+		K::combine(args.type, &chunk);
+	return true;
+}
+
+/* False: given up. */
+template <typename K>
+GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *state, const struct context *c)
+{
+	uint32_t num = c->step.num_sources + c->step.num_targets;
+
+	for (uint32_t i = gpu_thread(); i < num; i += gpu_threads())
+		prepare(args, state, c, i);
+	gpu_block_barrier();
+	if (state->aborted)
+		return false;
+	if (c->bytes && !combine<K>(args, state, c))
+		state->aborted = 1;
+	gpu_block_barrier();
+	if (state->aborted)
+		return false;
+	for (uint32_t i = gpu_thread(); args.waits && i < num; i += gpu_threads()) {
+		struct gpu_operand o = load_operand(args, &c->step, i);
+
+		if (is_link(&o))
+			pass_on(args, c, &o);
+	}
+	return true;
+}
+
+/* Each step of a lane has some of the lane's blocks for itself, or all of them share each. */
+template <typename K>
+GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *state, struct gpu_work work)
+{
+	uint64_t part = gpu_block() % args.parts, teams = args.spread ? work.num_steps : 1;
+	uint64_t team = part % teams, size = (args.parts - team + teams - 1) / teams;
+
+	for (uint64_t round = work.first_round; round < (uint64_t)work.first_round + work.num_rounds; round++) {
+		for (uint64_t i = team; i < work.num_steps; i += teams) {
+			uint64_t at = args.steps + sizeof(struct gpu_step) * (work.first_step + i);
+			struct context c = context_of(args, load_record<struct gpu_step>(at), round, part / teams, size);
+
+			if (!run_step<K>(args, state, &c))
+				return false;
+		}
+	}
+	return true;
+}
+
+template <typename K> GPU_DEVICE void execute(const struct gpu_execute_args &args)
+{
+	GPU_SHARED struct state state;
+	uint64_t lane = gpu_block() / args.parts;
+	struct gpu_work work = args.only;
+	bool well;
+
+	if (args.work)
+		work = load_record<struct gpu_work>(args.work + sizeof(work) * lane);
+	if (gpu_thread() == 0)
+		state.aborted = 0;
+	gpu_block_barrier();
+	well = run_work<K>(args, &state, work);
+	gpu_block_done(args.done, well ? GPU_END_DONE : GPU_END_ABORTED);
+}
+
+GPU_KERNEL(gpu_execute, struct gpu_execute_args)
+{
+	execute<any_type>(args);
+}
+
+GPU_KERNEL(gpu_execute_float_sum, struct gpu_execute_args)
+{
+	execute<known_type<float, fixed_op<GPU_OP_SUM, float_op<float>, float>>>(args);
+}
+
+GPU_KERNEL(gpu_execute_double_sum, struct gpu_execute_args)
+{
+	execute<known_type<double, fixed_op<GPU_OP_SUM, float_op<double>, double>>>(args);
+}
+
+GPU_KERNEL(gpu_execute_int32_sum, struct gpu_execute_args)
+{
+	execute<known_type<int32_t, fixed_op<GPU_OP_SUM, integer_op<int32_t, uint32_t>, int32_t>>>(args);
+}
+
+GPU_KERNEL(gpu_execute_int64_sum, struct gpu_execute_args)
+{
+	execute<known_type<int64_t, fixed_op<GPU_OP_SUM, integer_op<int64_t, uint64_t>, int64_t>>>(args);
+}
+
+GPU_KERNEL(gpu_execute_float16_sum, struct gpu_execute_args)
+{
+	execute<known_type<float16, fixed_op<GPU_OP_SUM, float16_op, float16>>>(args);
+}
+
+GPU_KERNEL(gpu_execute_bfloat16_sum, struct gpu_execute_args)
+{
+	execute<known_type<bfloat16, fixed_op<GPU_OP_SUM, bfloat16_op, bfloat16>>>(args);
+}
+
+GPU_KERNEL(gpu_execute_float_max, struct gpu_execute_args)
+{
+	execute<known_type<float, fixed_op<GPU_OP_MAX, float_op<float>, float>>>(args);
+}
+
+GPU_KERNEL(gpu_execute_double_max, struct gpu_execute_args)
+{
+	execute<known_type<double, fixed_op<GPU_OP_MAX, float_op<double>, double>>>(args);
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A rank's part of a schedule as the executor reads it: its program, which lies in device memory
+ * and serves all calls and sizes, and the arguments of a launch, which carry a call's buffers and
+ * sizes. Shared by the host and the kernels.
+ *
+ * A program is three arrays: lanes, their steps, and the steps' operands, at the offsets that the
+ * header gives. Places (blocks of buffers) stand in it as numbers, and a launch says where they
+ * are.
+ *
+ * A link is a connection as one of its two ranks sees it, numbered among those that come in or that
+ * go out. Its message k, counted from 0 in each call, goes through slot k % slots. A launch has
+ * `parts` blocks for each lane; the p-th moves the p-th part of every chunk, and meets only the
+ * p-th block at the other end, so blocks never wait for others of their own grid.
+ *
+ * Each rank has an arena, which it shares with the others (core_arena.h):
+ *
+ *     tails   a word for each incoming link and part: messages that the sender has written
+ *     heads   a word for each outgoing link and part: messages that the receiver has read
+ *     seen    a word for each rank and block, for the probe
+ *     slots   of incoming links: LL packets in one region, bytes of Simple in another
+ *     scratch
+ *
+ * so that every word lies where it is waited for. All words carry the call's number in their upper
+ * bits (`epoch`): they only grow, and nothing is cleared between calls.
+ */
+#ifndef GPU_PROGRAM_H
+#define GPU_PROGRAM_H
+
+#include "gpu/kernels/gpu_types.h"
+
+#include <stdint.h>
+
+enum gpu_protocol { GPU_PROTOCOL_SIMPLE, GPU_PROTOCOL_LL, GPU_PROTOCOL_NUM };
+
+/* How a link's memory is reached: that of the receiver's device, or pinned memory of the host. */
+enum gpu_transport { GPU_TRANSPORT_P2P, GPU_TRANSPORT_SHM, GPU_TRANSPORT_NUM };
+
+enum {
+	GPU_MAX_PEERS = 64,                   /* processes of one accelerated call */
+	GPU_MAX_PLACES = 200,                 /* of a program: what fits a launch's arguments */
+	GPU_MAX_LINKS = 64,                   /* of a program, in each direction */
+	GPU_MAX_PARTS = 32,                   /* of a chunk */
+	GPU_MAX_LANES = 64,                   /* of a rank at a time */
+	GPU_MAX_OPERANDS = 2 * GPU_MAX_PEERS, /* of a step */
+	GPU_EPOCH_SHIFT = 24, /* messages of a link in a call: fewer than 1 << this */
+	GPU_PART_UNIT = 128,  /* bytes: parts begin at multiples of it */
+	GPU_LL_DATA = 4,      /* bytes of data in a packet of 8 */
+
+	GPU_ARENA_TAILS = 0,
+	GPU_ARENA_HEADS = GPU_ARENA_TAILS + 8 * GPU_MAX_LINKS * GPU_MAX_PARTS,
+	GPU_ARENA_SEEN = GPU_ARENA_HEADS + 8 * GPU_MAX_LINKS * GPU_MAX_PARTS,
+	GPU_ARENA_SLOTS = 64 << 10,
+};
+
+enum gpu_operand_kind {
+	GPU_OPERAND_PLACE,
+	GPU_OPERAND_SCRATCH, /* a place that every round uses from its beginning */
+	GPU_OPERAND_RECEIVE,
+	GPU_OPERAND_SEND
+};
+
+/* 16 bytes, which a thread loads at once; so are the steps and lanes. */
+struct gpu_operand {
+	uint16_t kind;      /* enum gpu_operand_kind */
+	uint16_t index;     /* of the place, or of the link among this rank's of its direction */
+	uint16_t peer;      /* of a link: the rank at its other end */
+	uint16_t theirs;    /* of a link: its index there */
+	uint32_t message;   /* of a link: which of the round's */
+	uint32_t per_round; /* messages of the link in a round */
+};
+
+struct gpu_step {
+	uint32_t first; /* operand: sources, then targets */
+	uint32_t piece;
+	uint16_t num_sources, num_targets;
+	uint16_t sized; /* the place whose size is the step's */
+	uint16_t swap;
+};
+
+/* A lane, or a part of one: what a block goes through. */
+struct gpu_work {
+	uint32_t first_step, num_steps;
+	uint32_t first_round, num_rounds;
+};
+
+struct gpu_place {
+	uint64_t address, bytes;
+};
+
+struct gpu_execute_args {
+	/* A row of words in pinned memory that the host cleared, one for each block. Writer: each
+	 * block, at its end, with an enum gpu_end; reader: the host that launched it. */
+	uint64_t done;
+	uint64_t steps, operands; /* in device memory */
+	uint64_t work;            /* a row of struct gpu_work, or 0: it is `only` */
+	uint64_t abort;           /* a word in pinned memory; not 0: leave. 0: none */
+	uint64_t epoch;           /* of the words: the number of the call, above GPU_EPOCH_SHIFT */
+	uint64_t width;           /* bytes of each block in a round; 0: all, there is one round */
+	uint64_t slot_bytes;      /* of data */
+	uint64_t shm;             /* peers, as bits, whose links use pinned memory of the host */
+	uint64_t slots[GPU_PROTOCOL_NUM]; /* where they begin in an arena */
+	uint64_t mine[GPU_TRANSPORT_NUM]; /* this rank's arenas */
+	uint32_t type, op;                /* enum gpu_type, gpu_op */
+	uint32_t protocol;                /* enum gpu_protocol */
+	uint32_t flag;                    /* LL: the flag of message 0, less 1 */
+	uint32_t num_slots, parts, pieces, unit;
+	uint32_t waits;  /* for messages, in the kernel: fused */
+	uint32_t spread; /* each step of a lane has blocks of its own */
+	struct gpu_work only;
+	uint64_t theirs[GPU_MAX_PEERS]; /* the others' arenas, as this rank's kernels reach them */
+	struct gpu_place places[GPU_MAX_PLACES];
+};
+
+/* How a block ended. */
+enum gpu_end { GPU_END_DONE = 1, GPU_END_ABORTED = 2 };
+
+/* gpu_probe: do as many blocks of all ranks run at a time? See gpu_probe.cu. */
+struct gpu_probe_args {
+	uint64_t done; /* as above: GPU_END_DONE where they do */
+	uint64_t epoch;
+	uint64_t patience, round_trip; /* ns: for the others to come; for a round, then */
+	uint64_t mine;
+	uint32_t rank, ranks;
+	uint64_t theirs[GPU_MAX_PEERS];
+};
+
+enum { GPU_MAX_PROBED = 256, GPU_PROBE_ROUNDS = 16 }; /* the first: ranks times blocks */
+
+#endif
