@@ -41,6 +41,10 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->running = accel->copying = false;
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
+	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
+	accel->polls = 0;
+	memset(accel->reach, 0xff, sizeof(accel->reach));
+	memset(accel->arenas, 0, sizeof(accel->arenas));
 	accel->schedule = NULL;
 	accel->sched = NULL;
 	accel->passed_to = 0;
@@ -88,9 +92,15 @@ void core_accel_finish(struct core_accel *accel)
 			gpu_mapping_put(accel->in[i].mapping);
 		if (accel->out[i].mapping)
 			gpu_mapping_put(accel->out[i].mapping);
+		for (int j = 0; j < GPU_TRANSPORT_NUM; j++) {
+			if (accel->arenas[j][i].mapping)
+				gpu_mapping_put(accel->arenas[j][i].mapping);
+		}
 	}
 	if (accel->schedule)
 		core_schedule_put(accel->schedule);
+	if (accel->reserved)
+		gpu_launch_release(gpu_stream_where(accel->stream)->device);
 	if (accel->inside)
 		gpu_ipc_leave();
 	if (accel->launches)
@@ -144,6 +154,8 @@ static enum util_status announce(struct core_accel *accel)
 
 	if (accel->stream)
 		status = gpu_stream_poll_legacy(accel->stream);
+	if (status == UTIL_OK && accel->clearing)
+		status = gpu_stream_poll(accel->stream);
 	if (status == UTIL_IN_PROGRESS)
 		return status;
 	if (status != UTIL_OK)
@@ -175,15 +187,34 @@ static bool offers_fit(const struct core_accel *accel)
 	return true;
 }
 
+/* Memory that an offer names, and how this process reaches it. */
+enum { NUM_REGIONS = 2 + GPU_TRANSPORT_NUM };
+
+static const struct core_region *region_of(const struct core_offer *offer, int index)
+{
+	return index == 0 ? &offer->in : index == 1 ? &offer->out : &offer->arenas[index - 2];
+}
+
+static struct core_reach *reach_of(struct core_accel *accel, int rank, int index)
+{
+	return index == 0   ? &accel->in[rank]
+	       : index == 1 ? &accel->out[rank]
+			    : &accel->arenas[index - 2][rank];
+}
+
+static enum gpu_transport transport_of(int index)
+{
+	return index < 2 ? GPU_TRANSPORT_P2P : (enum gpu_transport)(index - 2);
+}
+
 /* The offers of a vote are there: pass the descriptors that go with this rank's, to one member
  * after the other. UTIL_IN_PROGRESS: somebody's queue is full. */
 static enum util_status pass_fds(struct core_accel *accel)
 {
-	const struct core_region *regions[] = {&accel->offer.in, &accel->offer.out};
-
-	for (; accel->passed_to < 2 * accel->comm->size; accel->passed_to++) {
-		const struct core_region *region = regions[accel->passed_to % 2];
-		int rank = accel->passed_to / 2, fd;
+	for (; accel->passed_to < NUM_REGIONS * accel->comm->size; accel->passed_to++) {
+		const struct core_region *region =
+			region_of(&accel->offer, accel->passed_to % NUM_REGIONS);
+		int rank = accel->passed_to / NUM_REGIONS, fd;
 		enum util_status status;
 
 		if (rank == accel->comm->rank || !region->memory.buffer_id ||
@@ -226,19 +257,21 @@ static enum util_status reach_region(struct core_accel *accel, int rank,
 	return status;
 }
 
-/* UTIL_IN_PROGRESS: a descriptor has not come yet. */
+/* Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet. */
 static enum util_status reach_all(struct core_accel *accel)
 {
-	enum util_status status = UTIL_OK;
+	for (int i = 0; accel->stream && i < NUM_REGIONS * accel->comm->size; i++) {
+		int rank = i / NUM_REGIONS, index = i % NUM_REGIONS;
+		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
+		enum util_status status = reach_region(accel, rank, region_of(offer, index),
+						       reach_of(accel, rank, index));
 
-	for (int i = 0; accel->stream && i < accel->comm->size && status == UTIL_OK; i++) {
-		const struct core_offer *offer = core_agree_offer(&accel->agree, i);
-
-		status = reach_region(accel, i, &offer->in, &accel->in[i]);
-		if (status == UTIL_OK)
-			status = reach_region(accel, i, &offer->out, &accel->out[i]);
+		if (status == UTIL_IN_PROGRESS)
+			return status;
+		if (status != UTIL_OK)
+			accel->reach[transport_of(index)] &= ~(UINT64_C(1) << rank);
 	}
-	return status;
+	return UTIL_OK;
 }
 
 /* After a vote that was won: all have mapped all that was offered, and nothing else is sure where
@@ -252,6 +285,15 @@ static void learn(struct core_accel *accel)
 	gpu_ipc_forget_exports(accel->offer.freed, accel->offer.num_freed);
 	core_comm_learn(comm, accel->offer.in.memory.buffer_id);
 	core_comm_learn(comm, accel->offer.out.memory.buffer_id);
+	for (int i = 0; i < GPU_TRANSPORT_NUM; i++)
+		core_comm_learn(comm, accel->offer.arenas[i].memory.buffer_id);
+	for (int i = 0; i < comm->size; i++) {
+		for (int j = 0; j < GPU_TRANSPORT_NUM; j++)
+			comm->reach[j][i] = core_agree_reach(&accel->agree, i)[j];
+	}
+	/* Who asks for all has another context, and perhaps another device. */
+	if (accel->agree.forget)
+		comm->together = CORE_TOGETHER_UNKNOWN;
 	comm->dropped = accel->dropped;
 	/* Without data it has mapped nothing, and must ask for all when it has some. */
 	comm->context_id = accel->stream ? gpu_stream_context_id(accel->stream) : 0;
@@ -281,18 +323,20 @@ static enum util_status prepare(struct core_accel *accel)
 	return status == UTIL_OK ? reach_all(accel) : status;
 }
 
-/* Without a vote all answer alike, and what can't be mapped after all is this rank's failure. */
+/* All answer alike, and say in a vote what they reach. */
 static enum util_status answer(struct core_accel *accel)
 {
 	bool fit = offers_fit(accel);
-	enum util_status status = fit ? prepare(accel) : UTIL_ERR_UNSUPPORTED;
+	enum util_status status = fit ? prepare(accel) : UTIL_OK;
 
 	if (status == UTIL_IN_PROGRESS && accel->agree.vote)
 		return status;
-	if (status != UTIL_OK)
-		accel->reason =
-			fit ? "memory that can't be mapped" : "arguments that differ between ranks";
-	core_agree_answer(&accel->agree, fit && (status == UTIL_OK || !accel->agree.vote));
+	if (!fit)
+		accel->reason = "arguments that differ between ranks";
+	else if (status != UTIL_OK)
+		accel->reason = "memory that can't be passed on";
+	core_agree_answer(&accel->agree, fit && (status == UTIL_OK || !accel->agree.vote),
+			  accel->reach);
 	return UTIL_OK;
 }
 
@@ -334,6 +378,18 @@ static void go(struct core_accel *accel, enum core_accel_state state)
 	accel->state = state;
 }
 
+/* Messages of who has failed will not come. */
+static void look_for_failures(struct core_accel *accel)
+{
+	enum { POLLS = 256 };
+
+	if (!accel->linked || ++accel->polls % POLLS ||
+	    !core_agree_failed(accel->comm, accel->number))
+		return;
+	gpu_launch_abort(&accel->launch);
+	keep(accel, UTIL_ERR_PEER);
+}
+
 /*
  * UTIL_IN_PROGRESS, or UTIL_OK when there is nothing more to wait for. Also after an error: what
  * was started uses memory that goes to other calls when this one ends.
@@ -346,8 +402,10 @@ static enum util_status wait_for_steps(struct core_accel *accel)
 		return UTIL_OK;
 	if (accel->result == UTIL_OK) {
 		status = core_steps_progress(&accel->steps);
-		if (status == UTIL_IN_PROGRESS)
+		if (status == UTIL_IN_PROGRESS) {
+			look_for_failures(accel);
 			return status;
+		}
 		keep(accel, status);
 	}
 	if (core_steps_settle(&accel->steps) == UTIL_IN_PROGRESS)
@@ -387,22 +445,77 @@ static void start_round(struct core_accel *accel)
 	go(accel, CORE_ACCEL_RUN);
 }
 
-static void start(struct core_accel *accel)
+static void begin(struct core_accel *accel)
 {
-	mark(accel, CORE_STATS_AGREE);
-	if (reach_all(accel) != UTIL_OK) {
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			 "memory of another process, which was mapped, can't be mapped again");
-		accel->result = UTIL_ERR_CUDA;
-	}
-	keep(accel, core_plan_make(accel));
 	if (accel->width) {
 		start_copies(accel, 0, core_plan_fill);
 		go(accel, CORE_ACCEL_FILL);
 	} else {
 		start_round(accel);
 	}
+}
+
+/* What a vote found to be in reach is so still, unless it was dropped in between. */
+static bool has_lost(const struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	for (int i = 0; accel->stream && i < comm->size; i++) {
+		enum gpu_transport transport =
+			accel->linked ? core_links_transport(comm, i) : GPU_TRANSPORT_P2P;
+
+		if (!(accel->reach[transport] >> i & 1))
+			return true;
+	}
+	return false;
+}
+
+static enum util_status start(struct core_accel *accel)
+{
+	enum util_status reached, status;
+
+	mark(accel, CORE_STATS_AGREE);
+	reached = reach_all(accel);
+	status = core_plan_make(accel);
+	if (status == UTIL_ERR_UNSUPPORTED)
+		return status;
+	if (reached != UTIL_OK || has_lost(accel)) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "memory of another process, which was mapped, can't be mapped again");
+		accel->result = UTIL_ERR_CUDA;
+	}
+	keep(accel, status);
+	if (accel->tries) {
+		keep(accel, core_links_try(accel));
+		go(accel, CORE_ACCEL_TRY);
+	} else {
+		begin(accel);
+	}
 	mark(accel, CORE_STATS_LAUNCH);
+	return UTIL_OK;
+}
+
+/* The kernel first, then the others' answers. */
+static enum util_status wait_for_try(struct core_accel *accel)
+{
+	enum util_status status = UTIL_OK;
+	bool together;
+
+	if (accel->running)
+		status = gpu_launch_poll(&accel->launch);
+	if (status == UTIL_IN_PROGRESS)
+		return status;
+	if (accel->tries) {
+		accel->tries = accel->running = false;
+		if (status != UTIL_OK && status != UTIL_ERR_PEER)
+			keep(accel, status);
+		core_agree_try(accel->comm, accel->number,
+			       status == UTIL_OK && accel->result == UTIL_OK);
+	}
+	status = core_agree_tried(accel->comm, accel->number, &together);
+	if (status == UTIL_OK)
+		accel->comm->together = together ? CORE_TOGETHER_YES : CORE_TOGETHER_NO;
+	return status;
 }
 
 static enum util_status wait_for_copies(struct core_accel *accel)
@@ -416,13 +529,26 @@ static enum util_status wait_for_copies(struct core_accel *accel)
 	return UTIL_OK;
 }
 
+static void start_last(struct core_accel *accel)
+{
+	if (core_agree_failed(accel->comm, accel->number))
+		keep(accel, UTIL_ERR_PEER);
+	start_steps(accel, core_plan_begin_last);
+	start_copies(accel, accel->round, core_plan_drain);
+	go(accel, CORE_ACCEL_LAST);
+}
+
 /* This rank's part is done or has failed: say so, which the others wait for. */
 static void pass(struct core_accel *accel)
 {
 	if (accel->result != UTIL_OK)
 		core_agree_fail(accel->comm, accel->number);
 	core_agree_pass(accel->comm, accel->number);
-	go(accel, CORE_ACCEL_MEET);
+	/* Nobody else touches its memory. */
+	if (accel->linked)
+		start_last(accel);
+	else
+		go(accel, CORE_ACCEL_MEET);
 }
 
 static void muster(struct core_accel *accel)
@@ -441,15 +567,6 @@ static void end_round(struct core_accel *accel)
 	muster(accel);
 }
 
-static void start_last(struct core_accel *accel)
-{
-	if (core_agree_failed(accel->comm, accel->number))
-		keep(accel, UTIL_ERR_PEER);
-	start_steps(accel, core_plan_begin_last);
-	start_copies(accel, accel->round, core_plan_drain);
-	go(accel, CORE_ACCEL_LAST);
-}
-
 /* Go through one state. UTIL_OK: the next one is due. */
 static enum util_status step(struct core_accel *accel)
 {
@@ -465,7 +582,14 @@ static enum util_status step(struct core_accel *accel)
 	case CORE_ACCEL_AGREE:
 		status = agree(accel);
 		if (status == UTIL_OK)
-			start(accel);
+			status = start(accel);
+		break;
+	case CORE_ACCEL_TRY:
+		status = wait_for_try(accel);
+		if (status == UTIL_OK) {
+			core_links_decide(accel);
+			begin(accel);
+		}
 		break;
 	case CORE_ACCEL_FILL:
 		status = wait_for_copies(accel);
@@ -507,8 +631,8 @@ enum util_status core_accel_progress(struct core_accel *accel)
 	static const enum core_stats_stage stages[CORE_ACCEL_DONE] = {
 		[CORE_ACCEL_READY] = CORE_STATS_READY, [CORE_ACCEL_AGREE] = CORE_STATS_LAUNCH,
 		[CORE_ACCEL_FILL] = CORE_STATS_RUN,    [CORE_ACCEL_MUSTER] = CORE_STATS_RUN,
-		[CORE_ACCEL_RUN] = CORE_STATS_RUN,     [CORE_ACCEL_MEET] = CORE_STATS_MEET,
-		[CORE_ACCEL_LAST] = CORE_STATS_LAST,
+		[CORE_ACCEL_TRY] = CORE_STATS_RUN,     [CORE_ACCEL_RUN] = CORE_STATS_RUN,
+		[CORE_ACCEL_MEET] = CORE_STATS_MEET,   [CORE_ACCEL_LAST] = CORE_STATS_LAST,
 	};
 
 	while (accel->state != CORE_ACCEL_DONE) {
@@ -538,7 +662,16 @@ void core_accel_describe(const struct core_accel *accel, char *text, size_t byte
 	case CORE_ACCEL_FILL:
 		snprintf(text, bytes, "a copy on the device");
 		break;
+	case CORE_ACCEL_TRY:
+		snprintf(text, bytes,
+			 "ranks that share a GPU to try whether their kernels run "
+			 "together");
+		break;
 	case CORE_ACCEL_RUN:
+		snprintf(text, bytes,
+			 accel->linked ? "its kernel, or messages of other ranks"
+				       : "its kernel or copies");
+		break;
 	case CORE_ACCEL_LAST:
 		snprintf(text, bytes, "its kernel or copies");
 		break;

@@ -6,8 +6,9 @@
  *     AGREE    the offer is announced; the members' offers are looked at; their memory is mapped
  *     FILL     windows only: the first round's slice of the input is copied into the window
  *     MUSTER   windows only: until all members are ready for the round
+ *     TRY      before a fused call, once: do the kernels of ranks that share a GPU run together?
  *     RUN      this rank's kernel; with windows, those of all rounds in turn
- *     MEET     until all are past the call
+ *     MEET     until all are past the call, where ranks reach into others' memory
  *     LAST     copies in this rank's own memory
  *     DONE
  *
@@ -21,8 +22,8 @@
  * copied out of the other, and then the input of the next into it. So a member is ready for a round
  * when its kernel of the round before and its copies beside that are done.
  *
- * core_offer.c makes the offer, core_plan.c the plans and kernels, core_accel.c goes through the
- * states.
+ * core_offer.c makes the offer, core_plan.c chooses and fills in the program, core_links.c has what
+ * messages need, core_accel.c goes through the states.
  */
 #ifndef CORE_ACCEL_H
 #define CORE_ACCEL_H
@@ -39,6 +40,7 @@ enum core_accel_state {
 	CORE_ACCEL_AGREE,
 	CORE_ACCEL_FILL,
 	CORE_ACCEL_MUSTER,
+	CORE_ACCEL_TRY,
 	CORE_ACCEL_RUN,
 	CORE_ACCEL_MEET,
 	CORE_ACCEL_LAST,
@@ -72,10 +74,19 @@ struct core_accel {
 	 * rounds are `half` bytes further on in the windows. */
 	uint64_t width, half, round, rounds;
 	struct core_reach in[CORE_MAX_RANKS], out[CORE_MAX_RANKS];
+	struct core_reach arenas[GPU_TRANSPORT_NUM][CORE_MAX_RANKS];
+	uint64_t reach[GPU_TRANSPORT_NUM]; /* of ranks that all was mapped of, a bit for each */
+	bool clearing;                     /* this rank's arena; before the offer */
+	bool reserved;                     /* the GPU's room for a kernel that waits */
+	bool tries;                        /* whether kernels run together is to be tried */
+	unsigned polls;
+	uint64_t messages;              /* of a link, fewer than so many */
+	uint64_t scratch_start;         /* in the arena, of the schedule's scratch blocks */
+	bool linked;                    /* the schedule has links: ranks meet in messages only */
 	struct core_schedule *schedule; /* NULL: none was taken */
 	const struct sched *sched;      /* of it */
 	struct core_steps steps;        /* of the phase that is running, or was */
-	int passed_to;  /* members, twice, that have been passed this rank's descriptors */
+	int passed_to;  /* members, once for each region, that were passed its descriptor */
 	bool truncates; /* some round's did */
 	uint64_t spent[CORE_STATS_NUM_STAGES], since; /* ns, where statistics are wanted */
 	enum util_status result;
@@ -102,7 +113,7 @@ uint64_t core_accel_bytes(const struct core_accel *accel);
 /* What it waits for, in words, into `text`. */
 void core_accel_describe(const struct core_accel *accel, char *text, size_t bytes);
 
-/* ---- between the three files ---- */
+/* ---- between the four files ---- */
 
 /* Note why the call is to be staged. Returns UTIL_ERR_UNSUPPORTED. */
 enum util_status core_accel_stage(struct core_accel *accel, const char *reason);
@@ -110,7 +121,13 @@ enum util_status core_accel_stage(struct core_accel *accel, const char *reason);
 /* Look at the buffers of the shape, take what the call needs, and make the offer. */
 enum util_status core_offer_make(struct core_accel *accel);
 
-/* Choose the algorithm, take its schedule, and decide on the rounds, from all members' offers. */
+/* The catalogue's number, + 1, of the algorithm that the configuration wants for a collective; 0:
+ * none. And whether it takes links. */
+uint16_t core_plan_wanted(enum core_coll coll);
+bool core_plan_wants_links(enum core_coll coll);
+
+/* Choose the algorithm, take its schedule, and decide on the rounds, from all members' offers.
+ * UTIL_ERR_UNSUPPORTED: it can't be done, which all find alike, and is to be staged. */
 enum util_status core_plan_make(struct core_accel *accel);
 
 /* Begin this rank's steps: those of the round in the first phase; those of the second phase, for
@@ -122,5 +139,31 @@ enum util_status core_plan_begin_last(struct core_accel *accel);
  */
 enum util_status core_plan_fill(struct core_accel *accel, uint64_t round);
 enum util_status core_plan_drain(struct core_accel *accel, uint64_t round);
+
+/* How the links between this rank and another go. */
+enum gpu_transport core_links_transport(const struct core_comm *comm, int rank);
+
+/* Why there can be none in this call; NULL: there can. All come to the same answer. */
+const char *core_links_refuse(const struct core_accel *accel);
+
+/* After a schedule with links was taken: what must be tried first, whether there is room for its
+ * messages. Returns a reason, or NULL, as above. */
+const char *core_links_make(struct core_accel *accel);
+
+/* Start the probe; and, once that is over, decide whether kernels or hosts wait for messages, and
+ * by which protocol they go. */
+enum util_status core_links_try(struct core_accel *accel);
+void core_links_decide(struct core_accel *accel);
+
+/* Add what a launch with links needs to its arguments. */
+void core_links_set_args(struct core_accel *accel);
+
+/* A schedule with links, and how it is carried out, in words that live as long as the program. */
+const char *core_plan_linked_name(const struct core_accel *accel);
+
+/* Warn, once for a communicator and kind, about something that was asked for and can't be. */
+enum core_complaint { CORE_COMPLAINT_ALGO, CORE_COMPLAINT_EXEC, CORE_COMPLAINT_PROTO };
+void core_plan_complain(const struct core_accel *accel, enum core_complaint kind,
+			const char *option, const char *value, const char *why);
 
 #endif

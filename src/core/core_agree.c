@@ -11,6 +11,7 @@ enum { CACHE_LINE = 64 };
 struct desk {
 	_Alignas(CACHE_LINE) _Atomic uint64_t announced; /* the call, + 1 */
 	_Atomic uint64_t voted;                          /* the call, + 1: yes */
+	uint64_t reach[GPU_TRANSPORT_NUM];               /* with that */
 	struct core_offer offer;
 };
 
@@ -29,6 +30,8 @@ struct progress {
 	/* The last point at which it arrived, with the call, + 1, in the upper bits: it only grows.
 	 */
 	_Atomic uint64_t arrived;
+	/* The last call, + 1, in which it tried whether kernels run together, above the answer. */
+	_Atomic uint64_t tried;
 };
 
 enum { POINT_BITS = 24 };
@@ -206,6 +209,27 @@ int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t
 	return -1;
 }
 
+/* Release and acquire: a pair only for the sake of whoever reads the answer's consequences. */
+void core_agree_try(struct core_comm *comm, uint64_t call, bool together)
+{
+	atomic_store_explicit(&progress_of(comm, comm->rank)->tried, (call + 1) << 1 | together,
+			      memory_order_release);
+}
+
+enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call, bool *together)
+{
+	*together = true;
+	for (int i = 0; i < comm->size; i++) {
+		uint64_t word =
+			atomic_load_explicit(&progress_of(comm, i)->tried, memory_order_acquire);
+
+		if (word >> 1 < call + 1)
+			return UTIL_IN_PROGRESS;
+		*together &= word & 1;
+	}
+	return UTIL_OK;
+}
+
 static _Atomic uint64_t *link_word(const struct core_comm *comm, int rank,
 				   enum core_agree_words words, unsigned link)
 {
@@ -332,17 +356,28 @@ enum core_agree_state core_agree_poll(struct core_agree *agree)
 	return decision(agree);
 }
 
-void core_agree_answer(struct core_agree *agree, bool yes)
+void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[GPU_TRANSPORT_NUM])
 {
+	struct desk *desk = desk_of(agree, agree->comm->rank);
+
 	agree->answered = true;
 	agree->seen = 0;
-	if (!yes)
+	if (!yes) {
 		decide(agree, CORE_AGREE_STAGE);
-	else if (!agree->vote)
+		return;
+	}
+	if (!agree->vote) {
 		decide(agree, CORE_AGREE_ACCEL);
-	else
-		atomic_store_explicit(&desk_of(agree, agree->comm->rank)->voted, agree->call + 1,
-				      memory_order_release);
+		return;
+	}
+	memcpy(desk->reach, reach, sizeof(desk->reach));
+	/* Release: whoever counts the vote, or sees the decision, sees what it says. */
+	atomic_store_explicit(&desk->voted, agree->call + 1, memory_order_release);
+}
+
+const uint64_t *core_agree_reach(const struct core_agree *agree, int rank)
+{
+	return desk_of(agree, rank)->reach;
 }
 
 int core_agree_missing(const struct core_agree *agree)

@@ -32,6 +32,8 @@ enum {
 	CORE_OFFER_WINDOW_IN =
 		8, /* the region is a window, which the input goes through in slices */
 	CORE_OFFER_WINDOW_OUT = 16,
+	CORE_OFFER_CAN_FUSE = 32, /* its GPU has room for a kernel that waits */
+	CORE_OFFER_LL_CLEAR = 64, /* no LL packets of older calls are left in its arenas */
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
@@ -51,7 +53,13 @@ struct core_offer {
 	uint64_t oneshot_max;   /* GPUCOLL_ONESHOT_MAX */
 	uint64_t longest;       /* bytes of the longest of its blocks */
 	uint64_t window;        /* bytes that a window of its would have */
+	/* Of GPUCOLL_ALGO and so on, which count if it is the communicator's first. */
+	uint16_t algo; /* in the catalogue, + 1; 0: none */
+	uint16_t proto, channels;
+	uint64_t ll_max;
+	uint32_t blocks; /* of a kernel that waits, at most */
 	struct core_region in, out;
+	struct core_region arenas[GPU_TRANSPORT_NUM]; /* without memory: there is none */
 	/* With CORE_OFFER_ASKS_VOTE: allocations that it offered before and has freed. */
 	uint64_t freed[CORE_OFFER_MOST_FREED];
 	int32_t num_freed;
@@ -88,10 +96,13 @@ bool core_agree_begin(struct core_agree *agree, struct core_comm *comm, uint64_t
 enum core_agree_state core_agree_poll(struct core_agree *agree);
 
 /*
- * After CORE_AGREE_ANNOUNCED: whether this process can do the call with the offers as they are.
- * Where nobody asked for a vote, all must answer alike.
+ * After CORE_AGREE_ANNOUNCED: whether the offers are such that the call can be accelerated, to
+ * which all must come to the same answer, and, in a vote, whose memory of each kind this process
+ * reaches, a bit for each rank. core_agree_reach: what a member said of that, after
+ * CORE_AGREE_ACCEL.
  */
-void core_agree_answer(struct core_agree *agree, bool yes);
+void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[GPU_TRANSPORT_NUM]);
+const uint64_t *core_agree_reach(const struct core_agree *agree, int rank);
 
 /* A member's offer, and its table of blocks; valid between CORE_AGREE_ANNOUNCED and
  * core_agree_pass. */
@@ -127,6 +138,13 @@ bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_
 
 /* A member that has not arrived at the point; -1: all have. */
 int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t point);
+
+/*
+ * Tell all members whether this one's kernels ran together with theirs, once in a call; and whether
+ * all have told so, and that all did: UTIL_OK or UTIL_IN_PROGRESS.
+ */
+void core_agree_try(struct core_comm *comm, uint64_t call, bool together);
+enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call, bool *together);
 
 /*
  * The words by which hosts order the steps of an accelerated call (core_steps.h), as kernels do

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/core_comm.h"
+#include "core/core_agree.h"
 #include "core/core_schedule.h"
 #include "core/core_shape.h"
 
@@ -37,6 +37,7 @@ struct core_comm *core_comm_create(uint64_t id, int rank, int size, uint32_t loc
 	comm->id = id;
 	comm->rank = rank;
 	comm->size = size;
+	memset(comm->reach, 0xff, sizeof(comm->reach));
 	memcpy(comm->local_ranks, local_ranks, (size_t)size * sizeof(comm->local_ranks[0]));
 	if (!has_slot) {
 		comm->no_area = why_no_slot(size, local_members);
@@ -48,8 +49,15 @@ struct core_comm *core_comm_create(uint64_t id, int rank, int size, uint32_t loc
 	return comm;
 }
 
+/* A member that is still in the last call may yet say in our arena what it has read. */
+static bool is_idle(struct core_comm *comm)
+{
+	return !comm->slot || !core_board_is_up() || core_agree_all_passed(comm, comm->calls - 1);
+}
+
 void core_comm_destroy(struct core_comm *comm)
 {
+	core_arena_close(&comm->arena, is_idle(comm));
 	/* A communicator may be freed after the board came down in MPI_Finalize. */
 	if (comm->slot && core_board_is_up())
 		core_board_leave(comm->slot);

@@ -10,11 +10,14 @@
 #ifndef CORE_COMM_H
 #define CORE_COMM_H
 
+#include "core/core_arena.h"
 #include "core/core_board.h"
 
 enum { CORE_COMM_KNOWN_EXPORTS = 16 };
 
 struct core_schedule;
+
+enum core_together { CORE_TOGETHER_UNKNOWN, CORE_TOGETHER_YES, CORE_TOGETHER_NO };
 
 struct core_comm {
 	uint64_t id;                  /* unique in the job */
@@ -36,6 +39,13 @@ struct core_comm {
 	unsigned long long context_id;
 	uint64_t dropped;
 	struct core_schedule *schedules; /* see core_schedule.h */
+	struct core_arena arena;
+	bool wants_links; /* ranks don't reach each other's memory: next time with arenas */
+	/* What the last vote said: whose memory of each kind a rank reaches, a bit for each. */
+	uint64_t reach[GPU_TRANSPORT_NUM][GPU_MAX_PEERS];
+	uint32_t ll_flag;            /* the last one used; all members have the same */
+	enum core_together together; /* whether kernels of ranks that share a GPU run so */
+	unsigned complained;         /* a bit for each kind of complaint */
 	int local_ranks[]; /* of each member, among the node's processes, where all are on the node
 			    */
 };

@@ -5,6 +5,13 @@
 #include "core/core_mpi.h"
 #include "util/util_config.h"
 
+#include <string.h>
+
+/* So many LL messages, and the packets are cleared before flags are used again. */
+#define LL_FLAGS (UINT32_C(1) << 31)
+
+enum { MOST_CHANNELS = 16 };
+
 static bool is_empty(const struct core_buffer *buffer)
 {
 	return buffer->lo == buffer->hi;
@@ -157,6 +164,39 @@ static enum util_status take_resources(struct core_accel *accel, const struct gp
 	return UTIL_OK;
 }
 
+/* Without an arena the call may still be done in another way. */
+static void offer_arenas(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+	struct core_offer *offer = &accel->offer;
+	struct gpu_pointer where;
+
+	if (!accel->stream || (!comm->wants_links && !core_plan_wants_links(accel->shape.coll)) ||
+	    core_arena_open(&comm->arena, comm->wants_links, accel->stream, &accel->clearing) !=
+		    UTIL_OK)
+		return;
+	if (comm->ll_flag >= LL_FLAGS &&
+	    core_arena_clear_ll(&comm->arena, accel->stream) == UTIL_OK) {
+		accel->clearing = true;
+		offer->flags |= CORE_OFFER_LL_CLEAR;
+	}
+	gpu_pointer_classify((void *)comm->arena.device->address, &where);
+	offer->arenas[GPU_TRANSPORT_P2P].address = comm->arena.device->address;
+	offer->arenas[GPU_TRANSPORT_P2P].bytes = comm->arena.bytes;
+	gpu_ipc_export(comm->arena.device->address, &where,
+		       &offer->arenas[GPU_TRANSPORT_P2P].memory);
+	if (comm->arena.shm) {
+		offer->arenas[GPU_TRANSPORT_SHM].address =
+			gpu_shm_address(comm->arena.shm, accel->stream);
+		gpu_shm_export(comm->arena.shm, &offer->arenas[GPU_TRANSPORT_SHM].memory);
+	}
+	offer->blocks = gpu_launch_most(&accel->launch) / (unsigned)core_mpi_job.local_size;
+	offer->blocks = offer->blocks ? offer->blocks : 1;
+	accel->reserved = util_config.exec != UTIL_EXEC_STEPPED &&
+			  gpu_launch_reserve(gpu_stream_where(accel->stream)->device);
+	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
+}
+
 static enum util_status offer_buffers(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
@@ -203,7 +243,9 @@ static void set_flags(struct core_accel *accel)
 	if (accel->shape.in_place)
 		offer->flags |= CORE_OFFER_IN_PLACE;
 	if (!is_known(comm, offer->in.memory.buffer_id) ||
-	    !is_known(comm, offer->out.memory.buffer_id))
+	    !is_known(comm, offer->out.memory.buffer_id) ||
+	    !is_known(comm, offer->arenas[GPU_TRANSPORT_P2P].memory.buffer_id) ||
+	    !is_known(comm, offer->arenas[GPU_TRANSPORT_SHM].memory.buffer_id))
 		offer->flags |= CORE_OFFER_ASKS_VOTE;
 	if (context_id != comm->context_id || accel->dropped != comm->dropped)
 		offer->flags |= CORE_OFFER_ASKS_VOTE | CORE_OFFER_FORGET;
@@ -227,9 +269,17 @@ enum util_status core_offer_make(struct core_accel *accel)
 	offer->window = window_bytes();
 	offer->oneshot_max = util_config.oneshot_max;
 	offer->device = 0;
+	offer->algo = core_plan_wanted(shape->coll);
+	offer->proto = (uint16_t)util_config.proto;
+	offer->channels = (uint16_t)(util_config.channels < MOST_CHANNELS ? util_config.channels
+									  : MOST_CHANNELS);
+	offer->ll_max = util_config.ll_max;
+	offer->blocks = 0;
+	memset(offer->arenas, 0, sizeof(offer->arenas));
 	status = offer_buffers(accel);
 	if (status != UTIL_OK)
 		return status;
+	offer_arenas(accel);
 	set_flags(accel);
 	offer->num_freed = 0;
 	if (offer->flags & CORE_OFFER_ASKS_VOTE)

@@ -5,8 +5,11 @@
  */
 #include "core/core_accel.h"
 #include "core/core_mpi.h"
-#include "core/core_schedule.h"
+#include "util/util_config.h"
+#include "util/util_log.h"
 
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SLICE_ALIGNMENT = 16 }; /* where 16-byte accesses can begin */
@@ -70,7 +73,7 @@ static bool use_oneshot(const struct core_accel *accel)
 	return true;
 }
 
-static const struct algo *choose(const struct core_accel *accel, enum sched_coll coll)
+static const struct algo *choose_direct(const struct core_accel *accel, enum sched_coll coll)
 {
 	switch (coll) {
 	case SCHED_ALLREDUCE:
@@ -80,6 +83,29 @@ static const struct algo *choose(const struct core_accel *accel, enum sched_coll
 	default:
 		return algo_find("direct", coll);
 	}
+}
+
+static bool is_wanted(const struct algo *algo, enum sched_coll coll)
+{
+	return algo->colls >> coll & 1 && util_config.algo && !strcmp(algo->name, util_config.algo);
+}
+
+uint16_t core_plan_wanted(enum core_coll coll)
+{
+	enum sched_coll wanted = sched_coll_for(coll);
+
+	for (int i = 0; algo_catalogue[i].name; i++) {
+		if (is_wanted(&algo_catalogue[i], wanted))
+			return (uint16_t)(i + 1);
+	}
+	return 0;
+}
+
+bool core_plan_wants_links(enum core_coll coll)
+{
+	uint16_t wanted = core_plan_wanted(coll);
+
+	return wanted && !(algo_catalogue[wanted - 1].needs & ALGO_NEEDS_MAPPED);
 }
 
 /* As many rounds as the longest block needs with so many bytes for a round's slices. */
@@ -128,12 +154,132 @@ static bool is_sent_too_much(const struct core_accel *accel)
 }
 
 /* Windows have no one-shot form. */
-static const char *reason_for(const struct core_accel *accel, const struct algo *algo)
+static const char *direct_name(const struct core_accel *accel, const struct algo *algo)
 {
 	if (!accel->width)
 		return algo->name;
 	return !strcmp(algo->name, "twoshot") ? "twoshot through windows"
 					      : "direct through windows";
+}
+
+const char *core_plan_linked_name(const struct core_accel *accel)
+{
+	enum { WAYS = 1 + GPU_PROTOCOL_NUM, MOST_ALGOS = 64 };
+	static const char *const ways[WAYS] = {"fused simple", "fused ll", "stepped"};
+	static char names[MOST_ALGOS][WAYS][32];
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	const struct gpu_execute_args *args = &accel->steps.args;
+	int way = args->waits ? (int)args->protocol : GPU_PROTOCOL_NUM;
+	char *name = names[(accel->schedule->algo - algo_catalogue) % MOST_ALGOS][way];
+
+	pthread_mutex_lock(&lock);
+	if (!*name)
+		snprintf(name, sizeof(names[0][0]), "%s %s", accel->schedule->algo->name,
+			 ways[way]);
+	pthread_mutex_unlock(&lock);
+	return name;
+}
+
+static bool is_all_mapped(const struct core_accel *accel)
+{
+	uint64_t all = accel->comm->size < 64 ? (UINT64_C(1) << accel->comm->size) - 1 : UINT64_MAX;
+
+	for (int i = 0; i < accel->comm->size; i++) {
+		if ((accel->comm->reach[GPU_TRANSPORT_P2P][i] & all) != all)
+			return false;
+	}
+	return true;
+}
+
+static bool do_sizes_differ(enum core_coll coll)
+{
+	return coll == CORE_REDUCE_SCATTER || coll == CORE_GATHERV || coll == CORE_SCATTERV ||
+	       coll == CORE_ALLGATHERV || coll == CORE_ALLTOALLV || coll == CORE_ALLTOALLW;
+}
+
+void core_plan_complain(const struct core_accel *accel, enum core_complaint kind,
+			const char *option, const char *value, const char *why)
+{
+	if (accel->comm->complained >> kind & 1 || accel->comm->rank)
+		return;
+	accel->comm->complained |= 1U << kind;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s=%s is not possible for %s: %s", option, value,
+		 core_coll_name(accel->shape.coll), why);
+}
+
+/* Take the algorithm, unless there is a reason against it, which is returned; `status` is that of
+ * taking its schedule. */
+static const char *take(struct core_accel *accel, const struct algo *algo,
+			const struct sched_request *request, enum util_status *status)
+{
+	struct sched_request mine = *request;
+	bool linked = !(algo->needs & ALGO_NEEDS_MAPPED);
+	const char *why = algo_refuses(algo, request, do_sizes_differ(accel->shape.coll));
+
+	if (!why && linked)
+		why = core_links_refuse(accel);
+	else if (!why && !is_all_mapped(accel))
+		why = "memory that can't be mapped";
+	if (why)
+		return why;
+	mine.channels = linked ? core_agree_offer(&accel->agree, 0)->channels : 1;
+	*status = core_schedule_take(accel->comm, algo, &mine, &accel->schedule);
+	if (*status != UTIL_OK)
+		return "its schedule can't be had";
+	accel->sched = accel->schedule->sched;
+	accel->linked = linked;
+	why = linked ? core_links_make(accel) : NULL;
+	if (!why)
+		return NULL;
+	core_schedule_put(accel->schedule);
+	accel->schedule = NULL;
+	return why;
+}
+
+static bool is_any_without_data(const struct core_accel *accel)
+{
+	for (int i = 0; i < accel->comm->size; i++) {
+		if (!core_agree_offer(&accel->agree, i)->device)
+			return true;
+	}
+	return false;
+}
+
+/* What the configuration wants. That a call without data is done in another way nobody needs to
+ * know. */
+static bool take_wanted(struct core_accel *accel, const struct sched_request *request)
+{
+	uint16_t wanted = core_agree_offer(&accel->agree, 0)->algo;
+	enum util_status status;
+	const char *why;
+
+	if (!wanted)
+		return false;
+	why = take(accel, &algo_catalogue[wanted - 1], request, &status);
+	if (why && !is_any_without_data(accel))
+		core_plan_complain(accel, CORE_COMPLAINT_ALGO, "GPUCOLL_ALGO",
+				   algo_catalogue[wanted - 1].name, why);
+	return !why;
+}
+
+/* Where ranks do not reach each other's memory: the catalogue's first that needs no more than
+ * messages. */
+static const char *take_linked(struct core_accel *accel, const struct sched_request *request,
+			       enum util_status *status)
+{
+	const char *first = "memory that can't be mapped", *why;
+
+	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+		if (!(algo->colls >> request->coll & 1) || algo->needs & ALGO_NEEDS_MAPPED)
+			continue;
+		why = take(accel, algo, request, status);
+		if (!why || *status != UTIL_OK)
+			return why;
+		first = why;
+	}
+	/* The next call brings what it takes. */
+	accel->comm->wants_links = true;
+	return first;
 }
 
 enum util_status core_plan_make(struct core_accel *accel)
@@ -144,19 +290,20 @@ enum util_status core_plan_make(struct core_accel *accel)
 					.root = shape->root,
 					.in_place = shape->in_place,
 					.channels = 1};
-	const struct algo *algo;
-	enum util_status status;
+	enum util_status status = UTIL_OK;
+	const char *why = NULL;
 
 	plan_rounds(accel, sched_num_blocks(&request));
-	algo = choose(accel, request.coll);
-	accel->reason = reason_for(accel, algo);
-	status = core_schedule_take(accel->comm, algo, &request, &accel->schedule);
-	if (status == UTIL_OK)
-		accel->sched = accel->schedule->sched;
-	if (status == UTIL_OK)
-		accel->truncates = is_sent_too_much(accel);
-	/* It is too late to stage the call. */
-	return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_CUDA : status;
+	if (!take_wanted(accel, &request))
+		why = is_all_mapped(accel)
+			      ? take(accel, choose_direct(accel, request.coll), &request, &status)
+			      : take_linked(accel, &request, &status);
+	if (why)
+		return status == UTIL_OK ? core_accel_stage(accel, why) : status;
+	if (!accel->linked)
+		accel->reason = direct_name(accel, accel->schedule->algo);
+	accel->truncates = is_sent_too_much(accel);
+	return UTIL_OK;
 }
 
 /* ---- blocks ---- */
@@ -220,6 +367,19 @@ static struct core_block others_block(const struct core_accel *accel,
 	}
 }
 
+/* Scratch blocks stand in the arena; the one of a number is as long as the collective's. */
+static struct gpu_place scratch_place(const struct core_accel *accel,
+				      const struct core_place *place)
+{
+	const struct core_shape *shape = &accel->shape;
+	const struct core_buffer *like = shape->in.num_blocks ? &shape->in : &shape->out;
+	uint64_t start = accel->scratch_start + (uint64_t)place->block * accel->steps.args.width;
+
+	return (struct gpu_place){
+		accel->comm->arena.device->address + start,
+		like->blocks[like->num_blocks > place->block ? place->block : 0].bytes};
+}
+
 /* Where a place of the program is in the round. In the second phase everything is in this rank's
  * memory, and whole. */
 static struct gpu_place look_up(const struct core_accel *accel, const struct core_place *place,
@@ -231,18 +391,20 @@ static struct gpu_place look_up(const struct core_accel *accel, const struct cor
 	struct core_block block;
 	int index = 0;
 
+	if (place->buffer == SCHED_SCRATCH)
+		return scratch_place(accel, place);
 	if (place->buffer == SCHED_HOLD) {
 		block = (struct core_block){0, accel->shape.own.bytes};
 		address = accel->scratch ? accel->scratch->address : 0;
 	} else {
 		block = mine ? own_block(accel, place, &index) : others_block(accel, place, &index);
 	}
-	if (phase == 0)
+	if (phase == 0 && accel->width)
 		block = slice(accel, accel->round, block,
 			      place->buffer != SCHED_HOLD &&
 				      has_window(accel, place->rank, place->buffer),
 			      index);
-	else if (place->buffer == SCHED_OUT)
+	else if (phase > 0 && place->buffer == SCHED_OUT)
 		address = accel->shape.out.address;
 	return (struct gpu_place){address + (uint64_t)block.offset, block.bytes};
 }
@@ -262,7 +424,7 @@ static uint64_t cut_step(struct core_accel *accel, const struct gpu_step *step)
 	for (uint32_t i = 0; i < (uint32_t)step->num_sources + step->num_targets; i++) {
 		uint64_t bytes = places[o[i].index].bytes;
 
-		if (o[i].kind != GPU_OPERAND_PLACE)
+		if (o[i].kind == GPU_OPERAND_RECEIVE || o[i].kind == GPU_OPERAND_SEND)
 			continue;
 		longest = i == sent ? bytes : longest;
 		least = bytes < least ? bytes : least;
@@ -315,13 +477,10 @@ static void set_args(struct core_accel *accel)
 	args->op = accel->shape.op;
 	args->pieces = (uint32_t)accel->sched->pieces;
 	args->unit = (uint32_t)sched_unit(accel->sched);
-	args->width = 0;
-	args->waits = 0;
-	args->protocol = GPU_PROTOCOL_SIMPLE;
 }
 
-/* Direct steps: the more blocks the more there is to do. */
-static void set_blocks(struct core_accel *accel, uint32_t phase, struct volume volume)
+/* Steps without messages: the more blocks the more there is to do. */
+static void set_direct(struct core_accel *accel, uint32_t phase, struct volume volume)
 {
 	const struct core_program *program = accel->schedule->program;
 	struct gpu_execute_args *args = &accel->steps.args;
@@ -331,6 +490,9 @@ static void set_blocks(struct core_accel *accel, uint32_t phase, struct volume v
 	/* The teams are of one size, so the copies must be nearly so. */
 	args->spread = program->spreads[phase] && num <= args->parts &&
 		       volume.longest * num <= 2 * volume.total;
+	args->width = 0;
+	args->waits = 0;
+	args->protocol = GPU_PROTOCOL_SIMPLE;
 	accel->steps.bytes = volume.total;
 	accel->steps.rounds = 1;
 }
@@ -352,9 +514,12 @@ static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 	accel->steps.phase = phase;
 	volume = set_places(accel, phase);
 	set_args(accel);
-	set_blocks(accel, phase, volume);
+	if (accel->linked && phase == 0)
+		core_links_set_args(accel);
+	else
+		set_direct(accel, phase, volume);
 	core_steps_begin(&accel->steps);
-	accel->running = volume.total > 0;
+	accel->running = volume.total > 0 || (accel->linked && phase == 0);
 	return UTIL_OK;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_ipc.h"
+#include "gpu/gpu_shm.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 
@@ -135,7 +136,8 @@ static bool export_of_pool(uint64_t address, struct gpu_export *export)
 
 bool gpu_export_has_fd(const struct gpu_export *export)
 {
-	return export->kind == GPU_EXPORT_FD || export->kind == GPU_EXPORT_POOL;
+	return export->kind == GPU_EXPORT_FD || export->kind == GPU_EXPORT_POOL ||
+	       export->kind == GPU_EXPORT_SHM;
 }
 
 int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer *pointer)
@@ -143,6 +145,8 @@ int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer 
 	struct gpu_scope scope;
 	int fd;
 
+	if (export->kind == GPU_EXPORT_SHM)
+		return gpu_shm_fd(export->buffer_id);
 	if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
 		return -1;
 	fd = export->kind == GPU_EXPORT_FD ? export_fd(export->start)
@@ -210,6 +214,7 @@ struct gpu_mapping {
 	int owner, device;
 	uint32_t kind;
 	CUmemoryPool pool; /* imported for it */
+	void *host;        /* of host memory: where it is for this process */
 	uint64_t buffer_id;
 	unsigned long long context_id;
 	uint64_t start, bytes; /* in the owner */
@@ -346,6 +351,8 @@ static void unmap(const struct gpu_mapping *mapping, const struct gpu_stream *st
 	if (mapping->kind == GPU_EXPORT_POOL) {
 		gpu_driver.cuMemFree(mapping->base);
 		gpu_driver.cuMemPoolDestroy(mapping->pool);
+	} else if (mapping->kind == GPU_EXPORT_SHM) {
+		gpu_shm_unmap(mapping->host, mapping->bytes);
 	} else {
 		gpu_driver.cuIpcCloseMemHandle(mapping->base);
 	}
@@ -492,6 +499,7 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 	struct gpu_mapping **chain = chain_of(owner, export->buffer_id), *mapping;
 	CUdeviceptr base = 0;
 	CUmemoryPool pool = NULL;
+	void *host = NULL;
 	struct gpu_scope scope;
 	CUresult result;
 
@@ -502,6 +510,8 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 		result = map_fd(export, fd, gpu_stream_where(stream)->device, &base);
 	else if (export->kind == GPU_EXPORT_POOL)
 		result = map_from_pool(export, fd, gpu_stream_where(stream)->device, &pool, &base);
+	else if (export->kind == GPU_EXPORT_SHM)
+		result = gpu_shm_map(fd, export->bytes, &host, &base);
 	else
 		result = open_handle(owner, export, stream, &base);
 	gpu_scope_leave(&scope);
@@ -518,6 +528,7 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 					.device = gpu_stream_where(stream)->device,
 					.kind = export->kind,
 					.pool = pool,
+					.host = host,
 					.buffer_id = export->buffer_id,
 					.context_id = gpu_stream_context_id(stream),
 					.start = export->start,

@@ -146,6 +146,21 @@ enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_ar
 	return start(launch, GPU_KERNEL_PROBE, args, blocks, WARP);
 }
 
+/* A bit for each device. Relaxed: kernels of two operations have nothing in common but room. */
+static uint64_t reserved;
+
+bool gpu_launch_reserve(int device)
+{
+	uint64_t bit = UINT64_C(1) << (device % 64);
+
+	return !(__atomic_fetch_or(&reserved, bit, __ATOMIC_RELAXED) & bit);
+}
+
+void gpu_launch_release(int device)
+{
+	__atomic_fetch_and(&reserved, ~(UINT64_C(1) << (device % 64)), __ATOMIC_RELAXED);
+}
+
 /* Relaxed: it orders nothing. */
 void gpu_launch_abort(struct gpu_launch *launch)
 {

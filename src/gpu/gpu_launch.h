@@ -51,6 +51,13 @@ enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execut
 enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_args *args,
 				  unsigned blocks);
 
+/*
+ * A kernel that waits for others keeps its place on the device, so a process has one at a time on
+ * each, of bounded size: the room for it. False: another has it. Thread-safe.
+ */
+bool gpu_launch_reserve(int device);
+void gpu_launch_release(int device);
+
 /* Have the blocks that wait give up. */
 void gpu_launch_abort(struct gpu_launch *launch);
 

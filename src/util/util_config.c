@@ -33,6 +33,8 @@ struct option {
 struct util_config util_config;
 
 static const char *const level_words[] = {"none", "version", "warn", "info", "trace", NULL};
+static const char *const proto_words[] = {"auto", "simple", "ll", NULL};
+static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
 static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", NULL};
 
 #define FIELD(name) offsetof(struct util_config, name)
@@ -84,6 +86,38 @@ static const struct option options[] = {
 	{"GPUCOLL_WINDOW", TYPE_SIZE, FIELD(window), "4M", NULL,
 	 "Bytes of device memory through which a buffer goes, slice by slice, that other processes "
 	 "can't map: of pools, of the virtual memory API, managed. At least 64K."},
+	{"GPUCOLL_ALGO", TYPE_STRING, FIELD(algo), "", NULL,
+	 "The algorithm to use, by the name that gpucoll-info -p shows, for all collectives that "
+	 "have one "
+	 "of that name. Empty: the library chooses. The value of the communicator's first rank "
+	 "counts; a "
+	 "call that it is not possible for is reported once, and is done as if it were empty."},
+	{"GPUCOLL_PROTO", TYPE_ENUM, FIELD(proto), "auto", proto_words,
+	 "How messages between ranks travel, in algorithms that have them. simple: data, then a "
+	 "counter. "
+	 "ll: data and flag in one word, which is faster for small ones and halves the bandwidth; "
+	 "only in "
+	 "fused execution. The value of the communicator's first rank counts."},
+	{"GPUCOLL_EXEC", TYPE_ENUM, FIELD(exec), "auto", exec_words,
+	 "Who waits for messages between ranks. fused: the kernels, which takes one launch for a "
+	 "whole "
+	 "collective, and needs all ranks' kernels to run at the same time. stepped: the "
+	 "processes, which "
+	 "take a launch for each step. auto: fused where it is possible; ranks that share a GPU "
+	 "try that "
+	 "out first. One rank's stepped counts for all; fused where it is not possible is "
+	 "reported once."},
+	{"GPUCOLL_CHANNELS", TYPE_SIZE, FIELD(channels), "1", NULL,
+	 "How many times an algorithm with messages uses each connection side by side, 1 to 16. "
+	 "The value "
+	 "of the communicator's first rank counts."},
+	{"GPUCOLL_LL_MAX", TYPE_SIZE, FIELD(ll_max), "16K", NULL,
+	 "With GPUCOLL_PROTO=auto, messages of up to this many bytes go by ll. The value of the "
+	 "communicator's first rank counts."},
+	{"GPUCOLL_SCRATCH", TYPE_SIZE, FIELD(scratch), "32M", NULL,
+	 "Bytes of device memory for messages between ranks, of all processes of a node together, "
+	 "for each "
+	 "communicator that uses algorithms with messages. A process has 512K at least."},
 	{"GPUCOLL_CHECK", TYPE_BOOL, FIELD(check), "0", NULL,
 	 "Prove each schedule (see gpucoll-info -p) when it is first used. Costs milliseconds for "
 	 "each."},

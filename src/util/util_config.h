@@ -20,6 +20,9 @@ enum util_log_level {
 	UTIL_LOG_TRACE
 };
 
+enum util_proto { UTIL_PROTO_AUTO, UTIL_PROTO_SIMPLE, UTIL_PROTO_LL };
+enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
+
 struct util_config {
 	int debug;              /* enum util_log_level */
 	unsigned debug_subsys;  /* bit mask over enum util_subsys */
@@ -33,7 +36,13 @@ struct util_config {
 	bool check;          /* prove schedules */
 	size_t oneshot_max;  /* bytes: an allreduce of less is one-shot */
 	size_t window;       /* bytes: the window for a buffer that can't be exported */
-	size_t timeout;      /* seconds; 0: never report */
+	const char *algo;    /* NULL: chosen by the library */
+	int proto;           /* enum util_proto */
+	int exec;            /* enum util_exec */
+	size_t channels;
+	size_t ll_max;  /* bytes: messages of up to so many go by LL */
+	size_t scratch; /* bytes for messages, of a GPU and communicator */
+	size_t timeout; /* seconds; 0: never report */
 };
 
 enum util_subsys {

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_arena.h"
+#include "core/core_mpi.h"
+#include "util/util_config.h"
+
+#include <string.h>
+
+size_t core_arena_bytes(void)
+{
+	enum { LEAST = 512 << 10, UNIT = 64 << 10 };
+	size_t share = util_config.scratch / (size_t)core_mpi_job.local_size / UNIT * UNIT;
+
+	return share > LEAST ? share : LEAST;
+}
+
+size_t core_arena_ll_bytes(size_t bytes)
+{
+	return bytes / 8;
+}
+
+static enum util_status clear(const struct core_arena *arena, size_t from, size_t to,
+			      struct gpu_stream *stream)
+{
+	static const char zeros[64 << 10];
+	enum util_status status = UTIL_OK;
+
+	for (size_t at = from; at < to && status == UTIL_OK; at += sizeof(zeros)) {
+		size_t bytes = to - at < sizeof(zeros) ? to - at : sizeof(zeros);
+
+		status = gpu_stream_copy(stream, (void *)(arena->device->address + at), zeros,
+					 bytes);
+	}
+	return status;
+}
+
+enum util_status core_arena_clear_ll(struct core_arena *arena, struct gpu_stream *stream)
+{
+	size_t bytes = core_arena_ll_bytes(arena->bytes);
+
+	if (arena->shm)
+		memset((char *)gpu_shm_host(arena->shm) + GPU_ARENA_SLOTS, 0, bytes);
+	return clear(arena, GPU_ARENA_SLOTS, GPU_ARENA_SLOTS + bytes, stream);
+}
+
+static enum util_status open_device(struct core_arena *arena, struct gpu_stream *stream,
+				    bool *clearing)
+{
+	enum util_status status;
+
+	if (arena->device && arena->device->context_id == gpu_stream_context_id(stream))
+		return UTIL_OK;
+	if (arena->device)
+		gpu_scratch_put(arena->device);
+	arena->device = NULL;
+	status = gpu_scratch_get(arena->bytes, stream, &arena->device);
+	if (status != UTIL_OK)
+		return status;
+	*clearing = true;
+	status = clear(arena, 0, GPU_ARENA_SLOTS, stream);
+	return status == UTIL_OK ? core_arena_clear_ll(arena, stream) : status;
+}
+
+enum util_status core_arena_open(struct core_arena *arena, bool with_shm, struct gpu_stream *stream,
+				 bool *clearing)
+{
+	enum util_status status;
+
+	if (!arena->bytes)
+		arena->bytes = core_arena_bytes();
+	status = open_device(arena, stream, clearing);
+	if (status == UTIL_OK && with_shm && !arena->shm)
+		status = gpu_shm_create(arena->bytes, &arena->shm);
+	if (status == UTIL_OK && arena->shm && !gpu_shm_address(arena->shm, stream))
+		status = UTIL_ERR_UNSUPPORTED;
+	return status;
+}
+
+void core_arena_close(struct core_arena *arena, bool idle)
+{
+	if (arena->device && idle)
+		gpu_scratch_put(arena->device);
+	if (arena->shm)
+		gpu_shm_free(arena->shm);
+	*arena = (struct core_arena){0};
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A rank's arenas for a communicator: memory in which others leave messages for its kernels (see
+ * gpu_program.h for what is where). One in device memory, and, where devices can't reach each
+ * other, one in pinned host memory.
+ */
+#ifndef CORE_ARENA_H
+#define CORE_ARENA_H
+
+#include "gpu/gpu_scratch.h"
+#include "gpu/gpu_shm.h"
+#include "gpu/kernels/gpu_program.h"
+
+struct core_arena {
+	size_t bytes; /* of each */
+	struct gpu_scratch *device;
+	struct gpu_shm *shm; /* NULL: there is none */
+};
+
+/* As many bytes as this process's share of GPUCOLL_SCRATCH. */
+size_t core_arena_bytes(void);
+
+/* Of the bytes of an arena, those for LL packets; they follow the words. */
+size_t core_arena_ll_bytes(size_t bytes);
+
+/*
+ * Make the arenas of `*arena`, or make them again where their context has ended. A new one of the
+ * device is being cleared then, in stream order: `clearing`. UTIL_ERR_UNSUPPORTED, without a
+ * warning: there is no memory.
+ */
+enum util_status core_arena_open(struct core_arena *arena, bool with_shm, struct gpu_stream *stream,
+				 bool *clearing);
+
+/* Have LL packets of older calls cleared, in stream order. */
+enum util_status core_arena_clear_ll(struct core_arena *arena, struct gpu_stream *stream);
+
+/* `idle`: no other process's kernel can touch it any more. What may be touched is not used again.
+ */
+void core_arena_close(struct core_arena *arena, bool idle);
+
+#endif

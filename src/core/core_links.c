@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What an accelerated call with messages needs: whether there can be links between all ranks, how
+ * messages fit their slots, and who waits for them.
+ *
+ * Everything is decided from the offers and from what votes said, so all ranks decide alike.
+ */
+#include "core/core_accel.h"
+#include "core/core_mpi.h"
+#include "util/util_config.h"
+
+#include <string.h>
+
+/* ---- reach ---- */
+
+static bool reaches(const struct core_comm *comm, int a, int b, enum gpu_transport transport)
+{
+	return comm->reach[transport][a] >> b & 1 && comm->reach[transport][b] >> a & 1;
+}
+
+enum gpu_transport core_links_transport(const struct core_comm *comm, int rank)
+{
+	return reaches(comm, comm->rank, rank, GPU_TRANSPORT_P2P) ? GPU_TRANSPORT_P2P
+								  : GPU_TRANSPORT_SHM;
+}
+
+static const struct core_offer *offer_of(const struct core_accel *accel, int rank)
+{
+	return core_agree_offer(&accel->agree, rank);
+}
+
+static bool has_arena(const struct core_accel *accel, int rank, enum gpu_transport transport)
+{
+	return offer_of(accel, rank)->arenas[transport].memory.buffer_id != 0;
+}
+
+static bool can_link(const struct core_accel *accel, int a, int b)
+{
+	if (reaches(accel->comm, a, b, GPU_TRANSPORT_P2P))
+		return true;
+	return has_arena(accel, a, GPU_TRANSPORT_SHM) && has_arena(accel, b, GPU_TRANSPORT_SHM) &&
+	       reaches(accel->comm, a, b, GPU_TRANSPORT_SHM);
+}
+
+const char *core_links_refuse(const struct core_accel *accel)
+{
+	for (int i = 0; i < accel->comm->size; i++) {
+		const struct core_offer *offer = offer_of(accel, i);
+
+		if (!offer->device)
+			return "a rank has no data";
+		if (offer->flags & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT))
+			return "memory that can't be exported";
+		if (!has_arena(accel, i, GPU_TRANSPORT_P2P))
+			return "a rank has no memory for messages";
+		for (int j = 0; j < i; j++) {
+			if (!can_link(accel, i, j))
+				return "memory that can't be mapped";
+		}
+	}
+	return NULL;
+}
+
+/* ---- slots ---- */
+
+static uint64_t least_bytes(const struct core_accel *accel)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (int i = 0; i < accel->comm->size; i++) {
+		uint64_t bytes = offer_of(accel, i)->arenas[GPU_TRANSPORT_P2P].bytes;
+
+		least = bytes < least ? bytes : least;
+	}
+	return least;
+}
+
+static uint64_t longest_block(const struct core_accel *accel)
+{
+	uint64_t longest = 0;
+
+	for (int i = 0; i < accel->comm->size; i++) {
+		uint64_t bytes = offer_of(accel, i)->longest;
+
+		longest = bytes > longest ? bytes : longest;
+	}
+	return longest;
+}
+
+/* A multiple of which slots and pieces are. */
+static uint64_t unit_of(const struct core_accel *accel)
+{
+	uint64_t unit = sched_unit(accel->sched);
+
+	return unit > GPU_PART_UNIT ? unit : GPU_PART_UNIT;
+}
+
+/*
+ * The largest slots that fit: incoming links have `num` each, and the scratch blocks of a round,
+ * which are as long as all their pieces together, stand behind the Simple ones.
+ */
+static uint64_t slot_bytes(const struct core_accel *accel, enum gpu_protocol protocol, uint64_t num)
+{
+	enum { MOST = 512 << 10 }; /* larger ones only make pipelines slow to fill */
+	const struct core_program *program = accel->schedule->program;
+	uint64_t arena = least_bytes(accel), ll = core_arena_ll_bytes(arena);
+	uint64_t simple = arena - GPU_ARENA_SLOTS - ll, bytes;
+	uint64_t slots = num * (program->most_incoming ? program->most_incoming : 1);
+	uint64_t scratch = (uint64_t)accel->sched->scratch_blocks * (uint64_t)accel->sched->pieces;
+
+	bytes = simple / (slots + scratch);
+	if (protocol == GPU_PROTOCOL_LL) {
+		bytes = ll / 2 / slots;
+		if (scratch && bytes > simple / scratch)
+			bytes = simple / scratch;
+	}
+	bytes = bytes < MOST ? bytes : MOST;
+	return bytes / unit_of(accel) * unit_of(accel);
+}
+
+/* The longest piece of a block of as many bytes. */
+static uint64_t longest_piece(const struct core_accel *accel, uint64_t bytes)
+{
+	uint64_t unit = sched_unit(accel->sched), pieces = (uint64_t)accel->sched->pieces;
+	uint64_t piece = ((bytes + unit - 1) / unit + pieces - 1) / pieces * unit;
+
+	return piece < bytes ? piece : bytes;
+}
+
+/* False: messages do not fit, or are too many to be counted. */
+static bool lay_out(struct core_accel *accel, enum gpu_protocol protocol)
+{
+	enum { SLOTS = 4 }; /* one is read, one written, two are on their way */
+	struct gpu_execute_args *args = &accel->steps.args;
+	uint64_t arena = least_bytes(accel), longest = longest_block(accel), rounds;
+	int least = accel->schedule->algo->slots;
+
+	args->num_slots = (uint32_t)(least > SLOTS ? least : SLOTS);
+	args->slot_bytes = slot_bytes(accel, protocol, args->num_slots);
+	if (!args->slot_bytes) {
+		args->num_slots = (uint32_t)least;
+		args->slot_bytes = slot_bytes(accel, protocol, args->num_slots);
+	}
+	if (!args->slot_bytes)
+		return false;
+	args->protocol = protocol;
+	args->width = args->slot_bytes * (uint64_t)accel->sched->pieces;
+	rounds = longest ? (longest + args->width - 1) / args->width : 1;
+	args->slots[GPU_PROTOCOL_LL] = GPU_ARENA_SLOTS;
+	args->slots[GPU_PROTOCOL_SIMPLE] = GPU_ARENA_SLOTS + core_arena_ll_bytes(arena);
+	accel->scratch_start = arena - (uint64_t)accel->sched->scratch_blocks * args->width;
+	accel->steps.rounds = (uint32_t)rounds;
+	accel->messages = rounds * (accel->schedule->program->most_messages + 1);
+	return accel->messages < UINT64_C(1) << GPU_EPOCH_SHIFT;
+}
+
+/* ---- who waits ---- */
+
+static bool share_gpu(const struct core_accel *accel, int a, int b)
+{
+	return offer_of(accel, a)->device == offer_of(accel, b)->device;
+}
+
+static bool is_any_shared(const struct core_accel *accel)
+{
+	for (int i = 0; i < accel->comm->size; i++) {
+		for (int j = 0; j < i; j++) {
+			if (share_gpu(accel, i, j))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Blocks of a rank that may wait, so that those of all ranks fit on their GPU together. */
+static uint32_t resident_blocks(const struct core_accel *accel)
+{
+	uint32_t least = GPU_MAX_PROBED / (uint32_t)accel->comm->size;
+
+	for (int i = 0; i < accel->comm->size; i++) {
+		uint32_t blocks = offer_of(accel, i)->blocks;
+
+		least = blocks < least ? blocks : least;
+	}
+	return least;
+}
+
+/* Why kernels can't wait, apart from what a probe would show; NULL: they can. */
+static const char *why_stepped(const struct core_accel *accel)
+{
+	for (int i = 0; i < accel->comm->size; i++) {
+		if (!(offer_of(accel, i)->flags & CORE_OFFER_CAN_FUSE))
+			return "a rank's GPU has no room for a kernel that waits, or "
+			       "GPUCOLL_EXEC=stepped there";
+	}
+	if (accel->schedule->program->most_lanes > resident_blocks(accel))
+		return "the algorithm takes more blocks than can be resident";
+	if (accel->comm->together == CORE_TOGETHER_NO)
+		return "the kernels of ranks that share a GPU do not run at the same time";
+	return NULL;
+}
+
+/* Sizes that both ends of a link know to be equal: LL has no other way to know a message's end. */
+static bool has_agreed_sizes(const struct core_accel *accel)
+{
+	switch (accel->shape.coll) {
+	case CORE_GATHERV:
+	case CORE_SCATTERV:
+	case CORE_ALLGATHERV:
+	case CORE_ALLTOALLV:
+	case CORE_ALLTOALLW:
+		return false;
+	default:
+		return true;
+	}
+}
+
+static bool are_flags_left(const struct core_accel *accel)
+{
+	return accel->comm->ll_flag + accel->messages < UINT32_MAX;
+}
+
+/* Packets that were cleared by all begin anew. */
+static void renew_flags(struct core_accel *accel)
+{
+	for (int i = 0; i < accel->comm->size; i++) {
+		if (!(offer_of(accel, i)->flags & CORE_OFFER_LL_CLEAR))
+			return;
+	}
+	accel->comm->ll_flag = 0;
+}
+
+static const char *why_no_ll(struct core_accel *accel, bool fused)
+{
+	if (!fused)
+		return "the execution is not fused";
+	if (!has_agreed_sizes(accel))
+		return "sizes are not known to both ends";
+	renew_flags(accel);
+	if (!lay_out(accel, GPU_PROTOCOL_LL) || !are_flags_left(accel))
+		return "there is no room for its messages";
+	return NULL;
+}
+
+static void choose_protocol(struct core_accel *accel, bool fused)
+{
+	const struct core_offer *first = offer_of(accel, 0);
+	uint64_t piece = longest_piece(accel, longest_block(accel));
+	const char *why;
+
+	if (first->proto != UTIL_PROTO_SIMPLE &&
+	    (first->proto == UTIL_PROTO_LL || piece <= first->ll_max)) {
+		why = why_no_ll(accel, fused);
+		if (!why) {
+			accel->steps.args.flag = accel->comm->ll_flag;
+			accel->comm->ll_flag += (uint32_t)accel->messages;
+			return;
+		}
+		if (first->proto == UTIL_PROTO_LL)
+			core_plan_complain(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", "ll", why);
+	}
+	lay_out(accel, GPU_PROTOCOL_SIMPLE);
+}
+
+static void choose_blocks(struct core_accel *accel, bool fused)
+{
+	struct gpu_execute_args *args = &accel->steps.args;
+	uint64_t longest = longest_block(accel);
+	uint64_t piece = longest_piece(accel, longest < args->width ? longest : args->width);
+	uint32_t lanes = accel->schedule->program->most_lanes;
+	uint32_t most = fused ? resident_blocks(accel) : gpu_launch_most(&accel->launch);
+
+	most = most > lanes ? most / lanes : 1;
+	args->parts = gpu_launch_blocks(piece, most < GPU_MAX_PARTS ? most : GPU_MAX_PARTS);
+	args->spread = 0;
+	accel->steps.bytes = piece / args->parts;
+}
+
+void core_links_decide(struct core_accel *accel)
+{
+	const char *why = why_stepped(accel);
+
+	if (why && util_config.exec == UTIL_EXEC_FUSED)
+		core_plan_complain(accel, CORE_COMPLAINT_EXEC, "GPUCOLL_EXEC", "fused", why);
+	accel->steps.args.waits = !why;
+	choose_protocol(accel, !why);
+	choose_blocks(accel, !why);
+	accel->reason = core_plan_linked_name(accel);
+}
+
+const char *core_links_make(struct core_accel *accel)
+{
+	if (!lay_out(accel, GPU_PROTOCOL_SIMPLE))
+		return "there is no room for its messages";
+	accel->tries = !why_stepped(accel) && accel->comm->together == CORE_TOGETHER_UNKNOWN &&
+		       is_any_shared(accel);
+	if (!accel->tries)
+		core_links_decide(accel);
+	return NULL;
+}
+
+/* ---- launches ---- */
+
+static uint64_t epoch_of(const struct core_accel *accel)
+{
+	return (accel->number + 1) << GPU_EPOCH_SHIFT;
+}
+
+void core_links_set_args(struct core_accel *accel)
+{
+	struct gpu_execute_args *args = &accel->steps.args;
+	struct core_comm *comm = accel->comm;
+
+	args->epoch = epoch_of(accel);
+	args->shm = 0;
+	args->mine[GPU_TRANSPORT_P2P] = comm->arena.device->address;
+	args->mine[GPU_TRANSPORT_SHM] =
+		comm->arena.shm ? gpu_shm_address(comm->arena.shm, accel->stream) : 0;
+	for (int i = 0; i < comm->size; i++) {
+		enum gpu_transport transport = core_links_transport(comm, i);
+
+		args->theirs[i] = accel->arenas[transport][i].address;
+		args->shm |= (uint64_t)(transport == GPU_TRANSPORT_SHM) << i;
+	}
+}
+
+/* How long ranks wait for each other to begin, and how long a meeting may take then: a slice of
+ * time of a GPU that is shared is longer. */
+enum { PATIENCE_NS = 200000000, ROUND_TRIP_NS = 1000000 };
+
+enum util_status core_links_try(struct core_accel *accel)
+{
+	struct gpu_probe_args args = {.epoch = epoch_of(accel),
+				      .patience = PATIENCE_NS,
+				      .round_trip = ROUND_TRIP_NS,
+				      .mine = accel->comm->arena.device->address};
+	enum util_status status;
+
+	for (int i = 0; i < accel->comm->size; i++) {
+		if (i == accel->comm->rank)
+			args.rank = args.ranks;
+		if (share_gpu(accel, i, accel->comm->rank))
+			args.theirs[args.ranks++] = accel->arenas[GPU_TRANSPORT_P2P][i].address;
+	}
+	if (args.ranks == 1)
+		return UTIL_OK;
+	status = gpu_launch_probe(&accel->launch, &args, resident_blocks(accel));
+	accel->running = status == UTIL_OK;
+	return status;
+}
