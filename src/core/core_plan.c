@@ -331,12 +331,20 @@ static struct core_block slice(const struct core_accel *accel, uint64_t round,
 	return block;
 }
 
+/* An alltoall in place has but one buffer, in which blocks of the input stand where those of the
+ * output do. */
+static bool is_one_buffer(const struct core_accel *accel)
+{
+	return accel->shape.in_place && accel->sched->request.coll == SCHED_ALLTOALL;
+}
+
 /* A block of this rank's buffer; `index`, which it has among the buffer's. */
 static struct core_block own_block(const struct core_accel *accel, const struct core_place *place,
 				   int *index)
 {
-	const struct core_buffer *mine =
-		place->buffer == SCHED_IN ? &accel->shape.in : &accel->shape.out;
+	const struct core_buffer *mine = place->buffer == SCHED_IN && !is_one_buffer(accel)
+						 ? &accel->shape.in
+						 : &accel->shape.out;
 
 	*index = mine->num_blocks > 1 ? place->block : 0;
 	return mine->blocks[*index];
@@ -386,7 +394,8 @@ static struct gpu_place look_up(const struct core_accel *accel, const struct cor
 				uint32_t phase)
 {
 	bool mine = place->rank == accel->comm->rank;
-	const struct core_reach *reach = place->buffer == SCHED_IN ? accel->in : accel->out;
+	const struct core_reach *reach =
+		place->buffer == SCHED_IN && !is_one_buffer(accel) ? accel->in : accel->out;
 	uint64_t address = reach[place->rank].address;
 	struct core_block block;
 	int index = 0;

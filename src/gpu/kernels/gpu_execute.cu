@@ -236,7 +236,7 @@ template <typename K> GPU_DEVICE bool combine(const struct gpu_execute_args &arg
 	struct gpu_ll ll = {state->flags, state->flags + c->step.num_sources, args.abort};
 
 	if (args.protocol == GPU_PROTOCOL_LL)
-		return K::combine_ll(args.type, &ll, &chunk);
+		return c->step.num_sources == 1 ? gpu_ll_copy(&ll, &chunk) : K::combine_ll(args.type, &ll, &chunk);
 	if (c->step.swap)
 		gpu_swap(&chunk);
 	else if (c->step.num_sources == 1 && (c->step.num_targets > 1 || state->addresses[0] != state->addresses[1]))

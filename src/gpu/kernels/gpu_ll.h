@@ -118,4 +118,9 @@ GPU_CALLED bool gpu_ll_combine(const struct gpu_ll *ll, const struct gpu_chunk *
 	return true;
 }
 
+GPU_DEVICE bool gpu_ll_copy(const struct gpu_ll *ll, const struct gpu_chunk *c)
+{
+	return gpu_ll_combine<uint8_t, gpu_no_op<uint8_t>, false>(ll, c);
+}
+
 #endif
