@@ -87,12 +87,12 @@ static uint64_t longest_block(const struct core_accel *accel)
 	return longest;
 }
 
-/* A multiple of which slots and pieces are. */
+/* Slots are multiples of pieces' unit, and of what all blocks' parts take. */
 static uint64_t unit_of(const struct core_accel *accel)
 {
-	uint64_t unit = sched_unit(accel->sched);
+	uint64_t unit = sched_unit(accel->sched), parts = GPU_MAX_PARTS * GPU_PART_UNIT;
 
-	return unit > GPU_PART_UNIT ? unit : GPU_PART_UNIT;
+	return unit > parts ? unit : parts;
 }
 
 /*
@@ -270,8 +270,11 @@ static void choose_blocks(struct core_accel *accel, bool fused)
 	uint32_t lanes = accel->schedule->program->most_lanes;
 	uint32_t most = fused ? resident_blocks(accel) : gpu_launch_most(&accel->launch);
 
-	most = most > lanes ? most / lanes : 1;
-	args->parts = gpu_launch_blocks(piece, most < GPU_MAX_PARTS ? most : GPU_MAX_PARTS);
+	most = gpu_launch_blocks(piece, most > lanes ? most / lanes : 1);
+	/* A power of two, which divides a slot. */
+	args->parts = GPU_MAX_PARTS;
+	while (args->parts > most)
+		args->parts /= 2;
 	args->spread = 0;
 	accel->steps.bytes = piece / args->parts;
 }

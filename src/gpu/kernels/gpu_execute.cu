@@ -83,9 +83,8 @@ struct state {
 struct context {
 	struct gpu_step step;
 	uint64_t round;
-	uint64_t offset;      /* of the round in a block */
-	uint64_t first, bytes; /* this block's part of the chunk: from the beginning of the round's slice on, from that of the piece on */
-	uint64_t in_piece;
+	uint64_t offset;       /* of the round in a block */
+	uint64_t first, bytes; /* this block's part of the chunk, from the beginning of the round on */
 };
 
 template <typename T> GPU_DEVICE T load_record(uint64_t address)
@@ -110,20 +109,30 @@ GPU_DEVICE uint64_t piece_start(const struct gpu_execute_args &args, uint64_t by
 GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct gpu_step step, uint64_t round, uint64_t part,
 				     uint64_t parts)
 {
-	struct context c = {step, round, round * args.width, 0, 0, 0};
-	uint64_t bytes = args.places[step.sized].bytes, start, units, end;
+	struct context c = {step, round, round * args.width, 0, 0};
+	uint64_t bytes = args.places[step.sized].bytes, start, units, first, end;
 
 	bytes = bytes > c.offset ? bytes - c.offset : 0;
 	bytes = args.width && bytes > args.width ? args.width : bytes;
 	start = args.pieces > 1 ? piece_start(args, bytes, step.piece) : 0;
 	bytes = (args.pieces > 1 ? piece_start(args, bytes, step.piece + 1) : bytes) - start;
 	units = (bytes + GPU_PART_UNIT - 1) / GPU_PART_UNIT;
-	c.in_piece = units * part / parts * GPU_PART_UNIT;
+	first = units * part / parts * GPU_PART_UNIT;
 	end = units * (part + 1) / parts * GPU_PART_UNIT;
 	end = end < bytes ? end : bytes;
-	c.first = start + c.in_piece;
-	c.bytes = end > c.in_piece ? end - c.in_piece : 0;
+	c.first = start + first;
+	c.bytes = end > first ? end - first : 0;
 	return c;
+}
+
+/*
+ * Where this block's part is in memory that every round uses again: a slot, or a piece of a scratch block, which has room for as
+ * much. It must not depend on how long the message is: in a short one the parts are shorter, and one block's would lie where
+ * another block, which nobody waits for, still has to do with the last round's.
+ */
+GPU_DEVICE uint64_t part_offset(const struct gpu_execute_args &args)
+{
+	return gpu_block() % args.parts * (args.slot_bytes / args.parts);
 }
 
 /* ---- links ---- */
@@ -157,7 +166,7 @@ GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const s
 	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
 	uint64_t scale = args.protocol == GPU_PROTOCOL_LL ? 2 : 1;
 
-	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + c->in_piece);
+	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + part_offset(args));
 }
 
 GPU_DEVICE bool wait_until(const struct gpu_execute_args &args, uint64_t word, uint64_t value)
@@ -226,7 +235,11 @@ GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state
 			state->aborted = 1;
 		return;
 	}
-	state->addresses[index] = args.places[o.index].address + c->first + (o.kind == GPU_OPERAND_SCRATCH ? 0 : c->offset);
+	state->addresses[index] = args.places[o.index].address;
+	if (o.kind == GPU_OPERAND_SCRATCH)
+		state->addresses[index] += c->step.piece * args.slot_bytes + part_offset(args);
+	else
+		state->addresses[index] += c->offset + c->first;
 }
 
 template <typename K> GPU_DEVICE bool combine(const struct gpu_execute_args &args, const struct state *state, const struct context *c)

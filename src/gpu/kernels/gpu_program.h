@@ -97,7 +97,7 @@ struct gpu_execute_args {
 	uint64_t abort;           /* a word in pinned memory; not 0: leave. 0: none */
 	uint64_t epoch;           /* of the words: the number of the call, above GPU_EPOCH_SHIFT */
 	uint64_t width;           /* bytes of each block in a round; 0: all, there is one round */
-	uint64_t slot_bytes;      /* of data */
+	uint64_t slot_bytes;      /* of data: a multiple of GPU_PART_UNIT times the parts */
 	uint64_t shm;             /* peers, as bits, whose links use pinned memory of the host */
 	uint64_t slots[GPU_PROTOCOL_NUM]; /* where they begin in an arena */
 	uint64_t mine[GPU_TRANSPORT_NUM]; /* this rank's arenas */
