@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All tests of the built tree: each runs a program, or a few, and looks at what came out."""
+import itertools
 import os
+import random
 import re
 import shutil
 import sys
+import time
 from xml.etree import ElementTree
 
 import pytest
@@ -97,11 +100,126 @@ def test_half_types(run_mpi, mpi, ranks, path):
 
 @emulated_only
 @each_mpi
-def test_without_p2p(run_mpi, mpi):
-    """Ranks 0 and 2 have one device, ranks 1 and 3 the other, and neither sees the other's memory."""
-    result = run_mpi(mpi, 4, "test_coll", env={"CUEMU_DEVICES": "2", "CUEMU_P2P": "none", **PATHS["accel"]})
+@pytest.mark.parametrize("exec_mode", ["auto", "stepped"])
+def test_without_p2p(run_mpi, mpi, exec_mode):
+    """Ranks 0 and 2 have one device, ranks 1 and 3 the other, and neither sees the other's memory: messages go through
+    the host's. The first call on a communicator finds that out, and is staged."""
+    result = run_mpi(mpi, 4, "test_coll", env={"CUEMU_DEVICES": "2", "CUEMU_P2P": "none", "CUEMU_SMS": "8",
+                                               "GPUCOLL_EXEC": exec_mode, **PATHS["accel"]})
     assert_passed(result)
-    assert count_calls(result.output, "accel", "MPI_Allreduce") < count_calls(result.output, "stage", "MPI_Allreduce")
+    assert count_calls(result.output, "accel") > 300, result.output
+    assert ("ring fused ll" in result.output) == (exec_mode == "auto"), result.output
+    assert ("ring stepped" in result.output) == (exec_mode == "stepped"), result.output
+
+
+# ---- messages between ranks ----
+
+WAYS = {"stepped": {"GPUCOLL_EXEC": "stepped"},
+        "fused simple": {"GPUCOLL_EXEC": "fused", "GPUCOLL_PROTO": "simple"},
+        "fused ll": {"GPUCOLL_EXEC": "fused", "GPUCOLL_PROTO": "ll"}}
+TRANSPORTS = {"p2p": {}, "shm": {"CUEMU_DEVICES": "8", "CUEMU_P2P": "none"}}
+# Two channels where the algorithm has them, and little room, so that larger calls take several rounds.
+ROOMS = {"much": {}, "little": {"GPUCOLL_SCRATCH": "1", "GPUCOLL_CHANNELS": "2"}}
+LINKED = ["ring", "tree", "doubling", "halving", "pairwise", "bruck", "scatter-allgather", "neighbor", "linear", "chain"]
+# Not: an odd number of ranks for the neighbour exchange, which needs pairs.
+MEANINGLESS = {("neighbor", 3)}
+
+
+def cover_pairs(*choices):
+    """Few combinations in which each value of each choice meets each value of each other one that it can meet."""
+    def pairs_of(row):
+        return {(i, row[i], j, row[j]) for j in range(len(row)) for i in range(j)}
+
+    rows = [row for row in itertools.product(*choices) if (row[0], row[-1]) not in MEANINGLESS]
+    missing = set().union(*map(pairs_of, rows))
+    while missing:
+        best = max(rows, key=lambda row: len(pairs_of(row) & missing))
+        missing -= pairs_of(best)
+        yield best
+
+
+@pytest.mark.parametrize("algo,way,transport,room,mpi,ranks", list(cover_pairs(LINKED, WAYS, TRANSPORTS, ROOMS, MPIS, [2, 3])))
+def test_algorithm(run_mpi, algo, way, transport, room, mpi, ranks):
+    """Every algorithm with messages, every way of execution, and so on, in pairs."""
+    env = {"CUEMU_SMS": "32", "GPUCOLL_ALGO": algo, **WAYS[way], **TRANSPORTS[transport], **ROOMS[room], **PATHS["accel"]}
+    result = run_mpi(mpi, ranks, "test_coll", env=env)
+    assert_passed(result)
+    used = sum(int(calls) for calls in re.findall(rf" accel +(\d+) .* {algo} {way} *$", result.output, re.MULTILINE))
+    assert used > 10, result.output
+
+
+@pytest.mark.parametrize("mpi,algo,way,ranks", [("openmpi", "tree", "fused simple", 4), ("openmpi", "halving", "stepped", 3),
+                                                ("mpich", "doubling", "fused ll", 2), ("mpich", "ring", "fused simple", 2)])
+def test_types_and_ops_in_messages(run_mpi, mpi, algo, way, ranks):
+    if mpi not in MPIS:
+        pytest.skip(f"the library was not built for {mpi}")
+    env = {"CUEMU_SMS": "32", "GPUCOLL_ALGO": algo, **WAYS[way], **PATHS["accel"]}
+    result = run_mpi(mpi, ranks, "test_types", env=env)
+    assert_passed(result)
+    assert f"{algo} {way}" in result.output, result.output
+
+
+FUZZ = [{}, {"GPUCOLL_EXEC": "stepped", "GPUCOLL_ALGO": "ring", **ROOMS["little"]}, {"GPUCOLL_ALGO": "tree", "GPUCOLL_CHANNELS": "2"},
+        {"GPUCOLL_ALGO": "doubling", "GPUCOLL_PROTO": "ll"}, {"GPUCOLL_ALGO": "halving", **TRANSPORTS["shm"]},
+        {"CUEMU_DEVICES": "3", "CUEMU_P2P": "010,100,000"}, {"GPUCOLL_ALGO": "linear"}, {**ROOMS["little"], **TRANSPORTS["shm"]}]
+
+
+@each_mpi
+@pytest.mark.parametrize("which", range(len(FUZZ)))
+def test_random_calls(run_mpi, mpi, which):
+    """10,000 calls over random communicators in all; with FUZZ_SECONDS, other seeds until the time is over (make fuzz)."""
+    # MPICH starts each rank in a session, and a kernel that waits gives way to others of its session only.
+    blocks = {"CUEMU_SMS": "8" if mpi == "mpich" else "32"}
+    until = time.monotonic() + float(os.environ.get("FUZZ_SECONDS", "0")) / len(FUZZ) / len(MPIS)
+    seed = random.randrange(1, 2**31) if "FUZZ_SECONDS" in os.environ else which + 1
+    while True:
+        result = run_mpi(mpi, 4, "test_agree", "fuzz", 650, seed, env={**blocks, **FUZZ[which], **PATHS["accel"]})
+        assert_passed(result)
+        if time.monotonic() >= until:
+            break
+        seed += 1
+
+
+@emulated_only
+@pytest.mark.parametrize("mpi,exec_mode", list(zip(MPIS, ["auto", "fused"])))
+def test_kernels_that_do_not_run_together(run_mpi, mpi, exec_mode):
+    """A GPU on which contexts take turns: kernels that waited for each other would do so for ever."""
+    result = run_mpi(mpi, 3, "test_agree", "mixed", 40, env={"GPUCOLL_ALGO": "ring", "GPUCOLL_EXEC": exec_mode, "CUEMU_SMS": "32",
+                                                             "CUEMU_TIME_SLICED": "1", **PATHS["accel"]})
+    assert_passed(result)
+    assert "ring stepped" in result.output and "ring fused" not in result.output, result.output
+    why = "the kernels of ranks that share a GPU do not run at the same time"
+    assert ("GPUCOLL_EXEC=fused is not possible for" in result.output and why in result.output) == (exec_mode == "fused")
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("way", WAYS)
+def test_fault_among_messages(run_mpi, mpi, way):
+    """A rank loses its device; the others, in kernels that wait for its messages or not, hear of it."""
+    env = {"CUEMU_SMS": "32", "GPUCOLL_ALGO": "ring", **WAYS[way]}
+    assert_passed(run_mpi(mpi, 3, "test_agree", "fault", env=env))
+
+
+@each_mpi
+def test_opposite_order_of_kernels_that_wait(run_mpi, mpi):
+    """Two threads, two communicators, in opposite order: only one kernel of a process at a time may wait in the device."""
+    env = {"CUEMU_SMS": "4", "GPUCOLL_ALGO": "ring", "GPUCOLL_EXEC": "fused", **PATHS["accel"]}
+    result = run_mpi(mpi, 2, "test_agree", "opposite", env=env)
+    assert_passed(result)
+    assert "ring fused" in result.output, result.output
+
+
+@each_mpi
+def test_wishes_that_can_not_be_met(run_mpi, mpi):
+    """They are reported once, with the reason, and the call is done in another way."""
+    result = run_mpi(mpi, 3, "test_agree", "mixed", 30, env={"GPUCOLL_ALGO": "neighbor", **PATHS["accel"]})
+    assert_passed(result)
+    assert result.output.count("GPUCOLL_ALGO=neighbor is not possible for MPI_Allgather: it needs an even number of ranks") >= 1
+    result = run_mpi(mpi, 2, "test_agree", "mixed", 30, env={"GPUCOLL_ALGO": "tree", "GPUCOLL_EXEC": "stepped",
+                                                             "GPUCOLL_PROTO": "ll", **PATHS["accel"]})
+    assert_passed(result)
+    assert "GPUCOLL_PROTO=ll is not possible for" in result.output and "the execution is not fused" in result.output
 
 
 @emulated_only

@@ -514,7 +514,7 @@ static enum util_status wait_for_try(struct core_accel *accel)
 	}
 	status = core_agree_tried(accel->comm, accel->number, &together);
 	if (status == UTIL_OK)
-		accel->comm->together = together ? CORE_TOGETHER_YES : CORE_TOGETHER_NO;
+		core_links_set_together(accel->comm, together);
 	return status;
 }
 

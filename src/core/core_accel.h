@@ -155,6 +155,11 @@ const char *core_links_make(struct core_accel *accel);
 enum util_status core_links_try(struct core_accel *accel);
 void core_links_decide(struct core_accel *accel);
 
+/* What the probe has shown; and whether one has shown that kernels of ranks that share a GPU do not
+ * run together. */
+void core_links_set_together(struct core_comm *comm, bool together);
+bool core_links_are_apart(void);
+
 /* Add what a launch with links needs to its arguments. */
 void core_links_set_args(struct core_accel *accel);
 

@@ -33,6 +33,7 @@ enum {
 		8, /* the region is a window, which the input goes through in slices */
 	CORE_OFFER_WINDOW_OUT = 16,
 	CORE_OFFER_CAN_FUSE = 32, /* its GPU has room for a kernel that waits */
+	CORE_OFFER_APART = 128,   /* kernels on its GPU were seen not to run together */
 	CORE_OFFER_LL_CLEAR = 64, /* no LL packets of older calls are left in its arenas */
 };
 

@@ -9,7 +9,11 @@
 #include "core/core_mpi.h"
 #include "util/util_config.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+/* Kernels of this process and another's did not run together. */
+static atomic_bool apart;
 
 /* ---- reach ---- */
 
@@ -185,6 +189,17 @@ static uint32_t resident_blocks(const struct core_accel *accel)
 	return least;
 }
 
+/* What one communicator has found out spares the next one the probe, if it was bad news: good news
+ * is of its members only. */
+static bool is_any_apart(const struct core_accel *accel)
+{
+	bool apart = accel->comm->together == CORE_TOGETHER_NO;
+
+	for (int i = 0; i < accel->comm->size; i++)
+		apart |= (offer_of(accel, i)->flags & CORE_OFFER_APART) != 0;
+	return apart && is_any_shared(accel);
+}
+
 /* Why kernels can't wait, apart from what a probe would show; NULL: they can. */
 static const char *why_stepped(const struct core_accel *accel)
 {
@@ -195,7 +210,7 @@ static const char *why_stepped(const struct core_accel *accel)
 	}
 	if (accel->schedule->program->most_lanes > resident_blocks(accel))
 		return "the algorithm takes more blocks than can be resident";
-	if (accel->comm->together == CORE_TOGETHER_NO)
+	if (is_any_apart(accel))
 		return "the kernels of ranks that share a GPU do not run at the same time";
 	return NULL;
 }
@@ -325,6 +340,18 @@ void core_links_set_args(struct core_accel *accel)
 		args->theirs[i] = accel->arenas[transport][i].address;
 		args->shm |= (uint64_t)(transport == GPU_TRANSPORT_SHM) << i;
 	}
+}
+
+bool core_links_are_apart(void)
+{
+	return atomic_load_explicit(&apart, memory_order_relaxed);
+}
+
+void core_links_set_together(struct core_comm *comm, bool together)
+{
+	comm->together = together ? CORE_TOGETHER_YES : CORE_TOGETHER_NO;
+	if (!together)
+		atomic_store_explicit(&apart, true, memory_order_relaxed);
 }
 
 /* How long ranks wait for each other to begin, and how long a meeting may take then: a slice of

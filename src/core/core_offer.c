@@ -195,6 +195,7 @@ static void offer_arenas(struct core_accel *accel)
 	accel->reserved = util_config.exec != UTIL_EXEC_STEPPED &&
 			  gpu_launch_reserve(gpu_stream_where(accel->stream)->device);
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
+	offer->flags |= core_links_are_apart() ? CORE_OFFER_APART : 0;
 }
 
 static enum util_status offer_buffers(struct core_accel *accel)

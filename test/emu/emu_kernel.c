@@ -11,13 +11,17 @@
 #include "gpu/kernels/gpu_program.h"
 #include "gpu/kernels/gpu_runs.h"
 
+#include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 enum { MAX_THREADS = 64, STACK_BYTES = 256 << 10, MAX_ARGS = 4096 };
 
@@ -161,8 +165,8 @@ void emu_block_barrier(void)
 		yield();
 }
 
-/* The device's clock. It is as slow as the device: blocks that run at the same time on hardware take
- * turns on a few cores here. */
+/* The device's clock. It is as slow as the device: blocks that run at the same time on hardware
+ * take turns on a few cores here. */
 uint64_t emu_clock(void)
 {
 	enum { SLOWNESS = 16 };
@@ -172,9 +176,12 @@ uint64_t emu_clock(void)
 	return ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec) / SLOWNESS;
 }
 
-/* Blocks of other processes, for which a kernel waits, need the core too. */
+/* What is waited for may be another thread of the block, or a block of another process, which needs
+ * the core: on hardware all of them make progress. */
 void emu_pause(void)
 {
+	if (block->threads > 1)
+		yield();
 	sched_yield();
 }
 
@@ -226,16 +233,36 @@ static void *run_blocks(void *argument)
 	return NULL;
 }
 
+/*
+ * As on a GPU whose contexts take turns, but with slices that are as long as a kernel: those of two
+ * processes never run at the same time. The lock is on the file of this library, so nothing is left
+ * behind. Each kernel opens the file, as its lock is not to be another kernel's of this process.
+ */
+static int take_turn(void)
+{
+	Dl_info here;
+	int fd;
+
+	if (!emu_config.time_sliced)
+		return -1;
+	fd = dladdr(&emu_config, &here) ? open(here.dli_fname, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd < 0 || flock(fd, LOCK_EX))
+		emu_die("CUEMU_TIME_SLICED: no lock");
+	return fd;
+}
+
 static void run_launch(void *argument)
 {
 	struct launch *launch = argument;
 	pthread_t threads[MAX_THREADS];
 	unsigned workers = launch->blocks < (unsigned)emu_config.sms ? launch->blocks
 								     : (unsigned)emu_config.sms;
+	int turn;
 
 	if (emu_fault("kernel") != CUDA_SUCCESS) /* it stops in the middle, here at the beginning */
 		return;
 	workers = workers < MAX_THREADS ? workers : MAX_THREADS;
+	turn = take_turn();
 	for (unsigned i = 0; i + 1 < workers; i++) {
 		if (pthread_create(&threads[i], NULL, run_blocks, launch))
 			emu_die("no thread for a block");
@@ -243,6 +270,8 @@ static void run_launch(void *argument)
 	run_blocks(launch);
 	for (unsigned i = 0; i + 1 < workers; i++)
 		pthread_join(threads[i], NULL);
+	if (turn >= 0)
+		close(turn);
 }
 
 /* ---- the API: a module is nothing but a name space for the twins ---- */

@@ -10,9 +10,10 @@
  *     test_agree fresh [CALLS]     every call on memory that was just allocated
  *     test_agree warm              the emulated driver refuses what a warm call must not need
  *     test_agree windows [CALLS]   as mixed, on device and managed memory only, and longer
- *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
- *     test_agree fault             a rank loses its device: an error, or the right result,
- * everywhere
+ *     test_agree fuzz CALLS SEED   all collectives, sizes from nothing to many, on communicators
+ * drawn at random, mostly of device memory test_agree window_fault      a copy fails beside a
+ * kernel, which nobody hears of afterwards test_agree fault             a rank loses its device: an
+ * error, or the right result, everywhere
  */
 #include "test.h"
 
@@ -271,6 +272,46 @@ static void test_mixed(int calls, bool fresh)
 	MPI_Comm_free(&split);
 }
 
+/* Nothing, a little, or more than goes through a link at a time. */
+static int draw_size(uint64_t *random)
+{
+	static const int most[] = {2, 40, 3000, LARGE_COUNT};
+
+	return most[draw(random) % 4];
+}
+
+/* On a part of the processes, in any order; some may be left alone. */
+static void fuzz_communicator(uint64_t *common, uint64_t seed, int calls)
+{
+	int colour = (int)(draw(common) >> (test_rank % 8)) & 1;
+	int key = (int)(draw(common) >> (3 * test_rank % 24)) & 7;
+	bool apart = draw(common) % 3 == 0;
+	struct stress s;
+	MPI_Comm comm;
+
+	MPI_Comm_split(MPI_COMM_WORLD, apart ? colour : 0, key, &comm);
+	stress_init(&s, comm, seed, LARGE_COUNT);
+	for (int i = 0; i < calls; i++) {
+		s.max_count = draw_size(&s.common);
+		stress_call(&s);
+	}
+	test_result(s.wrong == 0);
+	stress_free(&s);
+	MPI_Comm_free(&comm);
+}
+
+static void test_fuzz(int calls, uint64_t seed)
+{
+	enum { CALLS_OF_ONE = 50 };
+	uint64_t common = seed;
+
+	for (int done = 0; done < calls; done += CALLS_OF_ONE) {
+		snprintf(test_name, sizeof(test_name), "fuzz, seed %llu, from call %d on",
+			 (unsigned long long)seed, done);
+		fuzz_communicator(&common, seed + (uint64_t)done, CALLS_OF_ONE);
+	}
+}
+
 static void test_windows(int calls)
 {
 	struct stress world;
@@ -511,7 +552,9 @@ int main(int argc, char **argv)
 	if (!strcmp(name, "window_fault"))
 		slow_down_rank_1();
 	test_start();
-	if (!strcmp(name, "mixed"))
+	if (!strcmp(name, "fuzz"))
+		test_fuzz(calls, argc > 3 ? strtoull(argv[3], NULL, 10) : 1);
+	else if (!strcmp(name, "mixed"))
 		test_mixed(calls, false);
 	else if (!strcmp(name, "fresh"))
 		test_mixed(calls, true);

@@ -261,7 +261,10 @@ template <typename K> GPU_DEVICE bool combine(const struct gpu_execute_args &arg
 	return true;
 }
 
-/* False: given up. */
+/*
+ * False: given up. A thread may wait for the next step's messages while another still passes on this one's: threads of a block
+ * make progress independently of each other (compute capability 7.0 and later).
+ */
 template <typename K>
 GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *state, const struct context *c)
 {
