@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What a node does: MPI_Allreduce of floats, accelerated, staged, and on host buffers by the real MPI, with the rate that
-# limits it, and where a small call spends its time:
+# What a node does: MPI_Allreduce of floats, accelerated (as the library chooses, by the ring and by the tree), staged, and on
+# host buffers by the real MPI, with the rate that limits it, and where a small call spends its time:
 #
 #   bench/node.sh [-r RANKS] MPI...        for example: bench/node.sh mpich openmpi
 #
@@ -39,12 +39,14 @@ bench() { # MPI, then gpucoll-exec's and gpucoll-bench's arguments
 }
 
 for mpi in "$@"; do
-	for path in accel stage host; do
+	for path in accel ring tree stage host; do
 		echo
 		echo "== $mpi, $ranks ranks, MPI_Allreduce of floats: $path"
 		memory=device
 		[ $path = host ] && memory=host
-		GPUCOLL_ACCEL=$([ $path = accel ] && echo 1 || echo 0) bench "$mpi" allreduce -b 8 -e 64M -f 2 -n 20 -w 3 \
+		algo=
+		case $path in ring | tree) algo=$path ;; esac
+		GPUCOLL_ALGO=$algo GPUCOLL_ACCEL=$([ $path = stage ] && echo 0 || echo 1) bench "$mpi" allreduce -b 8 -e 64M -f 2 -n 20 -w 3 \
 			-m $memory | grep -E '^ +[0-9]'
 	done
 	echo
