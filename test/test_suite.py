@@ -744,6 +744,8 @@ def test_info_plan():
     info = BUILD / "gpucoll-info"
     table = run_tool(info, "-p", "allreduce", "-n", "6", "-s", "4M")
     assert table.status == 0 and re.search(r"^ring +10 +0 +6995968 ", table.output, re.M), table.output
+    double = run_tool(info, "-p", "allreduce", "-n", "6", "-s", "4M", "--proto", "ll")
+    assert re.search(r"^ring +10 +0 +13991936 ", double.output, re.M) and re.search(r"^twoshot +0 +1 +0 ", double.output, re.M)
     # The ring in text: a rank of three sends its piece, passes one on, makes one whole, and so on.
     text = run_tool(info, "-p", "allreduce", "-n", "3", "--algo", "ring").output
     assert text.count("recvReduceCopySend") == 3 and "2  recvReduceCopySend   piece 1    from 2 + IN -> OUT, to 1" in text
@@ -759,7 +761,7 @@ def test_info_plan():
     (["-p", "allgather", "-n", "5", "--algo", "neighbor"], "it needs an even number of ranks"),
     (["-p", "bcast", "-n", "0"], "-n 0: a number from 1 to 1024"), (["-p", "bcast", "-s", "1T"], "-s 1T: a number"),
     (["-p", "bcast", "--root", "4"], "there is no rank 4 among 4"), (["-p", "scan", "--root", "1"], "scan has no root"),
-    (["-p", "bcast", "--in-place"], "bcast has one buffer"), (["--algo", "ring"], "need -p"), (["-p", "scan", "--svg"], "need --algo")])
+    (["-p", "bcast", "--in-place"], "bcast has one buffer"), (["--algo", "ring"], "need -p"), (["-p", "bcast", "--proto", "tcp"], "--proto tcp: simple or ll"), (["-p", "scan", "--svg"], "need --algo")])
 def test_info_plan_refuses(options, said):
     result = run_tool(BUILD / "gpucoll-info", *options)
     assert result.status == 2 and said in result.output, result.output

@@ -24,7 +24,7 @@ static void usage(FILE *out)
 	      "      -n, --ranks N       of so many ranks (default 4)\n"
 	      "      -s, --size BYTES    a buffer, or a block for each rank, of that size; K, M, G "
 	      "may follow (default 1M)\n"
-	      "      --algo NAME, --channels N, --root RANK, --in-place\n"
+	      "      --algo NAME, --proto simple|ll, --channels N, --root RANK, --in-place\n"
 	      "      --dot, --svg        with --algo: a graph for Graphviz, a picture\n"
 	      "  -h, --help      this text\n",
 	      out);
@@ -85,8 +85,7 @@ static int print_devices(void)
 /* ---- options ---- */
 
 struct plan {
-	struct sched_request request;
-	uint64_t bytes;
+	struct info_call call;
 	const char *algo;
 	enum info_form form;
 	bool given, has_coll;
@@ -123,7 +122,7 @@ static void set_coll(struct plan *plan, const char *name)
 	int coll = sched_coll_of(name);
 
 	plan->has_coll = true;
-	plan->request.coll = (enum sched_coll)coll;
+	plan->call.request.coll = (enum sched_coll)coll;
 	if (coll >= 0)
 		return;
 	fprintf(stderr, "gpucoll-info: there is no collective '%s'; there are:", name);
@@ -133,7 +132,24 @@ static void set_coll(struct plan *plan, const char *name)
 	exit(2);
 }
 
-enum { OPTION_ALGO = 256, OPTION_CHANNELS, OPTION_ROOT, OPTION_IN_PLACE, OPTION_DOT, OPTION_SVG };
+static void set_proto(struct plan *plan, const char *name)
+{
+	if (strcmp(name, "simple") && strcmp(name, "ll")) {
+		fprintf(stderr, "gpucoll-info: --proto %s: simple or ll\n", name);
+		exit(2);
+	}
+	plan->call.proto = !strcmp(name, "ll") ? INFO_LL : INFO_SIMPLE;
+}
+
+enum {
+	OPTION_ALGO = 256,
+	OPTION_PROTO,
+	OPTION_CHANNELS,
+	OPTION_ROOT,
+	OPTION_IN_PLACE,
+	OPTION_DOT,
+	OPTION_SVG
+};
 
 /* Whether it is an option of a plan, which is noted. */
 static bool plan_option(struct plan *plan, int option, const char *text)
@@ -143,22 +159,25 @@ static bool plan_option(struct plan *plan, int option, const char *text)
 		set_coll(plan, text);
 		return true;
 	case 'n':
-		plan->request.ranks = (int)number("-n", text, 1, 1024, false);
+		plan->call.request.ranks = (int)number("-n", text, 1, 1024, false);
 		return true;
 	case 's':
-		plan->bytes = number("-s", text, 0, (uint64_t)1 << 40, true);
+		plan->call.bytes = number("-s", text, 0, (uint64_t)1 << 40, true);
 		return true;
 	case OPTION_ALGO:
 		plan->algo = text;
 		return true;
+	case OPTION_PROTO:
+		set_proto(plan, text);
+		return true;
 	case OPTION_CHANNELS:
-		plan->request.channels = (int)number("--channels", text, 1, 32, false);
+		plan->call.request.channels = (int)number("--channels", text, 1, 32, false);
 		return true;
 	case OPTION_ROOT:
-		plan->request.root = (int)number("--root", text, 0, 1023, false);
+		plan->call.request.root = (int)number("--root", text, 0, 1023, false);
 		return true;
 	case OPTION_IN_PLACE:
-		plan->request.in_place = true;
+		plan->call.request.in_place = true;
 		return true;
 	case OPTION_DOT:
 	case OPTION_SVG:
@@ -175,25 +194,24 @@ static int print_plan(const struct plan *plan)
 		fputs("gpucoll-info: options of a plan need -p COLLECTIVE\n", stderr);
 		return 2;
 	}
-	if (plan->request.root && !sched_coll_has_root(plan->request.coll)) {
+	if (plan->call.request.root && !sched_coll_has_root(plan->call.request.coll)) {
 		fprintf(stderr, "gpucoll-info: %s has no root\n",
-			sched_coll_name(plan->request.coll));
+			sched_coll_name(plan->call.request.coll));
 		return 2;
 	}
-	if (plan->request.in_place && plan->request.coll == SCHED_BCAST) {
+	if (plan->call.request.in_place && plan->call.request.coll == SCHED_BCAST) {
 		fputs("gpucoll-info: bcast has one buffer, so there is no in place\n", stderr);
 		return 2;
 	}
-	if (plan->request.root >= plan->request.ranks) {
+	if (plan->call.request.root >= plan->call.request.ranks) {
 		fprintf(stderr, "gpucoll-info: there is no rank %d among %d to be root\n",
-			plan->request.root, plan->request.ranks);
+			plan->call.request.root, plan->call.request.ranks);
 		return 2;
 	}
 	if (plan->algo)
-		return info_print_schedule(stdout, &plan->request, plan->bytes, plan->algo,
-					   plan->form);
+		return info_print_schedule(stdout, &plan->call, plan->algo, plan->form);
 	if (plan->form == INFO_TEXT)
-		return info_print_algorithms(stdout, &plan->request, plan->bytes);
+		return info_print_algorithms(stdout, &plan->call);
 	fputs("gpucoll-info: --dot and --svg need --algo\n", stderr);
 	return 2;
 }
@@ -208,6 +226,7 @@ int main(int argc, char **argv)
 		{"ranks", required_argument, NULL, 'n'},
 		{"size", required_argument, NULL, 's'},
 		{"algo", required_argument, NULL, OPTION_ALGO},
+		{"proto", required_argument, NULL, OPTION_PROTO},
 		{"channels", required_argument, NULL, OPTION_CHANNELS},
 		{"root", required_argument, NULL, OPTION_ROOT},
 		{"in-place", no_argument, NULL, OPTION_IN_PLACE},
@@ -218,7 +237,7 @@ int main(int argc, char **argv)
 		 'm'}, /* for the build: the table as man page text */
 		{NULL, 0, NULL, 0},
 	};
-	struct plan plan = {.request = {.ranks = 4, .channels = 1}, .bytes = 1 << 20};
+	struct plan plan = {.call = {.request = {.ranks = 4, .channels = 1}, .bytes = 1 << 20}};
 	int option, result = 0, done = 0;
 
 	util_config_load();

@@ -12,8 +12,17 @@ struct view {
 	FILE *out;
 	const struct sched *sched;
 	struct sched_trace trace;
-	uint64_t bytes;
+	const struct info_call *call;
 };
+
+/* A packet of LL is half data and half flag. */
+static struct sched_cost cost_of(const struct view *v)
+{
+	struct sched_cost cost = sched_cost_of(v->sched, &v->trace, v->call->bytes);
+
+	cost.sent *= v->call->proto == INFO_LL ? 2 : 1;
+	return cost;
+}
 
 static void print_operand(const struct view *v, int rank, const struct sched_operand *o,
 			  bool source)
@@ -49,7 +58,7 @@ static void print_operands(const struct view *v, int rank, const struct sched_st
 
 static void print_cost(const struct view *v)
 {
-	struct sched_cost cost = sched_cost_of(v->sched, &v->trace, v->bytes);
+	struct sched_cost cost = cost_of(v);
 
 	fprintf(v->out,
 		"cost: %" PRIu32
@@ -70,8 +79,8 @@ static void print_title(const struct view *v)
 		fprintf(v->out, ", root %d", r->root);
 	fprintf(v->out, ", %s, %s of %" PRIu64 " bytes in %d pieces of about %" PRIu64 " bytes\n",
 		r->in_place ? "in place" : "out of place",
-		sched_num_blocks(r) > 1 ? "blocks" : "a buffer", v->bytes, v->sched->pieces,
-		sched_piece(v->sched, v->bytes, 0).bytes);
+		sched_num_blocks(r) > 1 ? "blocks" : "a buffer", v->call->bytes, v->sched->pieces,
+		sched_piece(v->sched, v->call->bytes, 0).bytes);
 }
 
 static void print_lane(const struct view *v, const struct sched_lane *lane)
@@ -352,11 +361,12 @@ static struct sched *prepare(const struct algo *algo, struct view *v,
 	return NULL;
 }
 
-int info_print_schedule(FILE *out, const struct sched_request *request, uint64_t bytes,
-			const char *name, enum info_form form)
+int info_print_schedule(FILE *out, const struct info_call *call, const char *name,
+			enum info_form form)
 {
+	const struct sched_request *request = &call->request;
 	const struct algo *algo = algo_find(name, request->coll);
-	struct view view = {.out = out, .bytes = bytes};
+	struct view view = {.out = out, .call = call};
 	struct sched *sched;
 	const char *why;
 	int result;
@@ -387,16 +397,15 @@ int info_print_schedule(FILE *out, const struct sched_request *request, uint64_t
 	return result ? no_memory() : 0;
 }
 
-static int print_algorithm(FILE *out, const struct algo *algo, const struct sched_request *request,
-			   uint64_t bytes)
+static int print_algorithm(FILE *out, const struct algo *algo, const struct info_call *call)
 {
-	struct view view = {.out = out, .bytes = bytes};
-	struct sched *sched = prepare(algo, &view, request);
+	struct view view = {.out = out, .call = call};
+	struct sched *sched = prepare(algo, &view, &call->request);
 	struct sched_cost cost;
 
 	if (!sched)
 		return 1;
-	cost = sched_cost_of(sched, &view.trace, bytes);
+	cost = cost_of(&view);
 	fprintf(out,
 		"%-18s %8" PRIu32 " %6d %14" PRIu64 " %14" PRIu64 " %14" PRIu64 " %12" PRIu64 "\n",
 		algo->name, cost.hops, cost.waits, cost.sent, cost.remote, cost.local,
@@ -406,8 +415,9 @@ static int print_algorithm(FILE *out, const struct algo *algo, const struct sche
 	return 0;
 }
 
-int info_print_algorithms(FILE *out, const struct sched_request *request, uint64_t bytes)
+int info_print_algorithms(FILE *out, const struct info_call *call)
 {
+	const struct sched_request *request = &call->request;
 	int result = 0;
 
 	fprintf(out,
@@ -415,8 +425,8 @@ int info_print_algorithms(FILE *out, const struct sched_request *request, uint64
 		" bytes; messages one after the other, waits of all for "
 		"all,\nand bytes of the rank that has most (see --algo)\n\n"
 		"%-18s %8s %6s %14s %14s %14s %12s\n",
-		sched_coll_name(request->coll), request->ranks, bytes, "algorithm", "messages",
-		"waits", "sent", "others' memory", "own memory", "scratch");
+		sched_coll_name(request->coll), request->ranks, call->bytes, "algorithm",
+		"messages", "waits", "sent", "others' memory", "own memory", "scratch");
 	for (const struct algo *algo = algo_catalogue; algo->name && !result; algo++) {
 		const char *why = algo_refuses(algo, request, false);
 
@@ -425,7 +435,7 @@ int info_print_algorithms(FILE *out, const struct sched_request *request, uint64
 		if (why)
 			fprintf(out, "%-18s %s\n", algo->name, why);
 		else
-			result = print_algorithm(out, algo, request, bytes);
+			result = print_algorithm(out, algo, call);
 	}
 	return result;
 }

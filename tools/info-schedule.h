@@ -9,12 +9,21 @@
 
 enum info_form { INFO_TEXT, INFO_DOT, INFO_SVG };
 
-/* The algorithms that can do the request with blocks of `bytes` bytes, and what each costs. Returns
- * an exit status. */
-int info_print_algorithms(FILE *out, const struct sched_request *request, uint64_t bytes);
+/* How messages travel. */
+enum info_proto { INFO_SIMPLE, INFO_LL };
+
+/* A call to look at: blocks of `bytes` bytes. */
+struct info_call {
+	struct sched_request request;
+	uint64_t bytes;
+	enum info_proto proto;
+};
+
+/* The algorithms that can do the call, and what each costs. Returns an exit status. */
+int info_print_algorithms(FILE *out, const struct info_call *call);
 
 /* The schedule of the algorithm named, proved before. Returns an exit status. */
-int info_print_schedule(FILE *out, const struct sched_request *request, uint64_t bytes,
-			const char *name, enum info_form form);
+int info_print_schedule(FILE *out, const struct info_call *call, const char *name,
+			enum info_form form);
 
 #endif
