@@ -120,8 +120,8 @@ TRANSPORTS = {"p2p": {}, "shm": {"CUEMU_DEVICES": "8", "CUEMU_P2P": "none"}}
 # Two channels where the algorithm has them, and little room, so that larger calls take several rounds.
 ROOMS = {"much": {}, "little": {"GPUCOLL_SCRATCH": "1", "GPUCOLL_CHANNELS": "2"}}
 LINKED = ["ring", "tree", "doubling", "halving", "pairwise", "bruck", "scatter-allgather", "neighbor", "linear", "chain"]
-# Not: an odd number of ranks for the neighbour exchange, which needs pairs.
-MEANINGLESS = {("neighbor", 3)}
+# The neighbour exchange needs pairs of ranks, and LL is not for gathers and scatters (core_links.c, has_agreed_sizes).
+MEANINGLESS = {("neighbor", 3), ("linear", "fused ll")}
 
 
 def cover_pairs(*choices):
@@ -129,7 +129,7 @@ def cover_pairs(*choices):
     def pairs_of(row):
         return {(i, row[i], j, row[j]) for j in range(len(row)) for i in range(j)}
 
-    rows = [row for row in itertools.product(*choices) if (row[0], row[-1]) not in MEANINGLESS]
+    rows = [row for row in itertools.product(*choices) if not MEANINGLESS & {(row[0], value) for value in row}]
     missing = set().union(*map(pairs_of, rows))
     while missing:
         best = max(rows, key=lambda row: len(pairs_of(row) & missing))

@@ -257,16 +257,25 @@ static enum util_status reach_region(struct core_accel *accel, int rank,
 	return status;
 }
 
-/* Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet. */
-static enum util_status reach_all(struct core_accel *accel)
+/* What a vote found out of reach is not tried again without one. */
+static bool is_hopeless(const struct core_comm *comm, int rank, int index)
+{
+	return !(comm->reach[transport_of(index)][comm->rank] >> rank & 1);
+}
+
+/* Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet, in a
+ * vote; at other times none comes. */
+static enum util_status reach_all(struct core_accel *accel, bool votes)
 {
 	for (int i = 0; accel->stream && i < NUM_REGIONS * accel->comm->size; i++) {
 		int rank = i / NUM_REGIONS, index = i % NUM_REGIONS;
 		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
-		enum util_status status = reach_region(accel, rank, region_of(offer, index),
-						       reach_of(accel, rank, index));
+		enum util_status status = UTIL_ERR_UNSUPPORTED;
 
-		if (status == UTIL_IN_PROGRESS)
+		if (votes || !is_hopeless(accel->comm, rank, index))
+			status = reach_region(accel, rank, region_of(offer, index),
+					      reach_of(accel, rank, index));
+		if (status == UTIL_IN_PROGRESS && votes)
 			return status;
 		if (status != UTIL_OK)
 			accel->reach[transport_of(index)] &= ~(UINT64_C(1) << rank);
@@ -287,13 +296,16 @@ static void learn(struct core_accel *accel)
 	core_comm_learn(comm, accel->offer.out.memory.buffer_id);
 	for (int i = 0; i < GPU_TRANSPORT_NUM; i++)
 		core_comm_learn(comm, accel->offer.arenas[i].memory.buffer_id);
+	/* Who asks for all has another context, and perhaps another device. */
+	if (accel->agree.forget) {
+		comm->together = CORE_TOGETHER_UNKNOWN;
+		memset(comm->reach, 0xff, sizeof(comm->reach));
+	}
+	/* What some call could not map will be offered again, without a vote. */
 	for (int i = 0; i < comm->size; i++) {
 		for (int j = 0; j < GPU_TRANSPORT_NUM; j++)
-			comm->reach[j][i] = core_agree_reach(&accel->agree, i)[j];
+			comm->reach[j][i] &= core_agree_reach(&accel->agree, i)[j];
 	}
-	/* Who asks for all has another context, and perhaps another device. */
-	if (accel->agree.forget)
-		comm->together = CORE_TOGETHER_UNKNOWN;
 	comm->dropped = accel->dropped;
 	/* Without data it has mapped nothing, and must ask for all when it has some. */
 	comm->context_id = accel->stream ? gpu_stream_context_id(accel->stream) : 0;
@@ -320,7 +332,7 @@ static enum util_status prepare(struct core_accel *accel)
 		drop_freed(accel);
 		status = pass_fds(accel);
 	}
-	return status == UTIL_OK ? reach_all(accel) : status;
+	return status == UTIL_OK ? reach_all(accel, accel->agree.vote) : status;
 }
 
 /* All answer alike, and say in a vote what they reach. */
@@ -472,21 +484,22 @@ static bool has_lost(const struct core_accel *accel)
 
 static enum util_status start(struct core_accel *accel)
 {
-	enum util_status reached, status;
+	enum util_status status;
 
 	mark(accel, CORE_STATS_AGREE);
-	reached = reach_all(accel);
+	reach_all(accel, false);
 	status = core_plan_make(accel);
 	if (status == UTIL_ERR_UNSUPPORTED)
 		return status;
-	if (reached != UTIL_OK || has_lost(accel)) {
+	if (has_lost(accel)) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "memory of another process, which was mapped, can't be mapped again");
 		accel->result = UTIL_ERR_CUDA;
 	}
 	keep(accel, status);
 	if (accel->tries) {
-		keep(accel, core_links_try(accel));
+		if (accel->result == UTIL_OK)
+			keep(accel, core_links_try(accel));
 		go(accel, CORE_ACCEL_TRY);
 	} else {
 		begin(accel);
@@ -515,6 +528,11 @@ static enum util_status wait_for_try(struct core_accel *accel)
 	status = core_agree_tried(accel->comm, accel->number, &together);
 	if (status == UTIL_OK)
 		core_links_set_together(accel->comm, together);
+	/* Who failed before it came here has nothing to tell. */
+	if (status == UTIL_IN_PROGRESS && core_agree_failed(accel->comm, accel->number)) {
+		keep(accel, UTIL_ERR_PEER);
+		status = UTIL_OK;
+	}
 	return status;
 }
 
@@ -541,8 +559,10 @@ static void start_last(struct core_accel *accel)
 /* This rank's part is done or has failed: say so, which the others wait for. */
 static void pass(struct core_accel *accel)
 {
-	if (accel->result != UTIL_OK)
+	if (accel->result != UTIL_OK) {
+		accel->comm->links_failed = true;
 		core_agree_fail(accel->comm, accel->number);
+	}
 	core_agree_pass(accel->comm, accel->number);
 	/* Nobody else touches its memory. */
 	if (accel->linked)

@@ -32,9 +32,10 @@ enum {
 	CORE_OFFER_WINDOW_IN =
 		8, /* the region is a window, which the input goes through in slices */
 	CORE_OFFER_WINDOW_OUT = 16,
-	CORE_OFFER_CAN_FUSE = 32, /* its GPU has room for a kernel that waits */
-	CORE_OFFER_APART = 128,   /* kernels on its GPU were seen not to run together */
-	CORE_OFFER_LL_CLEAR = 64, /* no LL packets of older calls are left in its arenas */
+	CORE_OFFER_CAN_FUSE = 32,      /* its GPU has room for a kernel that waits */
+	CORE_OFFER_APART = 128,        /* kernels on its GPU were seen not to run together */
+	CORE_OFFER_LINKS_FAILED = 256, /* a call with messages did: it may have missed decisions */
+	CORE_OFFER_LL_CLEAR = 64,      /* no LL packets of older calls are left in its arenas */
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */

@@ -49,15 +49,18 @@ static enum util_status open_device(struct core_arena *arena, struct gpu_stream 
 
 	if (arena->device && arena->device->context_id == gpu_stream_context_id(stream))
 		return UTIL_OK;
-	if (arena->device)
-		gpu_scratch_put(arena->device);
+	/* One of another context is left alone: others may yet say in it what they have read. */
 	arena->device = NULL;
 	status = gpu_scratch_get(arena->bytes, stream, &arena->device);
 	if (status != UTIL_OK)
 		return status;
 	*clearing = true;
 	status = clear(arena, 0, GPU_ARENA_SLOTS, stream);
-	return status == UTIL_OK ? core_arena_clear_ll(arena, stream) : status;
+	if (status == UTIL_OK)
+		status = core_arena_clear_ll(arena, stream);
+	if (status != UTIL_OK)
+		arena->device = NULL;
+	return status;
 }
 
 enum util_status core_arena_open(struct core_arena *arena, bool with_shm, struct gpu_stream *stream,

@@ -45,6 +45,7 @@ struct core_comm {
 	uint64_t reach[GPU_TRANSPORT_NUM][GPU_MAX_PEERS];
 	uint32_t ll_flag;            /* the last one used; all members have the same */
 	enum core_together together; /* whether kernels of ranks that share a GPU run so */
+	bool links_failed;           /* a call with messages did, here */
 	unsigned complained;         /* a bit for each kind of complaint */
 	int local_ranks[]; /* of each member, among the node's processes, where all are on the node
 			    */

@@ -189,21 +189,33 @@ static uint32_t resident_blocks(const struct core_accel *accel)
 	return least;
 }
 
-/* What one communicator has found out spares the next one the probe, if it was bad news: good news
- * is of its members only. */
+/*
+ * What one communicator has found out spares the next one the probe, if it was bad news: good news
+ * is of its members only. Ranks that share a GPU but do not reach each other's memory on it (its
+ * instances, containers) can't be tried.
+ */
 static bool is_any_apart(const struct core_accel *accel)
 {
-	bool apart = accel->comm->together == CORE_TOGETHER_NO;
+	bool found = accel->comm->together == CORE_TOGETHER_NO, shared = false;
 
-	for (int i = 0; i < accel->comm->size; i++)
-		apart |= (offer_of(accel, i)->flags & CORE_OFFER_APART) != 0;
-	return apart && is_any_shared(accel);
+	for (int i = 0; i < accel->comm->size; i++) {
+		found |= (offer_of(accel, i)->flags & CORE_OFFER_APART) != 0;
+		for (int j = 0; j < i; j++) {
+			if (!share_gpu(accel, i, j))
+				continue;
+			shared = true;
+			found |= !reaches(accel->comm, i, j, GPU_TRANSPORT_P2P);
+		}
+	}
+	return found && shared;
 }
 
 /* Why kernels can't wait, apart from what a probe would show; NULL: they can. */
 static const char *why_stepped(const struct core_accel *accel)
 {
 	for (int i = 0; i < accel->comm->size; i++) {
+		if (offer_of(accel, i)->flags & CORE_OFFER_LINKS_FAILED)
+			return "a call with messages failed earlier";
 		if (!(offer_of(accel, i)->flags & CORE_OFFER_CAN_FUSE))
 			return "a rank's GPU has no room for a kernel that waits, or "
 			       "GPUCOLL_EXEC=stepped there";
@@ -215,16 +227,21 @@ static const char *why_stepped(const struct core_accel *accel)
 	return NULL;
 }
 
-/* Sizes that both ends of a link know to be equal: LL has no other way to know a message's end. */
+/* Sizes that both ends of a link know to be equal: LL has no other way to know a message's end, and
+ * would wait for ever where a program gives sizes that do not match. */
 static bool has_agreed_sizes(const struct core_accel *accel)
 {
 	switch (accel->shape.coll) {
+	case CORE_GATHER:
 	case CORE_GATHERV:
+	case CORE_SCATTER:
 	case CORE_SCATTERV:
 	case CORE_ALLGATHERV:
 	case CORE_ALLTOALLV:
 	case CORE_ALLTOALLW:
 		return false;
+	case CORE_ALLGATHER: /* of each, all have the same */
+		return accel->shape.in.blocks[0].bytes == accel->shape.out.blocks[0].bytes;
 	default:
 		return true;
 	}
@@ -283,7 +300,9 @@ static void choose_blocks(struct core_accel *accel, bool fused)
 	uint64_t longest = longest_block(accel);
 	uint64_t piece = longest_piece(accel, longest < args->width ? longest : args->width);
 	uint32_t lanes = accel->schedule->program->most_lanes;
-	uint32_t most = fused ? resident_blocks(accel) : gpu_launch_most(&accel->launch);
+	/* All ranks have the same: a part's place in a slot follows from their number. */
+	uint32_t share = resident_blocks(accel), node = (uint32_t)core_mpi_job.local_size;
+	uint32_t most = fused ? share : share * node;
 
 	most = gpu_launch_blocks(piece, most > lanes ? most / lanes : 1);
 	/* A power of two, which divides a slot. */

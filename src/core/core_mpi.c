@@ -1472,8 +1472,10 @@ static void shape_allgather(struct shaper *s)
 	if (s->refusal)
 		return;
 	shape_gathered(s);
-	if (!s->refusal && call->coll == CORE_ALLGATHER)
-		shape->bytes = shape->in.blocks[0].bytes;
+	if (s->refusal || call->coll != CORE_ALLGATHER)
+		return;
+	shape->bytes = shape->in.blocks[0].bytes;
+	shape->counts = shape->out.blocks[0].bytes;
 }
 
 static void shape_alltoall(struct shaper *s)

@@ -10,8 +10,6 @@
 /* So many LL messages, and the packets are cleared before flags are used again. */
 #define LL_FLAGS (UINT32_C(1) << 31)
 
-enum { MOST_CHANNELS = 16 };
-
 static bool is_empty(const struct core_buffer *buffer)
 {
 	return buffer->lo == buffer->hi;
@@ -164,6 +162,14 @@ static enum util_status take_resources(struct core_accel *accel, const struct gp
 	return UTIL_OK;
 }
 
+static uint16_t channels(void)
+{
+	enum { MOST = 16 };
+	size_t wanted = util_config.channels;
+
+	return (uint16_t)(wanted < 1 ? 1 : wanted < MOST ? wanted : MOST);
+}
+
 /* Without an arena the call may still be done in another way. */
 static void offer_arenas(struct core_accel *accel)
 {
@@ -196,6 +202,7 @@ static void offer_arenas(struct core_accel *accel)
 			  gpu_launch_reserve(gpu_stream_where(accel->stream)->device);
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
 	offer->flags |= core_links_are_apart() ? CORE_OFFER_APART : 0;
+	offer->flags |= comm->links_failed ? CORE_OFFER_LINKS_FAILED : 0;
 }
 
 static enum util_status offer_buffers(struct core_accel *accel)
@@ -272,8 +279,7 @@ enum util_status core_offer_make(struct core_accel *accel)
 	offer->device = 0;
 	offer->algo = core_plan_wanted(shape->coll);
 	offer->proto = (uint16_t)util_config.proto;
-	offer->channels = (uint16_t)(util_config.channels < MOST_CHANNELS ? util_config.channels
-									  : MOST_CHANNELS);
+	offer->channels = channels();
 	offer->ll_max = util_config.ll_max;
 	offer->blocks = 0;
 	memset(offer->arenas, 0, sizeof(offer->arenas));

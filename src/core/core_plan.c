@@ -247,15 +247,15 @@ static bool is_any_without_data(const struct core_accel *accel)
 
 /* What the configuration wants. That a call without data is done in another way nobody needs to
  * know. */
-static bool take_wanted(struct core_accel *accel, const struct sched_request *request)
+static bool take_wanted(struct core_accel *accel, const struct sched_request *request,
+			enum util_status *status)
 {
 	uint16_t wanted = core_agree_offer(&accel->agree, 0)->algo;
-	enum util_status status;
 	const char *why;
 
 	if (!wanted)
 		return false;
-	why = take(accel, &algo_catalogue[wanted - 1], request, &status);
+	why = take(accel, &algo_catalogue[wanted - 1], request, status);
 	if (why && !is_any_without_data(accel))
 		core_plan_complain(accel, CORE_COMPLAINT_ALGO, "GPUCOLL_ALGO",
 				   algo_catalogue[wanted - 1].name, why);
@@ -272,8 +272,9 @@ static const char *take_linked(struct core_accel *accel, const struct sched_requ
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
 		if (!(algo->colls >> request->coll & 1) || algo->needs & ALGO_NEEDS_MAPPED)
 			continue;
+		*status = UTIL_OK;
 		why = take(accel, algo, request, status);
-		if (!why || *status != UTIL_OK)
+		if (!why || (*status != UTIL_OK && *status != UTIL_ERR_UNSUPPORTED))
 			return why;
 		first = why;
 	}
@@ -294,12 +295,18 @@ enum util_status core_plan_make(struct core_accel *accel)
 	const char *why = NULL;
 
 	plan_rounds(accel, sched_num_blocks(&request));
-	if (!take_wanted(accel, &request))
+	if (!take_wanted(accel, &request, &status) &&
+	    (status == UTIL_OK || status == UTIL_ERR_UNSUPPORTED)) {
+		status = UTIL_OK;
 		why = is_all_mapped(accel)
 			      ? take(accel, choose_direct(accel, request.coll), &request, &status)
 			      : take_linked(accel, &request, &status);
-	if (why)
-		return status == UTIL_OK ? core_accel_stage(accel, why) : status;
+	}
+	/* Only what all find alike may have the call staged now. */
+	if (why && (status == UTIL_OK || status == UTIL_ERR_UNSUPPORTED))
+		return core_accel_stage(accel, why);
+	if (status != UTIL_OK)
+		return status;
 	if (!accel->linked)
 		accel->reason = direct_name(accel, accel->schedule->algo);
 	accel->truncates = is_sent_too_much(accel);
@@ -480,7 +487,7 @@ static void set_args(struct core_accel *accel)
 	const struct core_program *program = accel->schedule->program;
 	struct gpu_execute_args *args = &accel->steps.args;
 
-	args->steps = program->memory->address;
+	args->steps = program->address;
 	args->operands = args->steps + program->num_steps * sizeof(struct gpu_step);
 	args->type = accel->shape.type;
 	args->op = accel->shape.op;

@@ -239,14 +239,11 @@ static bool allocate(struct maker *m)
 	return program->steps != NULL;
 }
 
+/* Why it can't be done; NULL: it is. */
 static const char *fill(struct maker *m)
 {
-	const char *why;
+	const char *why = check(m);
 
-	m->links = calloc(m->sched->num_connections + 1, sizeof(*m->links));
-	if (!m->links || !allocate(m))
-		return "no memory";
-	why = check(m);
 	if (why)
 		return why;
 	if (!add_lanes(m))
@@ -259,36 +256,75 @@ static const char *fill(struct maker *m)
 struct core_program *core_program_make(const struct sched *sched, int rank, const char **why)
 {
 	struct maker m = {.sched = sched, .rank = rank, .program = calloc(1, sizeof(*m.program))};
+	bool enough;
 
-	*why = m.program ? fill(&m) : "no memory";
+	m.links = calloc(sched->num_connections + 1, sizeof(*m.links));
+	enough = m.program && m.links && allocate(&m);
+	*why = enough ? fill(&m) : NULL;
 	free(m.links);
-	if (!*why)
+	if (enough && !*why)
 		return m.program;
 	core_program_free(m.program);
 	return NULL;
+}
+
+static void release(struct core_program *program)
+{
+	if (program->memory)
+		gpu_scratch_put(program->memory);
+	if (program->pinned)
+		gpu_staging_put(program->pinned);
+	program->memory = NULL;
+	program->pinned = NULL;
+	program->address = 0;
 }
 
 void core_program_free(struct core_program *program)
 {
 	if (!program)
 		return;
-	if (program->memory)
-		gpu_scratch_put(program->memory);
+	release(program);
 	free(program->steps);
 	free(program);
+}
+
+static enum util_status upload_to_device(struct core_program *program, size_t bytes,
+					 struct gpu_stream *stream)
+{
+	if (gpu_scratch_get(bytes, stream, &program->memory) != UTIL_OK)
+		return UTIL_ERR_NO_MEMORY;
+	program->address = program->memory->address;
+	return gpu_stream_copy(stream, (void *)program->address, program->steps, bytes);
+}
+
+/* The call has been agreed on, so it must not fail for lack of a little device memory. */
+static enum util_status upload_to_host(struct core_program *program, size_t bytes,
+				       struct gpu_stream *stream)
+{
+	enum util_status status =
+		gpu_staging_get(bytes, gpu_stream_where(stream), &program->pinned);
+
+	if (status != UTIL_OK)
+		return status;
+	program->address = gpu_staging_device_address(program->pinned, stream);
+	memcpy(program->pinned->base, program->steps, bytes);
+	return program->address ? UTIL_OK : UTIL_ERR_NO_MEMORY;
 }
 
 enum util_status core_program_upload(struct core_program *program, struct gpu_stream *stream)
 {
 	size_t bytes = program->num_steps * sizeof(struct gpu_step) +
 		       program->num_operands * sizeof(struct gpu_operand);
+	enum util_status status;
 
-	if (program->memory && program->memory->context_id == gpu_stream_context_id(stream))
+	if (program->address && program->context_id == gpu_stream_context_id(stream))
 		return UTIL_OK;
-	if (program->memory)
-		gpu_scratch_put(program->memory);
-	program->memory = NULL;
-	if (gpu_scratch_get(bytes, stream, &program->memory) != UTIL_OK)
-		return UTIL_ERR_NO_MEMORY;
-	return gpu_stream_copy(stream, (void *)program->memory->address, program->steps, bytes);
+	release(program);
+	program->context_id = gpu_stream_context_id(stream);
+	status = upload_to_device(program, bytes, stream);
+	if (status == UTIL_ERR_NO_MEMORY)
+		status = upload_to_host(program, bytes, stream);
+	if (status != UTIL_OK)
+		release(program);
+	return status;
 }

@@ -8,6 +8,7 @@
 
 #include "algos/algo.h"
 #include "gpu/gpu_scratch.h"
+#include "gpu/gpu_staging.h"
 #include "gpu/kernels/gpu_program.h"
 
 enum { CORE_MAX_PHASES = 2 };
@@ -33,13 +34,18 @@ struct core_program {
 	uint32_t most_incoming; /* links of a rank */
 	uint32_t most_messages; /* of a link, in a round */
 	bool has_links;
-	bool is_mapped;             /* ranks reach into others' buffers */
-	struct gpu_scratch *memory; /* NULL: not uploaded */
+	bool is_mapped; /* ranks reach into others' buffers */
+	/* Where kernels in the context find it; 0: not uploaded. In device memory, or, where there
+	 * is none left, in pinned memory of the host. */
+	uint64_t address;
+	unsigned long long context_id;
+	struct gpu_scratch *memory;
+	struct gpu_staging_block *pinned;
 };
 
 /*
- * Make the program of a rank. NULL, with a static text in `why`: the executor can't do it, or there
- * is no memory. All ranks come to the same answer, but for memory.
+ * Make the program of a rank. NULL: the executor can't do it, to which all ranks come alike, with a
+ * static text in `why`; or there is no memory, with NULL there.
  */
 struct core_program *core_program_make(const struct sched *sched, int rank, const char **why);
 void core_program_free(struct core_program *program);

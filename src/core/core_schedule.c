@@ -54,48 +54,45 @@ static void make_room(struct core_comm *comm)
 	}
 }
 
-/* NULL, which has been logged if it is not for lack of memory. */
-static struct core_program *prove_and_translate(const struct sched *sched, const struct algo *algo,
-						int rank)
+/* An error has been logged if it is not for lack of memory. */
+static enum util_status prove_and_translate(struct core_schedule *entry, int rank)
 {
-	struct core_program *program;
+	const struct sched *sched = entry->sched;
 	char proof[256];
 	const char *why;
 
-	program = core_program_make(sched, rank, &why);
-	if (program && util_config.check &&
-	    !sched_verify(sched, algo->slots, proof, sizeof(proof))) {
-		core_program_free(program);
-		program = NULL;
+	entry->program = core_program_make(sched, rank, &why);
+	if (!entry->program && !why)
+		return UTIL_ERR_NO_MEMORY;
+	if (entry->program && util_config.check &&
+	    !sched_verify(sched, entry->algo->slots, proof, sizeof(proof)))
 		why = proof;
-	}
-	if (!program)
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			 "the schedule %s for %s over %d ranks can't be used: %s", sched->name,
-			 sched_coll_name(sched->request.coll), sched->request.ranks, why);
-	return program;
+	if (!why)
+		return UTIL_OK;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "the schedule %s for %s over %d ranks can't be used: %s", sched->name,
+		 sched_coll_name(sched->request.coll), sched->request.ranks, why);
+	return UTIL_ERR_UNSUPPORTED;
 }
 
 static enum util_status add(struct core_comm *comm, const struct algo *algo,
 			    const struct sched_request *request, struct core_schedule **out)
 {
 	struct core_schedule *entry = calloc(1, sizeof(*entry));
+	enum util_status status = UTIL_ERR_NO_MEMORY;
 
-	*out = entry;
 	if (!entry)
-		return UTIL_ERR_NO_MEMORY;
+		return status;
 	entry->algo = algo;
 	entry->sched = algo_make(algo, request);
 	if (entry->sched)
-		entry->program = prove_and_translate(entry->sched, algo, comm->rank);
-	if (!entry->program) {
-		enum util_status status = entry->sched ? UTIL_ERR_UNSUPPORTED : UTIL_ERR_NO_MEMORY;
-
+		status = prove_and_translate(entry, comm->rank);
+	if (status != UTIL_OK) {
 		entry_free(entry);
 		return status;
 	}
 	entry->next = comm->schedules;
-	comm->schedules = entry;
+	comm->schedules = *out = entry;
 	return UTIL_OK;
 }
 

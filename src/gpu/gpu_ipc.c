@@ -194,7 +194,7 @@ int gpu_ipc_find_freed(uint64_t *ids, int most)
 		ids[found++] = exports[i].buffer_id;
 	}
 	pthread_mutex_unlock(&lock);
-	return found;
+	return found + gpu_shm_find_freed(ids + found, most - found);
 }
 
 void gpu_ipc_forget_exports(const uint64_t *ids, int num)
@@ -205,6 +205,7 @@ void gpu_ipc_forget_exports(const uint64_t *ids, int num)
 			exports[ids[i] % EXPORT_PLACES] = (struct gpu_export){0};
 	}
 	pthread_mutex_unlock(&lock);
+	gpu_shm_forget_freed(ids, num);
 }
 
 /* ---- mappings ---- */
@@ -329,12 +330,30 @@ static CUresult map_from_pool(const struct gpu_export *export, int fd, int devic
 	return result;
 }
 
+static bool enter(struct gpu_scope *scope, const struct gpu_mapping *mapping,
+		  const struct gpu_stream *stream)
+{
+	if (stream && gpu_stream_context_id(stream) == mapping->context_id)
+		return gpu_scope_enter(scope, gpu_stream_where(stream)) == UTIL_OK;
+	return gpu_scope_enter_alive(scope, mapping->device, mapping->context_id);
+}
+
+/* A context that has ended took the pinning along, but not the memory. */
+static void unmap_shm(const struct gpu_mapping *mapping, const struct gpu_stream *stream)
+{
+	struct gpu_scope scope;
+	bool entered = enter(&scope, mapping, stream);
+
+	gpu_shm_unmap(mapping->host, mapping->bytes, entered);
+	if (entered)
+		gpu_scope_leave(&scope);
+}
+
 /* In the context of the stream, which lives, or in a primary one that does. One that has ended took
  * its mappings along. `stream` may be NULL. */
 static void unmap(const struct gpu_mapping *mapping, const struct gpu_stream *stream)
 {
 	struct gpu_scope scope;
-	bool entered;
 
 	if (!mapping->base)
 		return;
@@ -342,17 +361,15 @@ static void unmap(const struct gpu_mapping *mapping, const struct gpu_stream *st
 		unmap_fd(mapping->base, mapping->bytes);
 		return;
 	}
-	if (stream && gpu_stream_context_id(stream) == mapping->context_id)
-		entered = gpu_scope_enter(&scope, gpu_stream_where(stream)) == UTIL_OK;
-	else
-		entered = gpu_scope_enter_alive(&scope, mapping->device, mapping->context_id);
-	if (!entered)
+	if (mapping->kind == GPU_EXPORT_SHM) {
+		unmap_shm(mapping, stream);
+		return;
+	}
+	if (!enter(&scope, mapping, stream))
 		return;
 	if (mapping->kind == GPU_EXPORT_POOL) {
 		gpu_driver.cuMemFree(mapping->base);
 		gpu_driver.cuMemPoolDestroy(mapping->pool);
-	} else if (mapping->kind == GPU_EXPORT_SHM) {
-		gpu_shm_unmap(mapping->host, mapping->bytes);
 	} else {
 		gpu_driver.cuIpcCloseMemHandle(mapping->base);
 	}

@@ -28,6 +28,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpu_shm *all; /* under the lock */
 static uint64_t next_id;    /* under the lock */
 
+/* Ids of what was freed and the others have not been told of; of more the oldest are forgotten, and
+ * stay mapped there until GPUCOLL_IPC_CACHE is full. Under the lock. */
+enum { MOST_FREED = 64 };
+static uint64_t freed[MOST_FREED];
+static unsigned next_freed;
+
 static bool map(struct gpu_shm *shm)
 {
 	shm->fd = memfd_create("gpucoll", MFD_CLOEXEC);
@@ -68,6 +74,7 @@ static void forget(struct gpu_shm *shm)
 	while (*link != shm)
 		link = &(*link)->next;
 	*link = shm->next;
+	freed[next_freed++ % MOST_FREED] = shm->id;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -164,12 +171,36 @@ CUresult gpu_shm_map(int fd, size_t bytes, void **host, CUdeviceptr *device)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = pin(*host, bytes, device);
 	if (result != CUDA_SUCCESS)
-		gpu_shm_unmap(*host, bytes);
+		gpu_shm_unmap(*host, bytes, true);
 	return result;
 }
 
-void gpu_shm_unmap(void *host, size_t bytes)
+void gpu_shm_unmap(void *host, size_t bytes, bool pinned)
 {
-	gpu_driver.cuMemHostUnregister(host);
+	if (pinned)
+		gpu_driver.cuMemHostUnregister(host);
 	munmap(host, bytes);
+}
+
+int gpu_shm_find_freed(uint64_t *ids, int most)
+{
+	int found = 0;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < MOST_FREED && found < most; i++) {
+		if (freed[i])
+			ids[found++] = freed[i];
+	}
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+void gpu_shm_forget_freed(const uint64_t *ids, int num)
+{
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < num * MOST_FREED; i++) {
+		if (freed[i % MOST_FREED] == ids[i / MOST_FREED])
+			freed[i % MOST_FREED] = 0;
+	}
+	pthread_mutex_unlock(&lock);
 }

@@ -32,8 +32,12 @@ void gpu_shm_export(const struct gpu_shm *shm, struct gpu_export *out);
 int gpu_shm_fd(uint64_t buffer_id);
 
 /* Map one of another process in the current context: `host` in this process, `device` for kernels.
- * gpu_shm_unmap undoes it, in that context. */
+ * gpu_shm_unmap undoes it, in that context, or, `pinned` being false, after that has ended. */
 CUresult gpu_shm_map(int fd, size_t bytes, void **host, CUdeviceptr *device);
-void gpu_shm_unmap(void *host, size_t bytes);
+void gpu_shm_unmap(void *host, size_t bytes, bool pinned);
+
+/* As gpu_ipc_find_freed and gpu_ipc_forget_exports. */
+int gpu_shm_find_freed(uint64_t *ids, int most);
+void gpu_shm_forget_freed(const uint64_t *ids, int num);
 
 #endif

@@ -21,7 +21,7 @@ struct arrival {
 	int fd; /* -1: the place is free */
 };
 
-enum { MAX_ARRIVALS = 128 };
+enum { MAX_ARRIVALS = 512 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct arrival arrivals[MAX_ARRIVALS]; /* under the lock */
