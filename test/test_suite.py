@@ -219,6 +219,10 @@ def test_wishes_that_can_not_be_met(run_mpi, mpi):
                                                              "GPUCOLL_PROTO": "ll", **PATHS["accel"]})
     assert_passed(result)
     assert "GPUCOLL_PROTO=ll is not possible for" in result.output and "the execution is not fused" in result.output
+    for algo, why in (("oneshot", "it can't work in place, as some rank does"), ("twoshot", "receive buffers are not offered to others")):
+        result = run_mpi(mpi, 3, "test_agree", "mixed", 30, env={"GPUCOLL_ALGO": algo, "GPUCOLL_CHANNELS": "0", **PATHS["accel"]})
+        assert_passed(result)
+        assert f"GPUCOLL_ALGO={algo} is not possible for" in result.output and why in result.output, result.output
 
 
 @emulated_only

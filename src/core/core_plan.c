@@ -191,6 +191,26 @@ static bool is_all_mapped(const struct core_accel *accel)
 	return true;
 }
 
+/* Why an algorithm on mapped memory can't be taken, where that is not in the catalogue. */
+static const char *why_not_mapped(const struct core_accel *accel, const struct algo *algo,
+				  enum sched_coll coll)
+{
+	if (!is_all_mapped(accel))
+		return "memory that can't be mapped";
+	/* See others_write in core_offer.c. */
+	if (coll == SCHED_BCAST && !strcmp(algo->name, "twoshot"))
+		return "receive buffers are not offered to others";
+	if (strcmp(algo->name, "oneshot"))
+		return NULL;
+	if (accel->width)
+		return "it can't go through windows";
+	for (int i = 0; i < accel->comm->size; i++) {
+		if (core_agree_offer(&accel->agree, i)->flags & CORE_OFFER_IN_PLACE)
+			return "it can't work in place, as some rank does";
+	}
+	return NULL;
+}
+
 static bool do_sizes_differ(enum core_coll coll)
 {
 	return coll == CORE_REDUCE_SCATTER || coll == CORE_GATHERV || coll == CORE_SCATTERV ||
@@ -212,14 +232,18 @@ void core_plan_complain(const struct core_accel *accel, enum core_complaint kind
 static const char *take(struct core_accel *accel, const struct algo *algo,
 			const struct sched_request *request, enum util_status *status)
 {
-	struct sched_request mine = *request;
+	struct sched_request mine = *request, alike = *request;
 	bool linked = !(algo->needs & ALGO_NEEDS_MAPPED);
-	const char *why = algo_refuses(algo, request, do_sizes_differ(accel->shape.coll));
+	const char *why;
 
-	if (!why && linked)
-		why = core_links_refuse(accel);
-	else if (!why && !is_all_mapped(accel))
-		why = "memory that can't be mapped";
+	/* Whether a call is in place is a matter of all in an alltoall, and of each rank elsewhere.
+	 */
+	alike.in_place &= request->coll == SCHED_ALLTOALL;
+	why = algo_refuses(algo, &alike, do_sizes_differ(accel->shape.coll));
+
+	if (!why)
+		why = linked ? core_links_refuse(accel)
+			     : why_not_mapped(accel, algo, request->coll);
 	if (why)
 		return why;
 	mine.channels = linked ? core_agree_offer(&accel->agree, 0)->channels : 1;
