@@ -206,7 +206,8 @@ def test_opposite_order_of_kernels_that_wait(run_mpi, mpi):
     env = {"CUEMU_SMS": "4", "GPUCOLL_ALGO": "ring", "GPUCOLL_EXEC": "fused", **PATHS["accel"]}
     result = run_mpi(mpi, 2, "test_agree", "opposite", env=env)
     assert_passed(result)
-    assert "ring fused" in result.output, result.output
+    # Which of them, depends on who comes first.
+    assert "ring fused" in result.output or "ring stepped" in result.output, result.output
 
 
 @each_mpi

@@ -97,7 +97,8 @@ static const struct option options[] = {
 	 "counter. "
 	 "ll: data and flag in one word, which is faster for small ones and halves the bandwidth; "
 	 "only in "
-	 "fused execution. The value of the communicator's first rank counts."},
+	 "fused execution, and not for gathers, scatters and calls whose sizes may differ. The "
+	 "value of the communicator's first rank counts."},
 	{"GPUCOLL_EXEC", TYPE_ENUM, FIELD(exec), "auto", exec_words,
 	 "Who waits for messages between ranks. fused: the kernels, which takes one launch for a "
 	 "whole "
