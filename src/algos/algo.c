@@ -21,11 +21,18 @@ enum {
 	UNIFORM = ALGO_NEEDS_UNIFORM,
 	TWO_BUFFERS = ALGO_NEEDS_TWO_BUFFERS,
 	COMMUTATIVE = ALGO_NEEDS_COMMUTATIVE,
+	NODES = ALGO_NEEDS_NODES,
 };
 
 /* One line for each, which a formatter would break up. */
 /* clang-format off */
 const struct algo algo_catalogue[] = {
+	{"hier-ring", ALLREDUCE | REDUCE_SCATTER, NODES | COMMUTATIVE, 2, algo_hier_ring},
+	{"hier-ring", REDUCE, NODES | COMMUTATIVE, 1, algo_hier_ring},
+	{"hier-ring", ALLGATHER, NODES, 2, algo_hier_ring},
+	{"hier-ring", BCAST, NODES, 1, algo_hier_ring},
+	{"hier-tree", ALLREDUCE | REDUCE, NODES | COMMUTATIVE, 1, algo_hier_tree},
+	{"hier-tree", BCAST, NODES, 1, algo_hier_tree},
 	{"ring", ALLREDUCE | REDUCE_SCATTER, COMMUTATIVE, 2, algo_ring},
 	{"ring", REDUCE, COMMUTATIVE, 1, algo_ring},
 	{"ring", ALLGATHER, 0, 2, algo_ring},
@@ -66,6 +73,8 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 
 	if (!(algo->colls >> request->coll & 1))
 		return "it is not for this collective";
+	if (algo->needs & ALGO_NEEDS_NODES && request->num_nodes < 2)
+		return "it is for ranks on several nodes";
 	if (ranks == 1)
 		return NULL;
 	if (algo->needs & ALGO_NEEDS_EVEN && ranks % 2)

@@ -21,6 +21,7 @@ enum algo_needs {
 	ALGO_NEEDS_TWO_BUFFERS = 16, /* not in place */
 	ALGO_NEEDS_COMMUTATIVE = 32, /* contributions are combined in another order than the
 				       ranks' */
+	ALGO_NEEDS_NODES = 64,       /* several */
 };
 
 struct algo {
@@ -68,6 +69,8 @@ void algo_bruck(struct sched *sched);
 void algo_direct(struct sched *sched);
 void algo_doubling(struct sched *sched);
 void algo_halving(struct sched *sched);
+void algo_hier_ring(struct sched *sched);
+void algo_hier_tree(struct sched *sched);
 void algo_linear(struct sched *sched);
 void algo_neighbor_exchange(struct sched *sched);
 void algo_oneshot(struct sched *sched);

@@ -37,26 +37,34 @@ static void prove(const struct algo *algo, const struct sched_request *request)
 	sched_free(sched);
 }
 
-/* Call for all algorithms, collectives, roots, in place and not. */
-static long for_all(int ranks, int channels, int root_step,
-		    void (*call)(const struct algo *, const struct sched_request *))
+/* Call for all collectives of the algorithm, roots, in place and not. */
+static long for_all_of(const struct algo *algo, const struct sched_request *like, int root_step,
+		       void (*call)(const struct algo *, const struct sched_request *))
 {
 	long calls = 0;
 
-	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
-		for (int i = 0; i < 2 * SCHED_NUM_COLLS; i++) {
-			struct sched_request r = {.coll = (enum sched_coll)(i / 2),
-						  .ranks = ranks,
-						  .in_place = i % 2,
-						  .channels = channels};
+	for (int i = 0; i < 2 * SCHED_NUM_COLLS; i++) {
+		struct sched_request r = *like;
 
-			if (algo_refuses(algo, &r, false) ||
-			    (r.in_place && r.coll == SCHED_BCAST)) /* which has one buffer */
-				continue;
-			for (; r.root < roots(&r); r.root += root_step, calls++)
-				call(algo, &r);
-		}
+		r.coll = (enum sched_coll)(i / 2);
+		r.in_place = i % 2;
+		if (algo_refuses(algo, &r, false) ||
+		    (r.in_place && r.coll == SCHED_BCAST)) /* which has one buffer */
+			continue;
+		for (; r.root < roots(&r); r.root += root_step, calls++)
+			call(algo, &r);
 	}
+	return calls;
+}
+
+static long for_all(int ranks, int channels, int root_step,
+		    void (*call)(const struct algo *, const struct sched_request *))
+{
+	struct sched_request like = {.ranks = ranks, .channels = channels};
+	long calls = 0;
+
+	for (const struct algo *algo = algo_catalogue; algo->name; algo++)
+		calls += for_all_of(algo, &like, root_step, call);
 	return calls;
 }
 
@@ -67,6 +75,82 @@ static void all_are_proved(void **state)
 		assert_true(for_all(ranks, 1, 1, prove) > 20);
 	for (int ranks = 1; ranks <= 9; ranks++)
 		for_all(ranks, 3, 1, prove);
+}
+
+/* ---- over nodes ---- */
+
+enum { MAX_SHAPE = 64 };
+
+/* How ranks are placed: node after node, in turn, or anyhow. */
+enum placement { BLOCKS, ROUND_ROBIN, ANYHOW, NUM_PLACEMENTS };
+
+struct shape {
+	int ranks, num_nodes;
+	int nodes[MAX_SHAPE];
+};
+
+/* Nodes of the sizes, which end with 0. */
+static struct shape shape_of(const int *sizes, enum placement placement)
+{
+	struct shape shape = {0};
+	int left[MAX_SHAPE] = {0};
+	uint64_t seed = 1;
+
+	for (; sizes[shape.num_nodes]; shape.num_nodes++) {
+		left[shape.num_nodes] = sizes[shape.num_nodes];
+		shape.ranks += sizes[shape.num_nodes];
+	}
+	for (int rank = 0, node = 0; rank < shape.ranks; rank++) {
+		if (placement == ANYHOW)
+			node = (int)(oracle_draw(&seed) % (uint32_t)shape.num_nodes);
+		while (!left[node])
+			node = (node + 1) % shape.num_nodes;
+		left[node]--;
+		shape.nodes[rank] = node;
+		node = placement == ROUND_ROBIN ? (node + 1) % shape.num_nodes : node;
+	}
+	return shape;
+}
+
+static long for_shape(const int *sizes, int channels,
+		      void (*call)(const struct algo *, const struct sched_request *))
+{
+	long calls = 0;
+
+	for (int i = 0; i < NUM_PLACEMENTS; i++) {
+		struct shape shape = shape_of(sizes, (enum placement)i);
+		struct sched_request like = {.ranks = shape.ranks,
+					     .channels = channels,
+					     .num_nodes = shape.num_nodes,
+					     .nodes = shape.nodes};
+
+		for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+			if (algo->needs & ALGO_NEEDS_NODES)
+				calls += for_all_of(algo, &like, shape.ranks > 16 ? 7 : 1, call);
+		}
+	}
+	return calls;
+}
+
+static const int shapes[][9] = {
+	{1, 1},       {2, 2},       {2, 2, 2, 1},    {4, 4},
+	{1, 1, 1},    {3, 1},       {1, 3},          {1, 2, 4},
+	{3, 3, 2},    {5, 1, 1, 1}, {2, 1, 2, 1, 2}, {1, 1, 1, 1, 1, 1, 1, 1},
+	{7, 5, 3, 1}, {8, 8},       {4, 4, 4, 4},
+};
+enum { NUM_SHAPES = sizeof(shapes) / sizeof(shapes[0]) };
+
+static void hierarchies_are_proved(void **state)
+{
+	static const int large[][9] = {{8, 8, 8, 8, 8, 8, 8, 8}, {32, 32}, {16, 1, 16, 2}};
+
+	(void)state;
+	for (int i = 0; i < NUM_SHAPES; i++) {
+		for (int channels = 1; channels <= 3; channels++)
+			assert_true(for_shape(shapes[i], channels, prove) > 20);
+	}
+	for (int i = 0; i < 3; i++)
+		assert_true(for_shape(large[i], 1, prove) > 20);
 }
 
 /* Most algorithms have n times n steps or messages, which takes long. */
@@ -278,6 +362,13 @@ static void oracle_finds_all_right(void **state)
 	for (int ranks = 1; ranks <= 17; ranks++)
 		for_all(ranks, 1 + ranks % 3, 1, ask_oracle);
 	for_all(32, 1, 31, ask_oracle);
+}
+
+static void oracle_finds_hierarchies_right(void **state)
+{
+	(void)state;
+	for (int i = 0; i < NUM_SHAPES; i++)
+		for_shape(shapes[i], 1 + i % 3, ask_oracle);
 }
 
 /* What is said to need a commutative operation gives other results with one that is not. */
@@ -791,6 +882,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_are_proved),
+		cmocka_unit_test(hierarchies_are_proved),
+		cmocka_unit_test(oracle_finds_hierarchies_right),
 		cmocka_unit_test(samples_of_many_ranks_are_proved),
 		cmocka_unit_test(slots_are_needed),
 		cmocka_unit_test(restrictions_are_needed),

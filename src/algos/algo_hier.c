@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Hierarchical: an algorithm among nodes, inside which ranks help each other.
+ *
+ *      node 0                 node 1
+ *     r0 ---> r1             r3 ---> r4       rail 0: r0, r3   what the others of a node give
+ *      ^\     /^              ^\     /^       rail 1: r1, r4   to its carrier, and get from it
+ *      | \   / |              | \   / |       rail 2: r2, r5
+ *      +-- r2 -+              +-- r5 -+
+ *
+ * There is a rail for each rank of the largest node. A rail has a part of the data, one carrier on
+ * each node, and a schedule of its own among its carriers, as if each node were one rank: where
+ * that reads the input of a rank the carrier takes its own and what the node's others send it, all
+ * in one step; where it writes the output the carrier writes it to its own and sends it to the
+ * others. So each byte goes over the wire as often as among single ranks, from as many ranks as the
+ * node has, and the node's part is pipelined with it.
+ *
+ * When: ranks on several nodes. Cost: that of the inner algorithm for n nodes, and two messages
+ * more in each node; the carrier of a piece receives it from all others, and sends the result to
+ * all (allreduce: (L - 1) / L S bytes in, as many out, in a node of L ranks, which is the least).
+ *
+ * Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005;
+ * Cho, Finkler, Serrano, Kung, Hunter: BlueConnect: decomposing all-reduce for deep learning on
+ * heterogeneous network hierarchy, 2019.
+ */
+#include "algos/algo.h"
+
+#include <stdlib.h>
+
+/* A chunk that a carrier takes from its node's others, or gives to them. */
+struct exchange {
+	int piece, block;
+};
+
+struct exchanges {
+	struct exchange *list;
+	int num;
+	int first_connection; /* one for each rank of the node that takes part; -1: none yet */
+};
+
+struct hier {
+	struct sched *sched;
+	struct sched *inner;
+	int rail;
+	int first_connection; /* of the inner schedule's */
+	int *order, *first;   /* ranks by node; where a node's begin, and the last one's end */
+	/* Of a lane of the inner schedule. */
+	int node, carrier;
+	struct exchanges taken, given;
+	bool *has; /* pieces that the carrier of a broadcast's root has in its output */
+};
+
+/* ---- ranks and nodes ---- */
+
+static int size_of(const struct hier *h, int node)
+{
+	return h->first[node + 1] - h->first[node];
+}
+
+static int carrier_of(const struct hier *h, int node)
+{
+	return h->order[h->first[node] + h->rail % size_of(h, node)];
+}
+
+/* Of a block for each rank: which is the inner schedule's of a node. -1: the rail has none. */
+static int block_of(const struct hier *h, int inner)
+{
+	if (sched_num_blocks(&h->sched->request) == 1)
+		return 0;
+	return h->rail < size_of(h, inner) ? h->order[h->first[inner] + h->rail] : -1;
+}
+
+static bool sort_ranks(struct hier *h)
+{
+	const struct sched_request *request = &h->sched->request;
+	int num = 0;
+
+	h->order = calloc((size_t)request->ranks, sizeof(*h->order));
+	h->first = calloc((size_t)request->num_nodes + 1, sizeof(*h->first));
+	if (!h->order || !h->first)
+		return false;
+	for (int node = 0; node < request->num_nodes; node++) {
+		h->first[node] = num;
+		for (int rank = 0; rank < request->ranks; rank++) {
+			if (request->nodes[rank] == node)
+				h->order[num++] = rank;
+		}
+	}
+	h->first[request->num_nodes] = num;
+	return true;
+}
+
+static bool is_rooted_here(const struct hier *h)
+{
+	const struct sched_request *request = &h->sched->request;
+
+	return sched_coll_has_root(request->coll) && request->nodes[request->root] == h->node;
+}
+
+/* Whether the rank of the node has a part in what is read from the node's input. */
+static bool contributes(const struct hier *h, int rank)
+{
+	switch (h->sched->request.coll) {
+	case SCHED_ALLREDUCE:
+	case SCHED_REDUCE:
+	case SCHED_REDUCE_SCATTER:
+		return true;
+	case SCHED_ALLGATHER:
+		return rank == h->carrier;
+	default:
+		return rank == h->sched->request.root;
+	}
+}
+
+/* Whether what is written to the node's output is for the rank. */
+static bool receives(const struct hier *h, int rank)
+{
+	switch (h->sched->request.coll) {
+	case SCHED_REDUCE:
+		return rank == h->sched->request.root;
+	case SCHED_REDUCE_SCATTER:
+		return rank == h->carrier;
+	case SCHED_BCAST:
+		return rank != h->sched->request.root;
+	default:
+		return true;
+	}
+}
+
+/* ---- a step of the carrier ---- */
+
+static struct sched_operand place(const struct hier *h, enum sched_buffer buffer, int rank,
+				  int block)
+{
+	bool holds = h->sched->request.coll == SCHED_REDUCE_SCATTER && h->sched->request.in_place;
+
+	return sched_place(buffer == SCHED_OUT && holds ? SCHED_HOLD : buffer, rank, block);
+}
+
+/* Each rank of the node has a connection for the lane, in the order in which they stand there. */
+static void connect(struct hier *h, struct exchanges *exchanges, bool to_carrier)
+{
+	if (exchanges->first_connection >= 0)
+		return;
+	exchanges->first_connection = (int)h->sched->num_connections;
+	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++)
+		sched_connect(h->sched, to_carrier ? h->order[i] : h->carrier,
+			      to_carrier ? h->carrier : h->order[i]);
+}
+
+static struct sched_operand connection_of(const struct hier *h, const struct exchanges *exchanges,
+					  int index)
+{
+	return sched_fifo(exchanges->first_connection + index - h->first[h->node]);
+}
+
+static void take(struct hier *h, int piece, int block)
+{
+	connect(h, &h->taken, true);
+	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
+		if (h->order[i] != h->carrier && contributes(h, h->order[i]))
+			sched_from(h->sched, connection_of(h, &h->taken, i));
+	}
+	if (contributes(h, h->carrier))
+		sched_from(h->sched, place(h, SCHED_IN, h->carrier, block));
+	h->taken.list[h->taken.num++] = (struct exchange){piece, block};
+}
+
+static void give(struct hier *h, int piece, int block)
+{
+	connect(h, &h->given, false);
+	if (receives(h, h->carrier))
+		sched_to(h->sched, place(h, SCHED_OUT, h->carrier, block));
+	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
+		if (h->order[i] != h->carrier && receives(h, h->order[i]))
+			sched_to(h->sched, connection_of(h, &h->given, i));
+	}
+	h->given.list[h->given.num++] = (struct exchange){piece, block};
+}
+
+/* The node of a broadcast's root has the data; its carrier gets them once, and so do the others. */
+static bool is_first_read(const struct hier *h, int piece)
+{
+	return h->sched->request.coll == SCHED_BCAST && is_rooted_here(h) && !h->has[piece];
+}
+
+static bool has_copy(const struct hier *h, int piece)
+{
+	return h->sched->request.coll == SCHED_BCAST && is_rooted_here(h) && h->has[piece] &&
+	       h->carrier != h->sched->request.root;
+}
+
+static void add_source(struct hier *h, const struct sched_operand *o, int piece)
+{
+	int block = block_of(h, o->block);
+
+	if (o->fifo)
+		sched_from(h->sched, sched_fifo(h->first_connection + o->at));
+	else if (o->buffer == SCHED_OUT || has_copy(h, piece))
+		sched_from(h->sched, place(h, SCHED_OUT, h->carrier, block));
+	else
+		take(h, piece, block);
+}
+
+static void add_target(struct hier *h, const struct sched_operand *o, int piece)
+{
+	if (o->fifo)
+		sched_to(h->sched, sched_fifo(h->first_connection + o->at));
+	else
+		give(h, piece, block_of(h, o->block));
+}
+
+/* Whether the rail has the blocks that the step is about. */
+static bool concerns_rail(const struct hier *h, const struct sched_step *step)
+{
+	const struct sched_operand *o = sched_sources(h->inner, step);
+
+	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+		if (!o[i].fifo && block_of(h, o[i].block) < 0)
+			return false;
+	}
+	return true;
+}
+
+static void add_step(struct hier *h, const struct sched_step *step)
+{
+	const struct sched_operand *from = sched_sources(h->inner, step);
+	const struct sched_operand *to = sched_targets(h->inner, step);
+	int piece = step->piece;
+	bool first;
+
+	if (sched_num_blocks(&h->sched->request) == 1)
+		piece += h->rail * h->inner->pieces;
+	first = is_first_read(h, piece);
+	sched_step(h->sched, piece);
+	for (int i = 0; i < step->num_sources; i++)
+		add_source(h, &from[i], piece);
+	for (int i = 0; i < step->num_targets; i++)
+		add_target(h, &to[i], piece);
+	if (!first)
+		return;
+	give(h, piece, 0);
+	h->has[piece] = true;
+}
+
+/* ---- the others of the node ---- */
+
+static void add_givers(struct hier *h, int channel)
+{
+	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
+		int rank = h->order[i];
+
+		if (rank == h->carrier || !contributes(h, rank))
+			continue;
+		sched_lane(h->sched, rank, channel);
+		for (int j = 0; j < h->taken.num; j++)
+			sched_copy(h->sched, h->taken.list[j].piece,
+				   place(h, SCHED_IN, rank, h->taken.list[j].block),
+				   connection_of(h, &h->taken, i));
+	}
+}
+
+static void add_takers(struct hier *h, int channel)
+{
+	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
+		int rank = h->order[i];
+
+		if (rank == h->carrier || !receives(h, rank))
+			continue;
+		sched_lane(h->sched, rank, channel);
+		for (int j = 0; j < h->given.num; j++)
+			sched_copy(h->sched, h->given.list[j].piece, connection_of(h, &h->given, i),
+				   place(h, SCHED_OUT, rank, h->given.list[j].block));
+	}
+}
+
+/* ---- rails ---- */
+
+static bool begin_exchanges(struct exchanges *exchanges, uint32_t most)
+{
+	*exchanges = (struct exchanges){.first_connection = -1};
+	exchanges->list = calloc(most, sizeof(*exchanges->list));
+	return exchanges->list != NULL;
+}
+
+static void add_lane(struct hier *h, const struct sched_lane *lane)
+{
+	h->node = lane->rank;
+	h->carrier = carrier_of(h, h->node);
+	if (begin_exchanges(&h->taken, lane->num) && begin_exchanges(&h->given, lane->num)) {
+		sched_lane(h->sched, h->carrier, lane->channel);
+		for (uint32_t i = 0; i < lane->num; i++) {
+			const struct sched_step *step = &h->inner->steps[lane->first + i];
+
+			if (concerns_rail(h, step))
+				add_step(h, step);
+		}
+		add_givers(h, lane->channel);
+		add_takers(h, lane->channel);
+	} else {
+		h->sched->failed = true;
+	}
+	free(h->taken.list);
+	free(h->given.list);
+	h->taken.list = h->given.list = NULL;
+}
+
+static void add_rail(struct hier *h)
+{
+	h->first_connection = (int)h->sched->num_connections;
+	for (uint32_t i = 0; i < h->inner->num_connections; i++)
+		sched_connect(h->sched, carrier_of(h, h->inner->connections[i].from),
+			      carrier_of(h, h->inner->connections[i].to));
+	for (uint32_t i = 0; i < h->inner->num_lanes; i++) {
+		if (h->inner->lanes[i].num)
+			add_lane(h, &h->inner->lanes[i]);
+	}
+}
+
+static void compose(struct hier *h)
+{
+	const struct sched_request *request = &h->sched->request;
+	int rails = 0;
+
+	for (int node = 0; node < request->num_nodes; node++)
+		rails = size_of(h, node) > rails ? size_of(h, node) : rails;
+	h->sched->pieces = h->inner->pieces;
+	if (sched_num_blocks(request) == 1)
+		h->sched->pieces *= rails;
+	h->has = calloc((size_t)h->sched->pieces, sizeof(*h->has));
+	if (!h->has) {
+		h->sched->failed = true;
+		return;
+	}
+	for (h->rail = 0; h->rail < rails; h->rail++)
+		add_rail(h);
+	if (request->coll == SCHED_REDUCE_SCATTER && request->in_place)
+		algo_move_results(h->sched);
+}
+
+/* The inner algorithm is one that reads each input and writes each output once. */
+static void make(struct sched *sched, const char *inner)
+{
+	const struct sched_request *request = &sched->request;
+	struct sched_request nodes = {.coll = request->coll,
+				      .ranks = request->num_nodes,
+				      .root = request->nodes[request->root],
+				      .channels = request->channels};
+	struct hier h = {.sched = sched,
+			 .inner = algo_make(algo_find(inner, request->coll), &nodes)};
+
+	if (h.inner && sort_ranks(&h))
+		compose(&h);
+	else
+		sched->failed = true;
+	free(h.has);
+	free(h.order);
+	free(h.first);
+	sched_free(h.inner);
+}
+
+void algo_hier_ring(struct sched *sched)
+{
+	make(sched, "ring");
+}
+
+void algo_hier_tree(struct sched *sched)
+{
+	make(sched, "tree");
+}
