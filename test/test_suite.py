@@ -270,6 +270,20 @@ def test_agreement_model_finds_errors(tmp_path, weakness):
     assert "errors: 1" in spin(tmp_path, "agreement", "RANKS=3", "CALLS=2", "SLOTS=1", weakness)
 
 
+@pytest.mark.parametrize("bounds", [("NODES=2", "CALLS=4"), ("NODES=2", "MEMBERS=2", "CALLS=1"), ("NODES=3", "CALLS=1")],
+                         ids=lambda bounds: "-".join(bounds))
+def test_nodes_model(tmp_path, bounds):
+    need_spin()
+    assert_no_error(spin(tmp_path, "nodes", *bounds))
+
+
+@pytest.mark.parametrize("weakness,nodes", [("HISTORY", 2), ("ASK", 2), ("RETRACT", 2), ("ROUNDS", 3)])
+def test_nodes_model_finds_errors(tmp_path, weakness, nodes):
+    need_spin()
+    bounds = ("CALLS=4", "SLOTS=1") if nodes == 2 else ("CALLS=1",)
+    assert "errors: 1" in spin(tmp_path, "nodes", f"NODES={nodes}", *bounds, f"BREAK_{weakness}")
+
+
 # What fused kernels rest on: bounds to check within, and the weakened forms, each of which must be found wrong.
 HANDSHAKES = {
     "fifo": ([[], ["SLOTS=1"], ["SLOTS=3", "MESSAGES=7"]],
@@ -522,11 +536,62 @@ def test_bounded_staging_pool(run_mpi, mpi):
     assert_passed(run_mpi(mpi, 2, "test_life", "late_work", env={"GPUCOLL_STAGING_POOL": "64K"}))
 
 
+# ---- several nodes ----
+
+# The node of each rank: one rank each, blocks, in turn, uneven, 2 x 3 + 1.
+SHAPES = {"2x1": "01", "2x2": "0011", "round-robin": "0101", "3+1": "0001", "uneven": "01022", "2x3+1": "0001112", "4x2": "00112233"}
+
+
+def on_nodes(run_mpi, mpi, shape, program, *arguments, env=(), timeout=150):
+    """Run a test program on ranks whose nodes are the shape's digits, by GPUCOLL_HOSTID."""
+    script = (f's={shape}; r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; export GPUCOLL_HOSTID="node $(echo $s | cut -c$((r + 1)))"; '
+              f'exec "$@"')
+    return run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / program, *arguments,
+                   env={"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", **dict(env)}, timeout=timeout)
+
+
 @each_mpi
-def test_nodes_by_hostid(run_mpi, mpi):
-    assert_passed(run_mpi(mpi, 3, "/bin/sh", "-c",
-                          f"GPUCOLL_HOSTID=n$(( ${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}} / 2 )) "
-                          f"exec {BUILD}/mpi/{mpi}/test_life communicators"))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_nodes(run_mpi, mpi, shape):
+    """All collectives on ranks of several nodes."""
+    result = on_nodes(run_mpi, mpi, SHAPES[shape], "test_coll", 1)
+    assert_passed(result)
+    assert "hier-ring" in result.output and "WARN" not in result.output, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("case", ["mixed", "fresh", "ahead", "threads", "opposite"])
+def test_nodes_agreement(run_mpi, mpi, case):
+    """Mixed device, host and no buffers; also the case in which a node runs ahead that nobody asks."""
+    result = on_nodes(run_mpi, mpi, SHAPES["2x2"], "test_agree", case, 80)
+    assert_passed(result)
+
+
+@each_mpi
+@pytest.mark.parametrize("shape,seed", [("2x1", 1), ("2x2", 2), ("uneven", 3)])
+def test_nodes_random_calls(run_mpi, mpi, shape, seed):
+    """Random calls over random communicators of ranks of several nodes, also by a tree, and with little room for messages."""
+    env = {1: {"GPUCOLL_ALGO": "hier-tree"}, 2: {"GPUCOLL_SCRATCH": "1M"}, 3: {"GPUCOLL_CHANNELS": "2"}}[seed]
+    assert_passed(on_nodes(run_mpi, mpi, SHAPES[shape], "test_agree", "fuzz", 500, seed, env=env))
+
+
+@each_mpi
+def test_nodes_types_and_ops(run_mpi, mpi):
+    assert_passed(on_nodes(run_mpi, mpi, "011", "test_types"))
+
+
+@each_mpi
+def test_nodes_communicators(run_mpi, mpi):
+    assert_passed(on_nodes(run_mpi, mpi, "001", "test_life", "communicators"))
+
+
+@each_mpi
+def test_nodes_without_network(run_mpi, mpi):
+    """GPUCOLL_NET=off on one rank leaves the calls to the real MPI, on all."""
+    script = 'test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 0 || export GPUCOLL_NET=off; exec "$@"'
+    result = on_nodes(run_mpi, mpi, "01", "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_coll", 1)
+    assert_passed(result)
+    assert "several nodes, without a network" in result.output and "hier" not in result.output, result.output
 
 
 @each_mpi

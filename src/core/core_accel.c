@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_accel.h"
 #include "core/core_mpi.h"
+#include "core/core_net.h"
+#include "core/core_nodes.h"
+#include "core/core_wire.h"
 #include "util/util_fdpass.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -43,6 +46,9 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->scratch = accel->window_in = accel->window_out = NULL;
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
 	accel->polls = 0;
+	accel->failed_at = 0;
+	accel->rounds = 1;
+	accel->round = 0;
 	memset(accel->reach, 0xff, sizeof(accel->reach));
 	memset(accel->arenas, 0, sizeof(accel->arenas));
 	accel->schedule = NULL;
@@ -74,6 +80,8 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	reason = core_mpi_shape(call, comm, &accel->shape);
 	if (reason)
 		return core_accel_stage(accel, reason);
+	if (comm->spans && core_net_lost_any(comm))
+		return core_accel_stage(accel, "the connection to a rank is lost");
 	/* A rank with no data goes with those that have some, where they may be on devices. */
 	if (!has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, "no data");
@@ -92,7 +100,7 @@ void core_accel_finish(struct core_accel *accel)
 			gpu_mapping_put(accel->in[i].mapping);
 		if (accel->out[i].mapping)
 			gpu_mapping_put(accel->out[i].mapping);
-		for (int j = 0; j < GPU_TRANSPORT_NUM; j++) {
+		for (int j = 0; j < GPU_NUM_SHARED; j++) {
 			if (accel->arenas[j][i].mapping)
 				gpu_mapping_put(accel->arenas[j][i].mapping);
 		}
@@ -132,8 +140,11 @@ uint64_t core_accel_bytes(const struct core_accel *accel)
 /* ---- agreement ---- */
 
 /* Who has a block for each rank tells the others where they are, if it is they who use them. */
-static const struct core_block *table_of(const struct core_shape *shape)
+static const struct core_block *table_of(const struct core_comm *comm,
+					 const struct core_shape *shape)
 {
+	if (comm->spans)
+		return NULL;
 	switch (shape->coll) {
 	case CORE_ALLGATHER:
 	case CORE_ALLGATHERV:
@@ -160,35 +171,16 @@ static enum util_status announce(struct core_accel *accel)
 		return status;
 	if (status != UTIL_OK)
 		return core_accel_stage(accel, "earlier work failed");
+	if (accel->comm->spans)
+		core_wire_begin(accel->comm->wire, accel->number);
 	if (!core_agree_begin(&accel->agree, accel->comm, accel->number, &accel->offer,
-			      table_of(&accel->shape)))
+			      table_of(accel->comm, &accel->shape)))
 		return core_accel_stage(accel, "ranks too far apart");
 	return UTIL_OK;
 }
 
-/* Whether the offers are of one and the same call. All members come to the same answer. */
-static bool offers_fit(const struct core_accel *accel)
-{
-	const struct core_offer *first = core_agree_offer(&accel->agree, 0);
-
-	for (int i = 1; i < accel->comm->size; i++) {
-		const struct core_offer *offer = core_agree_offer(&accel->agree, i);
-
-		if (offer->coll != first->coll || offer->type != first->type ||
-		    offer->op != first->op || offer->root != first->root ||
-		    offer->bytes != first->bytes || offer->counts != first->counts)
-			return false;
-		/* One buffer for both is the root's own matter where there is a root. */
-		if ((offer->flags ^ first->flags) & CORE_OFFER_IN_PLACE &&
-		    (first->coll == CORE_ALLTOALL || first->coll == CORE_ALLTOALLV ||
-		     first->coll == CORE_ALLTOALLW))
-			return false;
-	}
-	return true;
-}
-
 /* Memory that an offer names, and how this process reaches it. */
-enum { NUM_REGIONS = 2 + GPU_TRANSPORT_NUM };
+enum { NUM_REGIONS = 2 + GPU_NUM_SHARED };
 
 static const struct core_region *region_of(const struct core_offer *offer, int index)
 {
@@ -217,14 +209,14 @@ static enum util_status pass_fds(struct core_accel *accel)
 		int rank = accel->passed_to / NUM_REGIONS, fd;
 		enum util_status status;
 
-		if (rank == accel->comm->rank || !region->memory.buffer_id ||
-		    !gpu_export_has_fd(&region->memory))
+		if (rank == accel->comm->rank || !core_comm_is_near(accel->comm, rank) ||
+		    !region->memory.buffer_id || !gpu_export_has_fd(&region->memory))
 			continue;
 		fd = gpu_ipc_export_fd(&region->memory, gpu_stream_where(accel->stream));
 		if (fd < 0)
 			return UTIL_ERR_CUDA;
-		status = util_fdpass_send(accel->comm->local_ranks[rank], region->memory.buffer_id,
-					  fd);
+		status = util_fdpass_send(core_comm_local_rank(accel->comm, rank),
+					  region->memory.buffer_id, fd);
 		close(fd);
 		if (status != UTIL_OK)
 			return status;
@@ -235,7 +227,7 @@ static enum util_status pass_fds(struct core_accel *accel)
 static enum util_status reach_region(struct core_accel *accel, int rank,
 				     const struct core_region *region, struct core_reach *reach)
 {
-	int owner = accel->comm->local_ranks[rank], fd;
+	int owner = core_comm_local_rank(accel->comm, rank), fd;
 	enum util_status status;
 
 	if (rank == accel->comm->rank) {
@@ -269,9 +261,12 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 {
 	for (int i = 0; accel->stream && i < NUM_REGIONS * accel->comm->size; i++) {
 		int rank = i / NUM_REGIONS, index = i % NUM_REGIONS;
-		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
+		const struct core_offer *offer;
 		enum util_status status = UTIL_ERR_UNSUPPORTED;
 
+		if (!core_comm_is_near(accel->comm, rank))
+			continue;
+		offer = core_agree_offer(&accel->agree, rank);
 		if (votes || !is_hopeless(accel->comm, rank, index))
 			status = reach_region(accel, rank, region_of(offer, index),
 					      reach_of(accel, rank, index));
@@ -294,7 +289,7 @@ static void learn(struct core_accel *accel)
 	gpu_ipc_forget_exports(accel->offer.freed, accel->offer.num_freed);
 	core_comm_learn(comm, accel->offer.in.memory.buffer_id);
 	core_comm_learn(comm, accel->offer.out.memory.buffer_id);
-	for (int i = 0; i < GPU_TRANSPORT_NUM; i++)
+	for (int i = 0; i < GPU_NUM_SHARED; i++)
 		core_comm_learn(comm, accel->offer.arenas[i].memory.buffer_id);
 	/* Who asks for all has another context, and perhaps another device. */
 	if (accel->agree.forget) {
@@ -303,7 +298,7 @@ static void learn(struct core_accel *accel)
 	}
 	/* What some call could not map will be offered again, without a vote. */
 	for (int i = 0; i < comm->size; i++) {
-		for (int j = 0; j < GPU_TRANSPORT_NUM; j++)
+		for (int j = 0; core_comm_is_near(comm, i) && j < GPU_NUM_SHARED; j++)
 			comm->reach[j][i] &= core_agree_reach(&accel->agree, i)[j];
 	}
 	comm->dropped = accel->dropped;
@@ -315,10 +310,13 @@ static void learn(struct core_accel *accel)
 static void drop_freed(struct core_accel *accel)
 {
 	for (int i = 0; i < accel->comm->size; i++) {
-		const struct core_offer *offer = core_agree_offer(&accel->agree, i);
+		const struct core_offer *offer;
 
-		for (int j = 0; i != accel->comm->rank && j < offer->num_freed; j++)
-			gpu_ipc_drop_freed(accel->comm->local_ranks[i], offer->freed[j],
+		if (i == accel->comm->rank || !core_comm_is_near(accel->comm, i))
+			continue;
+		offer = core_agree_offer(&accel->agree, i);
+		for (int j = 0; j < offer->num_freed; j++)
+			gpu_ipc_drop_freed(core_comm_local_rank(accel->comm, i), offer->freed[j],
 					   accel->stream);
 	}
 }
@@ -338,13 +336,19 @@ static enum util_status prepare(struct core_accel *accel)
 /* All answer alike, and say in a vote what they reach. */
 static enum util_status answer(struct core_accel *accel)
 {
-	bool fit = offers_fit(accel);
-	enum util_status status = fit ? prepare(accel) : UTIL_OK;
+	enum util_status status = UTIL_OK;
+	bool fit;
 
+	core_agree_summarize(&accel->agree, &accel->common);
+	fit = accel->common.fits && !(accel->common.any & CORE_OFFER_BEHIND);
+	if (fit)
+		status = prepare(accel);
 	if (status == UTIL_IN_PROGRESS && accel->agree.vote)
 		return status;
-	if (!fit)
+	if (!accel->common.fits)
 		accel->reason = "arguments that differ between ranks";
+	else if (!fit)
+		accel->reason = "another node that is far behind";
 	else if (status != UTIL_OK)
 		accel->reason = "memory that can't be passed on";
 	core_agree_answer(&accel->agree, fit && (status == UTIL_OK || !accel->agree.vote),
@@ -364,12 +368,23 @@ static enum util_status agree(struct core_accel *accel)
 			return UTIL_IN_PROGRESS;
 		state = core_agree_poll(&accel->agree);
 	}
+	if (state == CORE_AGREE_READY && core_comm_speaks(accel->comm) &&
+	    core_nodes_progress(&accel->agree, core_links_are_whole(accel)) != UTIL_IN_PROGRESS)
+		state = core_agree_poll(&accel->agree);
+	/* Over several nodes nobody finds out later what is missing for links. */
+	if (state == CORE_AGREE_STAGE && accel->comm->spans && accel->agree.vote)
+		accel->comm->wants_links = true;
 	if (state == CORE_AGREE_STAGE)
 		return core_accel_stage(accel,
 					accel->reason ? accel->reason : "another rank's choice");
 	if (state != CORE_AGREE_ACCEL)
 		return UTIL_IN_PROGRESS;
 	accel->comm->accelerated = true;
+	/* Another member may have decided before this one looked at the offers. */
+	if (accel->comm->spans)
+		accel->common = *core_agree_common(&accel->agree);
+	else
+		core_agree_summarize(&accel->agree, &accel->common);
 	if (accel->agree.vote)
 		learn(accel);
 	return UTIL_OK;
@@ -396,7 +411,8 @@ static void look_for_failures(struct core_accel *accel)
 	enum { POLLS = 256 };
 
 	if (!accel->linked || ++accel->polls % POLLS ||
-	    !core_agree_failed(accel->comm, accel->number))
+	    (!core_agree_failed(accel->comm, accel->number) &&
+	     !(accel->comm->spans && core_net_lost_any(accel->comm))))
 		return;
 	gpu_launch_abort(&accel->launch);
 	keep(accel, UTIL_ERR_PEER);
@@ -422,6 +438,7 @@ static enum util_status wait_for_steps(struct core_accel *accel)
 	}
 	if (core_steps_settle(&accel->steps) == UTIL_IN_PROGRESS)
 		return UTIL_IN_PROGRESS;
+	accel->truncates |= accel->steps.truncates;
 	accel->running = false;
 	return UTIL_OK;
 }
@@ -476,7 +493,7 @@ static bool has_lost(const struct core_accel *accel)
 		enum gpu_transport transport =
 			accel->linked ? core_links_transport(comm, i) : GPU_TRANSPORT_P2P;
 
-		if (!(accel->reach[transport] >> i & 1))
+		if (core_comm_is_near(comm, i) && !(accel->reach[transport] >> i & 1))
 			return true;
 	}
 	return false;
@@ -487,6 +504,14 @@ static enum util_status start(struct core_accel *accel)
 	enum util_status status;
 
 	mark(accel, CORE_STATS_AGREE);
+	/* Nodes that have not all heard of each other have agreed on failing. */
+	if (accel->comm->spans && core_agree_failed(accel->comm, accel->number)) {
+		accel->linked = true;
+		accel->reason = "another rank's failure";
+		keep(accel, UTIL_ERR_PEER);
+		go(accel, CORE_ACCEL_RUN);
+		return UTIL_OK;
+	}
 	reach_all(accel, false);
 	status = core_plan_make(accel);
 	if (status == UTIL_ERR_UNSUPPORTED)
@@ -545,6 +570,39 @@ static enum util_status wait_for_copies(struct core_accel *accel)
 	accel->copying = false;
 	keep(accel, status);
 	return UTIL_OK;
+}
+
+/* What other nodes should hear of a failure does not leave for ever, if it is they who are gone. */
+static enum util_status tell_failure(struct core_accel *accel)
+{
+	static const uint64_t patience = 2000000000; /* ns */
+
+	if (!accel->failed_at) {
+		accel->failed_at = util_now();
+		core_nodes_tell_failure(accel->comm, accel->number);
+	}
+	return core_nodes_has_told(accel->comm) || util_now() - accel->failed_at > patience
+		       ? UTIL_OK
+		       : UTIL_IN_PROGRESS;
+}
+
+/* Messages to other nodes move no further when this process has left. */
+static enum util_status drain(struct core_accel *accel)
+{
+	enum util_status status;
+
+	if (!accel->comm->spans)
+		return UTIL_OK;
+	if (accel->result == UTIL_OK) {
+		status = core_wire_drain(accel->comm->wire);
+		if (status == UTIL_IN_PROGRESS)
+			look_for_failures(accel);
+		else
+			keep(accel, status);
+	} else {
+		status = UTIL_OK;
+	}
+	return accel->result == UTIL_OK ? status : tell_failure(accel);
 }
 
 static void start_last(struct core_accel *accel)
@@ -626,6 +684,8 @@ static enum util_status step(struct core_accel *accel)
 		if (status == UTIL_OK)
 			status = wait_for_copies(accel);
 		if (status == UTIL_OK)
+			status = drain(accel);
+		if (status == UTIL_OK)
 			end_round(accel);
 		break;
 	case CORE_ACCEL_MEET:
@@ -655,6 +715,8 @@ enum util_status core_accel_progress(struct core_accel *accel)
 		[CORE_ACCEL_MEET] = CORE_STATS_MEET,   [CORE_ACCEL_LAST] = CORE_STATS_LAST,
 	};
 
+	if (accel->comm->spans)
+		net_progress(NET_MAIN);
 	while (accel->state != CORE_ACCEL_DONE) {
 		enum core_accel_state before = accel->state;
 		enum util_status status = step(accel);
@@ -668,6 +730,13 @@ enum util_status core_accel_progress(struct core_accel *accel)
 	return accel->result;
 }
 
+static int missing(const struct core_accel *accel)
+{
+	int rank = core_agree_missing(&accel->agree);
+
+	return rank < 0 && accel->comm->spans ? core_nodes_missing(accel->comm) : rank;
+}
+
 void core_accel_describe(const struct core_accel *accel, char *text, size_t bytes)
 {
 	switch (accel->state) {
@@ -676,8 +745,8 @@ void core_accel_describe(const struct core_accel *accel, char *text, size_t byte
 		break;
 	case CORE_ACCEL_AGREE:
 		snprintf(text, bytes, "rank %d of %d to come to call %llu of communicator %#llx",
-			 core_agree_missing(&accel->agree), accel->comm->size,
-			 (unsigned long long)accel->number, (unsigned long long)accel->comm->id);
+			 missing(accel), accel->comm->size, (unsigned long long)accel->number,
+			 (unsigned long long)accel->comm->id);
 		break;
 	case CORE_ACCEL_FILL:
 		snprintf(text, bytes, "a copy on the device");

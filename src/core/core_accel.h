@@ -60,10 +60,11 @@ struct core_accel {
 	struct core_shape shape;
 	struct core_offer offer;
 	struct core_agree agree;
-	bool inside;   /* the brackets of gpu_ipc */
-	bool launches; /* `launch` is open */
-	bool running;  /* `steps` was begun, and is not known to have ended */
-	bool copying;  /* the same of copies beside it */
+	struct core_summary common; /* of all members' offers, once all have announced them */
+	bool inside;                /* the brackets of gpu_ipc */
+	bool launches;              /* `launch` is open */
+	bool running;               /* `steps` was begun, and is not known to have ended */
+	bool copying;               /* the same of copies beside it */
 	uint64_t dropped;
 	struct gpu_stream *stream; /* NULL: this rank has no data */
 	struct gpu_launch launch;
@@ -74,12 +75,13 @@ struct core_accel {
 	 * rounds are `half` bytes further on in the windows. */
 	uint64_t width, half, round, rounds;
 	struct core_reach in[CORE_MAX_RANKS], out[CORE_MAX_RANKS];
-	struct core_reach arenas[GPU_TRANSPORT_NUM][CORE_MAX_RANKS];
-	uint64_t reach[GPU_TRANSPORT_NUM]; /* of ranks that all was mapped of, a bit for each */
-	bool clearing;                     /* this rank's arena; before the offer */
-	bool reserved;                     /* the GPU's room for a kernel that waits */
-	bool tries;                        /* whether kernels run together is to be tried */
+	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_RANKS];
+	uint64_t reach[GPU_NUM_SHARED]; /* of ranks that all was mapped of, a bit for each */
+	bool clearing;                  /* this rank's arena; before the offer */
+	bool reserved;                  /* the GPU's room for a kernel that waits */
+	bool tries;                     /* whether kernels run together is to be tried */
 	unsigned polls;
+	uint64_t failed_at;             /* ns, when other nodes began to be told; 0: not yet */
 	uint64_t messages;              /* of a link, fewer than so many */
 	uint64_t scratch_start;         /* in the arena, of the schedule's scratch blocks */
 	bool linked;                    /* the schedule has links: ranks meet in messages only */
@@ -145,6 +147,9 @@ enum gpu_transport core_links_transport(const struct core_comm *comm, int rank);
 
 /* Why there can be none in this call; NULL: there can. All come to the same answer. */
 const char *core_links_refuse(const struct core_accel *accel);
+
+/* Whether there can be links between all ranks of this node, after a vote or without one. */
+bool core_links_are_whole(const struct core_accel *accel);
 
 /* After a schedule with links was taken: what must be tried first, whether there is room for its
  * messages. Returns a reason, or NULL, as above. */

@@ -11,19 +11,28 @@ enum { CACHE_LINE = 64 };
 struct desk {
 	_Alignas(CACHE_LINE) _Atomic uint64_t announced; /* the call, + 1 */
 	_Atomic uint64_t voted;                          /* the call, + 1: yes */
-	uint64_t reach[GPU_TRANSPORT_NUM];               /* with that */
+	uint64_t reach[GPU_NUM_SHARED];                  /* with that */
 	struct core_offer offer;
 };
 
-/* The call, + 1, in the upper bits and the decision in the lower two: one word, so that a decision
+/* The call, + 1, in the upper bits and the decision in the lower ones: one word, so that a decision
  * can't be taken for that of another call. */
 struct slot {
 	_Alignas(CACHE_LINE) _Atomic uint64_t word;
+	/* Of all nodes; writer: who settles it, before; readers: who sees CORE_AGREE_ACCEL. */
+	struct core_summary common;
 };
 
-enum { DECISION_BITS = 2 };
+enum { DECISION_BITS = 3 };
 
-/* Before the slots, of each member; it alone writes here. */
+/* First in the area, for communicators of several nodes. */
+struct far {
+	/* The last calls, + 1, in which this node's members were ready, the latest one first. */
+	_Alignas(CACHE_LINE) _Atomic uint64_t ready[CORE_BOARD_REMEMBERED];
+	_Atomic uint64_t failed; /* the last call, + 1, in which a member elsewhere did */
+};
+
+/* Then, of each member; it alone writes here. */
 struct progress {
 	/* The last call, + 1, in which it failed. */
 	_Alignas(CACHE_LINE) _Atomic uint64_t failed;
@@ -49,7 +58,8 @@ static size_t links_bytes(int local_size)
 /* What comes before the slots. */
 static size_t progress_bytes(int local_size)
 {
-	return (size_t)local_size * sizeof(struct progress) + links_bytes(local_size);
+	return sizeof(struct far) + (size_t)local_size * sizeof(struct progress) +
+	       links_bytes(local_size);
 }
 
 static size_t desks_bytes(int local_size)
@@ -91,7 +101,7 @@ static struct desk *desk_of(const struct core_agree *agree, int rank)
 {
 	char *desks = slot_at(agree->comm, agree->call) + sizeof(struct slot);
 
-	return (struct desk *)desks + agree->comm->local_ranks[rank];
+	return (struct desk *)desks + core_comm_local_rank(agree->comm, rank);
 }
 
 static struct core_block *table_of(const struct core_agree *agree, int rank)
@@ -100,7 +110,7 @@ static struct core_block *table_of(const struct core_agree *agree, int rank)
 	char *tables =
 		slot_at(agree->comm, agree->call) + sizeof(struct slot) + desks_bytes(local_size);
 
-	return (struct core_block *)tables + agree->comm->local_ranks[rank] * local_size;
+	return (struct core_block *)tables + core_comm_local_rank(agree->comm, rank) * local_size;
 }
 
 const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank)
@@ -117,7 +127,7 @@ const struct core_block *core_agree_table(const struct core_agree *agree, int ra
  */
 static uint64_t passed(const struct core_comm *comm, int rank)
 {
-	return core_board_passed(comm->slot, comm->local_ranks[rank]);
+	return core_board_passed(comm->slot, core_comm_local_rank(comm, rank));
 }
 
 void core_agree_pass(struct core_comm *comm, uint64_t call)
@@ -143,7 +153,7 @@ static bool all_past(struct core_comm *comm, uint64_t calls)
 		uint64_t least = UINT64_MAX;
 
 		for (int i = 0; i < comm->size; i++) {
-			uint64_t theirs = passed(comm, i);
+			uint64_t theirs = core_comm_is_near(comm, i) ? passed(comm, i) : least;
 
 			least = theirs < least ? theirs : least;
 		}
@@ -161,7 +171,14 @@ bool core_agree_all_passed(struct core_comm *comm, uint64_t call)
 
 static struct progress *progress_of(const struct core_comm *comm, int rank)
 {
-	return (struct progress *)comm->area + comm->local_ranks[rank];
+	struct far *far = comm->area;
+
+	return (struct progress *)(far + 1) + core_comm_local_rank(comm, rank);
+}
+
+static struct far *far_of(const void *area)
+{
+	return (struct far *)area;
 }
 
 /* Relaxed: core_agree_pass, which follows, orders it before what the readers have seen. */
@@ -175,11 +192,22 @@ void core_agree_fail(struct core_comm *comm, uint64_t call)
 bool core_agree_failed(const struct core_comm *comm, uint64_t call)
 {
 	for (int i = 0; i < comm->size; i++) {
-		if (atomic_load_explicit(&progress_of(comm, i)->failed, memory_order_relaxed) >
-		    call)
+		if (core_comm_is_near(comm, i) &&
+		    atomic_load_explicit(&progress_of(comm, i)->failed, memory_order_relaxed) >
+			    call)
 			return true;
 	}
-	return false;
+	return atomic_load_explicit(&far_of(comm->area)->failed, memory_order_relaxed) > call;
+}
+
+/* Whoever comes with an older call is late. */
+void core_agree_fail_far(void *area, uint64_t call)
+{
+	_Atomic uint64_t *failed = &far_of(area)->failed;
+	uint64_t old = atomic_load_explicit(failed, memory_order_relaxed);
+
+	while (old < call + 1 && !atomic_compare_exchange_weak(failed, &old, call + 1))
+		;
 }
 
 static uint64_t point_value(uint64_t call, uint64_t point)
@@ -202,8 +230,9 @@ bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_
 int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t point)
 {
 	for (int i = 0; i < comm->size; i++) {
-		if (atomic_load_explicit(&progress_of(comm, i)->arrived, memory_order_acquire) <
-		    point_value(call, point))
+		if (core_comm_is_near(comm, i) &&
+		    atomic_load_explicit(&progress_of(comm, i)->arrived, memory_order_acquire) <
+			    point_value(call, point))
 			return i;
 	}
 	return -1;
@@ -220,9 +249,11 @@ enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call, b
 {
 	*together = true;
 	for (int i = 0; i < comm->size; i++) {
-		uint64_t word =
-			atomic_load_explicit(&progress_of(comm, i)->tried, memory_order_acquire);
+		uint64_t word;
 
+		if (!core_comm_is_near(comm, i))
+			continue;
+		word = atomic_load_explicit(&progress_of(comm, i)->tried, memory_order_acquire);
 		if (word >> 1 < call + 1)
 			return UTIL_IN_PROGRESS;
 		*together &= word & 1;
@@ -233,10 +264,10 @@ enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call, b
 static _Atomic uint64_t *link_word(const struct core_comm *comm, int rank,
 				   enum core_agree_words words, unsigned link)
 {
-	struct progress *progress = comm->area;
+	struct progress *progress = (struct progress *)(far_of(comm->area) + 1);
 	struct links *links = (struct links *)(progress + core_mpi_job.local_size);
 
-	return &links[comm->local_ranks[rank]].words[words][link];
+	return &links[core_comm_local_rank(comm, rank)].words[words][link];
 }
 
 /* Release, the pair of the acquire in core_agree_told. */
@@ -274,18 +305,58 @@ bool core_agree_begin(struct core_agree *agree, struct core_comm *comm, uint64_t
 	return true;
 }
 
+static uint64_t word_value(const struct core_agree *agree, enum core_agree_state decision)
+{
+	return (agree->call + 1) << DECISION_BITS | (uint64_t)decision;
+}
+
 /*
  * Compare-and-swap of the slot's word from an older call's. Who comes second changes nothing. The
  * word can't be a later call's: the slot is not used again before this process is past its call.
  */
-static void decide(const struct core_agree *agree, enum core_agree_state decision)
+static bool decide(const struct core_agree *agree, enum core_agree_state decision)
 {
 	_Atomic uint64_t *word = word_of(agree);
 	uint64_t old = atomic_load_explicit(word, memory_order_acquire);
-	uint64_t new = (agree->call + 1) << DECISION_BITS | (uint64_t)decision;
 
-	if (old >> DECISION_BITS != agree->call + 1)
-		atomic_compare_exchange_strong(word, &old, new);
+	return old >> DECISION_BITS != agree->call + 1 &&
+	       atomic_compare_exchange_strong(word, &old, word_value(agree, decision));
+}
+
+/*
+ * The members here are of one mind. Where they are not all, the node is ready, which it can't take
+ * back: the others may accelerate the call from then on, all of whom are ready, or hear of one that
+ * is not. The calls in which it was ready are remembered, see core_agree_where.
+ */
+static void decide_here(const struct core_agree *agree)
+{
+	struct far *far = far_of(agree->comm->area);
+
+	if (!agree->comm->spans) {
+		decide(agree, CORE_AGREE_ACCEL);
+		return;
+	}
+	if (!decide(agree, CORE_AGREE_READY))
+		return;
+	atomic_store(&far->ready[1], atomic_load(&far->ready[0]));
+	atomic_store(&far->ready[0], agree->call + 1);
+}
+
+/* Release: who sees the word sees what all offers come to. */
+void core_agree_settle(struct core_agree *agree, bool accel, const struct core_summary *common)
+{
+	uint64_t ready = word_value(agree, CORE_AGREE_READY);
+
+	if (accel)
+		((struct slot *)slot_at(agree->comm, agree->call))->common = *common;
+	atomic_compare_exchange_strong(
+		word_of(agree), &ready,
+		word_value(agree, accel ? CORE_AGREE_ACCEL : CORE_AGREE_STAGE));
+}
+
+const struct core_summary *core_agree_common(const struct core_agree *agree)
+{
+	return &((struct slot *)slot_at(agree->comm, agree->call))->common;
 }
 
 /* Acquire: an accelerated call reads offers and memory that others made ready before they decided.
@@ -303,7 +374,7 @@ static enum core_agree_state decision(const struct core_agree *agree)
 static bool anybody_passed(const struct core_agree *agree)
 {
 	for (int i = agree->seen; i < agree->comm->size; i++) {
-		if (passed(agree->comm, i) > agree->call)
+		if (core_comm_is_near(agree->comm, i) && passed(agree->comm, i) > agree->call)
 			return true;
 	}
 	return false;
@@ -313,8 +384,11 @@ static bool anybody_passed(const struct core_agree *agree)
 static bool wait_for_members(struct core_agree *agree)
 {
 	for (; agree->seen < agree->comm->size; agree->seen++) {
-		struct desk *desk = desk_of(agree, agree->seen);
+		struct desk *desk;
 
+		if (!core_comm_is_near(agree->comm, agree->seen))
+			continue;
+		desk = desk_of(agree, agree->seen);
 		if (atomic_load_explicit(&desk->announced, memory_order_acquire) ==
 		    agree->call + 1) {
 			agree->vote |= (desk->offer.flags & CORE_OFFER_ASKS_VOTE) != 0;
@@ -335,12 +409,15 @@ static bool wait_for_members(struct core_agree *agree)
 static void count_votes(struct core_agree *agree)
 {
 	for (; agree->seen < agree->comm->size; agree->seen++) {
-		struct desk *desk = desk_of(agree, agree->seen);
+		struct desk *desk;
 
+		if (!core_comm_is_near(agree->comm, agree->seen))
+			continue;
+		desk = desk_of(agree, agree->seen);
 		if (atomic_load_explicit(&desk->voted, memory_order_acquire) != agree->call + 1)
 			return;
 	}
-	decide(agree, CORE_AGREE_ACCEL);
+	decide_here(agree);
 }
 
 enum core_agree_state core_agree_poll(struct core_agree *agree)
@@ -349,14 +426,14 @@ enum core_agree_state core_agree_poll(struct core_agree *agree)
 
 	if (state != CORE_AGREE_WAITING)
 		return state;
-	if (agree->answered)
+	if (agree->answered && agree->vote)
 		count_votes(agree);
 	else if (wait_for_members(agree))
 		return CORE_AGREE_ANNOUNCED;
 	return decision(agree);
 }
 
-void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[GPU_TRANSPORT_NUM])
+void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[GPU_NUM_SHARED])
 {
 	struct desk *desk = desk_of(agree, agree->comm->rank);
 
@@ -367,12 +444,30 @@ void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[
 		return;
 	}
 	if (!agree->vote) {
-		decide(agree, CORE_AGREE_ACCEL);
+		decide_here(agree);
 		return;
 	}
 	memcpy(desk->reach, reach, sizeof(desk->reach));
 	/* Release: whoever counts the vote, or sees the decision, sees what it says. */
 	atomic_store_explicit(&desk->voted, agree->call + 1, memory_order_release);
+}
+
+void core_agree_summarize(const struct core_agree *agree, struct core_summary *summary)
+{
+	bool begun = false;
+
+	for (int i = 0; i < agree->comm->size; i++) {
+		struct core_summary one;
+
+		if (!core_comm_is_near(agree->comm, i))
+			continue;
+		core_summary_of(&one, core_agree_offer(agree, i), i);
+		if (begun)
+			core_summary_add(summary, &one);
+		else
+			*summary = one;
+		begun = true;
+	}
 }
 
 const uint64_t *core_agree_reach(const struct core_agree *agree, int rank)
@@ -385,21 +480,61 @@ int core_agree_missing(const struct core_agree *agree)
 	struct core_comm *comm = agree->comm;
 
 	for (int i = 0; i < comm->size; i++) {
-		struct desk *desk = desk_of(agree, i);
-
-		if (atomic_load_explicit(&desk->announced, memory_order_relaxed) !=
+		if (core_comm_is_near(comm, i) &&
+		    atomic_load_explicit(&desk_of(agree, i)->announced, memory_order_relaxed) !=
 			    agree->call + 1 &&
 		    passed(comm, i) <= agree->call)
 			return i;
 	}
-	return agree->seen < comm->size ? agree->seen : -1;
+	return decision(agree) != CORE_AGREE_READY && agree->seen < comm->size ? agree->seen : -1;
 }
 
 int core_agree_behind(const struct core_comm *comm, uint64_t call)
 {
 	for (int i = 0; i < comm->size; i++) {
-		if (passed(comm, i) <= call)
+		if (core_comm_is_near(comm, i) && passed(comm, i) <= call)
 			return i;
 	}
 	return -1;
+}
+
+void core_agree_last_ready(const struct core_comm *comm, uint64_t ready[CORE_BOARD_REMEMBERED])
+{
+	for (int i = 0; i < CORE_BOARD_REMEMBERED; i++)
+		ready[i] = atomic_load(&far_of(core_board_area(comm->slot))->ready[i]);
+}
+
+static bool was_ready(const struct far *far, uint64_t call)
+{
+	return atomic_load(&far->ready[0]) == call + 1 || atomic_load(&far->ready[1]) == call + 1;
+}
+
+/*
+ * Somebody on another node is in the call, and so all that members here can do in later calls
+ * without it is to go to the real MPI, or to get ready and wait. So if they were ready for the call
+ * it is the last but one at most for which they were. Members' counters first: a member that is
+ * past the call has seen its word, if it made an offer.
+ */
+enum core_agree_state core_agree_where(const struct core_board_slot *slot, const void *area,
+				       uint64_t call)
+{
+	const struct slot *s;
+	bool anybody_past = false;
+	uint64_t word;
+
+	for (int i = 0; i < core_mpi_job.local_size; i++)
+		anybody_past |= core_board_passed(slot, i) > call;
+	s = (const struct slot *)((const char *)area + progress_bytes(core_mpi_job.local_size) +
+				  call % CORE_AGREE_SLOTS * slot_bytes(core_mpi_job.local_size));
+	word = atomic_load_explicit(&s->word, memory_order_acquire);
+	if (word >> DECISION_BITS == call + 1) {
+		enum core_agree_state state = word & ((1 << DECISION_BITS) - 1);
+
+		return state == CORE_AGREE_STAGE && !was_ready(far_of(area), call)
+			       ? CORE_AGREE_STAGE
+			       : CORE_AGREE_READY;
+	}
+	if (!anybody_past)
+		return CORE_AGREE_WAITING;
+	return was_ready(far_of(area), call) ? CORE_AGREE_READY : CORE_AGREE_STAGE;
 }

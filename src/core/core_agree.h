@@ -36,6 +36,7 @@ enum {
 	CORE_OFFER_APART = 128,        /* kernels on its GPU were seen not to run together */
 	CORE_OFFER_LINKS_FAILED = 256, /* a call with messages did: it may have missed decisions */
 	CORE_OFFER_LL_CLEAR = 64,      /* no LL packets of older calls are left in its arenas */
+	CORE_OFFER_BEHIND = 512,       /* other nodes have calls to see before they hear of more */
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
@@ -61,17 +62,41 @@ struct core_offer {
 	uint64_t ll_max;
 	uint32_t blocks; /* of a kernel that waits, at most */
 	struct core_region in, out;
-	struct core_region arenas[GPU_TRANSPORT_NUM]; /* without memory: there is none */
+	struct core_region arenas[GPU_NUM_SHARED]; /* without memory: there is none */
 	/* With CORE_OFFER_ASKS_VOTE: allocations that it offered before and has freed. */
 	uint64_t freed[CORE_OFFER_MOST_FREED];
 	int32_t num_freed;
 };
+
+/*
+ * What the offers of several members come to, which is what a plan of all of them follows from:
+ * those of a node, and then, where there are several nodes, those of all.
+ */
+struct core_summary {
+	bool fits; /* they are of one and the same call */
+	uint16_t coll, type, op;
+	int32_t root;
+	uint64_t bytes, counts;
+	uint32_t any, all; /* flags that some have, that all have */
+	bool any_without_data;
+	uint64_t longest; /* the largest */
+	uint64_t arena;   /* the smallest */
+	uint32_t blocks;  /* the fewest */
+	bool has_first;   /* the communicator's first rank is among them; then, what it gave: */
+	uint16_t algo, proto, channels;
+	uint64_t ll_max;
+};
+
+/* Of one offer, by the member; and of two summaries, into the first. */
+void core_summary_of(struct core_summary *summary, const struct core_offer *offer, int rank);
+void core_summary_add(struct core_summary *summary, const struct core_summary *other);
 
 enum core_agree_state {
 	CORE_AGREE_WAITING,
 	CORE_AGREE_ANNOUNCED, /* all have: look at the offers, then core_agree_answer */
 	CORE_AGREE_STAGE,
 	CORE_AGREE_ACCEL,
+	CORE_AGREE_READY, /* the node's members are of one mind: it is up to the other nodes now */
 };
 
 /* One call's agreement, of one process. */
@@ -97,17 +122,27 @@ bool core_agree_begin(struct core_agree *agree, struct core_comm *comm, uint64_t
 /* Look again. Never waits. */
 enum core_agree_state core_agree_poll(struct core_agree *agree);
 
+/* After CORE_AGREE_ANNOUNCED: what the offers of this node's members come to. */
+void core_agree_summarize(const struct core_agree *agree, struct core_summary *summary);
+
 /*
  * After CORE_AGREE_ANNOUNCED: whether the offers are such that the call can be accelerated, to
  * which all must come to the same answer, and, in a vote, whose memory of each kind this process
  * reaches, a bit for each rank. core_agree_reach: what a member said of that, after
  * CORE_AGREE_ACCEL.
  */
-void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[GPU_TRANSPORT_NUM]);
+void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[GPU_NUM_SHARED]);
 const uint64_t *core_agree_reach(const struct core_agree *agree, int rank);
 
-/* A member's offer, and its table of blocks; valid between CORE_AGREE_ANNOUNCED and
- * core_agree_pass. */
+/*
+ * After CORE_AGREE_READY, by the member that speaks for the node: what the nodes have come to, and
+ * what all their offers come to. core_agree_common: that, after CORE_AGREE_ACCEL.
+ */
+void core_agree_settle(struct core_agree *agree, bool accel, const struct core_summary *common);
+const struct core_summary *core_agree_common(const struct core_agree *agree);
+
+/* The offer of a member on this node, and its table of blocks; valid between CORE_AGREE_ANNOUNCED
+ * and core_agree_pass. */
 const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank);
 const struct core_block *core_agree_table(const struct core_agree *agree, int rank);
 
@@ -121,7 +156,7 @@ void core_agree_pass(struct core_comm *comm, uint64_t call);
  */
 void core_agree_retire(struct core_comm *comm);
 
-/* Whether all members are past the call. */
+/* Whether all members on this node are past the call. */
 bool core_agree_all_passed(struct core_comm *comm, uint64_t call);
 
 /*
@@ -130,6 +165,20 @@ bool core_agree_all_passed(struct core_comm *comm, uint64_t call);
  */
 void core_agree_fail(struct core_comm *comm, uint64_t call);
 bool core_agree_failed(const struct core_comm *comm, uint64_t call);
+
+/*
+ * For the node's service, which serves communicators that it is no member of. `slot`, `area`: of
+ * one, on the board.
+ *
+ * core_agree_where: what this node's members have come to in the call, where members on other nodes
+ * wait for it: CORE_AGREE_STAGE, CORE_AGREE_READY (or they were, and the others know), or
+ * CORE_AGREE_WAITING. core_agree_last_ready: the last calls, + 1, for which they were ready.
+ * core_agree_fail_far: a member on another node could not do its part.
+ */
+enum core_agree_state core_agree_where(const struct core_board_slot *slot, const void *area,
+				       uint64_t call);
+void core_agree_last_ready(const struct core_comm *comm, uint64_t ready[CORE_BOARD_REMEMBERED]);
+void core_agree_fail_far(void *area, uint64_t call);
 
 /*
  * Points inside an accelerated call at which all wait for all, numbered from 1. What a member did

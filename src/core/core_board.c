@@ -29,11 +29,20 @@ struct core_board_slot {
 	struct counter counters[]; /* local_size of them */
 };
 
-struct header {
-	pthread_mutex_t lock; /* process-shared and robust; guards which slot is whose */
+/* A communicator that all have left. */
+struct grave {
+	uint64_t id, ready[CORE_BOARD_REMEMBERED];
 };
 
-enum { HEADER_BYTES = 4096 };
+enum { NUM_GRAVES = 4096, PAGE = 4096 };
+
+struct header {
+	pthread_mutex_t lock; /* process-shared and robust; guards which slot is whose, and: */
+	uint64_t buried;
+	struct grave graves[NUM_GRAVES]; /* the last ones */
+};
+
+enum { HEADER_BYTES = (sizeof(struct header) + PAGE - 1) / PAGE * PAGE };
 
 static char *board;
 static size_t board_bytes, area_bytes;
@@ -218,12 +227,54 @@ struct core_board_slot *core_board_join(uint64_t id, uint32_t members)
 	return slot;
 }
 
-void core_board_leave(struct core_board_slot *slot)
+static void bury(const struct core_board_slot *slot, const uint64_t *ready)
+{
+	struct grave *grave = &header()->graves[header()->buried++ % NUM_GRAVES];
+
+	grave->id = slot->id;
+	memcpy(grave->ready, ready, sizeof(grave->ready));
+}
+
+bool core_board_find_left(uint64_t id, uint64_t ready[CORE_BOARD_REMEMBERED])
+{
+	bool found = false;
+
+	lock_table();
+	for (int i = 0; i < NUM_GRAVES && !found; i++) {
+		const struct grave *grave = &header()->graves[i];
+
+		found = grave->id == id;
+		if (found)
+			memcpy(ready, grave->ready, sizeof(grave->ready));
+	}
+	pthread_mutex_unlock(&header()->lock);
+	return found;
+}
+
+bool core_board_visit(uint64_t id,
+		      void (*visit)(const struct core_board_slot *slot, void *area, void *argument),
+		      void *argument)
+{
+	struct core_board_slot *slot;
+	bool found;
+
+	lock_table();
+	slot = find_slot(id);
+	found = slot && slot->id == id;
+	if (found)
+		visit(slot, core_board_area(slot), argument);
+	pthread_mutex_unlock(&header()->lock);
+	return found;
+}
+
+void core_board_leave(struct core_board_slot *slot, const uint64_t ready[CORE_BOARD_REMEMBERED])
 {
 	lock_table();
 	/* A member leaves after it joined: when all have left, all have joined, and no one can come
 	 * late. */
 	if (++slot->left == slot->members) {
+		if (ready)
+			bury(slot, ready);
 		for (int i = 0; i < core_mpi_job.local_size; i++)
 			atomic_store_explicit(&slot->counters[i].passed, 0, memory_order_relaxed);
 		if (slot->has_area)

@@ -42,7 +42,21 @@ bool core_board_is_up(void);
  * full or not there.
  */
 struct core_board_slot *core_board_join(uint64_t id, uint32_t members);
-void core_board_leave(struct core_board_slot *slot);
+
+/* `ready`: of a communicator of several nodes, what is to be remembered of it when all have left;
+ * or NULL. */
+enum { CORE_BOARD_REMEMBERED = 2 };
+void core_board_leave(struct core_board_slot *slot, const uint64_t ready[CORE_BOARD_REMEMBERED]);
+
+/*
+ * For who is not a member: look at the communicator's slot and area (NULL: it has none), which
+ * stay its while `visit` is at it. False: it has none. core_board_find_left: it had one, and this
+ * is remembered of it (of the last 4,096 that were left).
+ */
+bool core_board_visit(uint64_t id,
+		      void (*visit)(const struct core_board_slot *slot, void *area, void *argument),
+		      void *argument);
+bool core_board_find_left(uint64_t id, uint64_t ready[CORE_BOARD_REMEMBERED]);
 
 /* The slot's area, all zero when the slot was taken, 64-byte aligned. NULL: there was no memory for
  * it, and every member is told so. */

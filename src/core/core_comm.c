@@ -1,52 +1,106 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_agree.h"
+#include "core/core_net.h"
 #include "core/core_schedule.h"
 #include "core/core_shape.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-bool core_comm_wants_slot(int size, uint32_t local_members)
+static uint32_t count_near(int size, const struct core_member *members)
 {
-	return local_members == (uint32_t)size && size > 1 && size <= CORE_MAX_RANKS;
+	uint32_t near = 0;
+
+	for (int i = 0; i < size; i++)
+		near += members[i].local_rank >= 0;
+	return near;
 }
 
-bool core_comm_take_slot(uint64_t id, uint32_t members)
+bool core_comm_spans(int size, const struct core_member *members)
 {
-	return core_board_join(id, members) != NULL;
+	for (int i = 1; i < size; i++) {
+		if (members[i].node != members[0].node)
+			return true;
+	}
+	return false;
 }
 
-static const char *why_no_slot(int size, uint32_t local_members)
+const char *core_comm_why_no_slot(int size, const struct core_member *members)
 {
-	if (local_members != (uint32_t)size)
-		return "communicator of several nodes";
 	if (size == 1)
 		return "one process";
-	return size > CORE_MAX_RANKS ? "more ranks than a kernel takes"
-				     : "no room on the node's board";
+	if (size > CORE_MAX_RANKS)
+		return "more ranks than a kernel takes";
+	if (!core_comm_spans(size, members))
+		return NULL;
+	for (int i = 0; i < size; i++) {
+		if (!core_mpi_node_has_driver(members[i].node))
+			return "a node has no CUDA driver";
+	}
+	return core_net_is_up() ? NULL : "several nodes, without a network";
 }
 
-struct core_comm *core_comm_create(uint64_t id, int rank, int size, uint32_t local_members,
-				   const int *local_ranks, bool has_slot)
+bool core_comm_take_slot(uint64_t id, int size, const struct core_member *members)
 {
+	return core_board_join(id, count_near(size, members)) != NULL;
+}
+
+/* Number the members' nodes. */
+static void number_nodes(struct core_comm *comm)
+{
+	for (int i = 0; i < comm->size; i++) {
+		int first = 0;
+
+		while (comm->members[first].node != comm->members[i].node)
+			first++;
+		if (first == i)
+			comm->speakers[comm->num_nodes++] = i;
+		comm->nodes[i] = first == i ? comm->num_nodes - 1 : comm->nodes[first];
+	}
+	comm->node = comm->nodes[comm->rank];
+}
+
+/* With room for the arrays behind the members. */
+static struct core_comm *allocate(int size)
+{
+	size_t members = (size_t)size * sizeof(struct core_member);
 	struct core_comm *comm =
-		calloc(1, sizeof(*comm) + (size_t)size * sizeof(comm->local_ranks[0]));
+		calloc(1, sizeof(*comm) + members + 2 * (size_t)size * sizeof(int));
+
+	if (!comm)
+		return NULL;
+	comm->nodes = (int *)((char *)comm->members + members);
+	comm->speakers = comm->nodes + size;
+	return comm;
+}
+
+static bool join(struct core_comm *comm)
+{
+	comm->slot = core_board_join(comm->id, count_near(comm->size, comm->members));
+	comm->area = core_board_area(comm->slot);
+	comm->no_area = comm->area ? NULL : "no shared memory";
+	comm->spans = comm->area && comm->num_nodes > 1;
+	return !comm->spans || core_net_add(comm) == UTIL_OK;
+}
+
+struct core_comm *core_comm_create(uint64_t id, int rank, int size,
+				   const struct core_member *members, const char *no_slot)
+{
+	struct core_comm *comm = allocate(size);
 
 	if (!comm)
 		return NULL;
 	comm->id = id;
 	comm->rank = rank;
 	comm->size = size;
+	comm->no_area = no_slot;
 	memset(comm->reach, 0xff, sizeof(comm->reach));
-	memcpy(comm->local_ranks, local_ranks, (size_t)size * sizeof(comm->local_ranks[0]));
-	if (!has_slot) {
-		comm->no_area = why_no_slot(size, local_members);
+	memcpy(comm->members, members, (size_t)size * sizeof(*members));
+	number_nodes(comm);
+	if (no_slot || join(comm))
 		return comm;
-	}
-	comm->slot = core_board_join(id, local_members);
-	comm->area = core_board_area(comm->slot);
-	comm->no_area = comm->area ? NULL : "no shared memory";
-	return comm;
+	free(comm);
+	return NULL;
 }
 
 /* A member that is still in the last call may yet say in our arena what it has read. */
@@ -55,12 +109,23 @@ static bool is_idle(struct core_comm *comm)
 	return !comm->slot || !core_board_is_up() || core_agree_all_passed(comm, comm->calls - 1);
 }
 
+static void leave(struct core_comm *comm)
+{
+	uint64_t ready[CORE_BOARD_REMEMBERED];
+
+	if (comm->spans)
+		core_agree_last_ready(comm, ready);
+	core_board_leave(comm->slot, comm->spans ? ready : NULL);
+}
+
 void core_comm_destroy(struct core_comm *comm)
 {
+	if (comm->spans)
+		core_net_remove(comm);
 	core_arena_close(&comm->arena, is_idle(comm));
 	/* A communicator may be freed after the board came down in MPI_Finalize. */
 	if (comm->slot && core_board_is_up())
-		core_board_leave(comm->slot);
+		leave(comm);
 	core_schedule_drop(comm);
 	free(comm);
 }

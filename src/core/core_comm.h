@@ -12,10 +12,13 @@
 
 #include "core/core_arena.h"
 #include "core/core_board.h"
+#include "core/core_mpi_job.h"
 
 enum { CORE_COMM_KNOWN_EXPORTS = 16 };
 
 struct core_schedule;
+struct core_nodes;
+struct core_wire;
 
 enum core_together { CORE_TOGETHER_UNKNOWN, CORE_TOGETHER_YES, CORE_TOGETHER_NO };
 
@@ -42,30 +45,55 @@ struct core_comm {
 	struct core_arena arena;
 	bool wants_links; /* ranks don't reach each other's memory: next time with arenas */
 	/* What the last vote said: whose memory of each kind a rank reaches, a bit for each. */
-	uint64_t reach[GPU_TRANSPORT_NUM][GPU_MAX_PEERS];
+	uint64_t reach[GPU_NUM_SHARED][GPU_MAX_PEERS];
 	uint32_t ll_flag;            /* the last one used; all members have the same */
 	enum core_together together; /* whether kernels of ranks that share a GPU run so */
 	bool links_failed;           /* a call with messages did, here */
 	unsigned complained;         /* a bit for each kind of complaint */
-	int local_ranks[]; /* of each member, among the node's processes, where all are on the node
-			    */
+	int num_nodes, node; /* nodes of the members, in order of their lowest ranks; ours */
+	int *nodes;          /* of each member: which of them */
+	int *speakers;       /* of each node: its lowest rank */
+	bool spans;          /* calls over several nodes are accelerated; then: */
+	struct core_nodes *agreement; /* see core_nodes.h */
+	struct core_wire *wire;       /* see core_wire.h */
+	struct core_comm *next;       /* see core_net.h */
+	struct core_member members[];
 };
 
 /*
- * Whether the communicator of `size` processes, of which `local_members` are on this node, is to
- * have a slot on the board. One process takes it, by core_comm_take_slot, before it tells the
- * others the id; what it returns they are told too, so that all are of one mind.
+ * Whether the members are on several nodes.
+ *
+ * Why the communicator of these processes can have no slot on boards; NULL: it can. All come to the
+ * same answer. Then one process of each node takes the slot there, by core_comm_take_slot, before
+ * the others make their states; all are told whether all could, so that they are of one mind.
  */
-bool core_comm_wants_slot(int size, uint32_t local_members);
-bool core_comm_take_slot(uint64_t id, uint32_t members);
+bool core_comm_spans(int size, const struct core_member *members);
+const char *core_comm_why_no_slot(int size, const struct core_member *members);
+bool core_comm_take_slot(uint64_t id, int size, const struct core_member *members);
 
 /*
- * Make the state of the communicator. `has_slot`: a slot was taken for it. `local_ranks`: of the
- * members. NULL: out of memory.
+ * Make the state of the communicator. `no_slot`: why there is none for it; NULL: there is. NULL:
+ * out of memory.
  */
-struct core_comm *core_comm_create(uint64_t id, int rank, int size, uint32_t local_members,
-				   const int *local_ranks, bool has_slot);
+struct core_comm *core_comm_create(uint64_t id, int rank, int size,
+				   const struct core_member *members, const char *no_slot);
 void core_comm_destroy(struct core_comm *comm);
+
+/* Whether the member is on this node. Its number among the node's processes, then. */
+static inline bool core_comm_is_near(const struct core_comm *comm, int rank)
+{
+	return comm->members[rank].local_rank >= 0;
+}
+static inline int core_comm_local_rank(const struct core_comm *comm, int rank)
+{
+	return comm->members[rank].local_rank;
+}
+
+/* Whether this process is the one that speaks for its node. */
+static inline bool core_comm_speaks(const struct core_comm *comm)
+{
+	return comm->speakers[comm->node] == comm->rank;
+}
 
 /* The allocations of this process that all other members have mapped, by buffer id. Learning 0 does
  * nothing; of more than are kept the oldest are forgotten. */

@@ -7,6 +7,7 @@
  */
 #include "core/core_accel.h"
 #include "core/core_mpi.h"
+#include "core/core_wire.h"
 #include "util/util_config.h"
 
 #include <stdatomic.h>
@@ -24,10 +25,13 @@ static bool reaches(const struct core_comm *comm, int a, int b, enum gpu_transpo
 
 enum gpu_transport core_links_transport(const struct core_comm *comm, int rank)
 {
+	if (!core_comm_is_near(comm, rank))
+		return GPU_TRANSPORT_NET;
 	return reaches(comm, comm->rank, rank, GPU_TRANSPORT_P2P) ? GPU_TRANSPORT_P2P
 								  : GPU_TRANSPORT_SHM;
 }
 
+/* Of a rank on this node. */
 static const struct core_offer *offer_of(const struct core_accel *accel, int rank)
 {
 	return core_agree_offer(&accel->agree, rank);
@@ -38,58 +42,53 @@ static bool has_arena(const struct core_accel *accel, int rank, enum gpu_transpo
 	return offer_of(accel, rank)->arenas[transport].memory.buffer_id != 0;
 }
 
+static bool is_near(const struct core_accel *accel, int a, int b)
+{
+	return core_comm_is_near(accel->comm, a) && core_comm_is_near(accel->comm, b);
+}
+
+/* What the last vote said, and what this call's says, which may not be over yet for all nodes. */
+static bool have_reached(const struct core_accel *accel, int a, int b, enum gpu_transport transport)
+{
+	if (!reaches(accel->comm, a, b, transport))
+		return false;
+	return !accel->agree.vote || (core_agree_reach(&accel->agree, a)[transport] >> b & 1 &&
+				      core_agree_reach(&accel->agree, b)[transport] >> a & 1);
+}
+
 static bool can_link(const struct core_accel *accel, int a, int b)
 {
-	if (reaches(accel->comm, a, b, GPU_TRANSPORT_P2P))
+	if (have_reached(accel, a, b, GPU_TRANSPORT_P2P))
 		return true;
 	return has_arena(accel, a, GPU_TRANSPORT_SHM) && has_arena(accel, b, GPU_TRANSPORT_SHM) &&
-	       reaches(accel->comm, a, b, GPU_TRANSPORT_SHM);
+	       have_reached(accel, a, b, GPU_TRANSPORT_SHM);
+}
+
+bool core_links_are_whole(const struct core_accel *accel)
+{
+	for (int i = 0; i < accel->comm->size; i++) {
+		for (int j = 0; j < i; j++) {
+			if (is_near(accel, i, j) && !can_link(accel, i, j))
+				return false;
+		}
+	}
+	return true;
 }
 
 const char *core_links_refuse(const struct core_accel *accel)
 {
-	for (int i = 0; i < accel->comm->size; i++) {
-		const struct core_offer *offer = offer_of(accel, i);
-
-		if (!offer->device)
-			return "a rank has no data";
-		if (offer->flags & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT))
-			return "memory that can't be exported";
-		if (!has_arena(accel, i, GPU_TRANSPORT_P2P))
-			return "a rank has no memory for messages";
-		for (int j = 0; j < i; j++) {
-			if (!can_link(accel, i, j))
-				return "memory that can't be mapped";
-		}
-	}
-	return NULL;
+	if (accel->common.any_without_data)
+		return "a rank has no data";
+	if (accel->common.any & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT))
+		return "memory that can't be exported";
+	if (!accel->common.arena)
+		return "a rank has no memory for messages";
+	if (accel->common.any & CORE_OFFER_LINKS_FAILED && accel->comm->spans)
+		return "a call with messages failed earlier";
+	return core_links_are_whole(accel) ? NULL : "memory that can't be mapped";
 }
 
 /* ---- slots ---- */
-
-static uint64_t least_bytes(const struct core_accel *accel)
-{
-	uint64_t least = UINT64_MAX;
-
-	for (int i = 0; i < accel->comm->size; i++) {
-		uint64_t bytes = offer_of(accel, i)->arenas[GPU_TRANSPORT_P2P].bytes;
-
-		least = bytes < least ? bytes : least;
-	}
-	return least;
-}
-
-static uint64_t longest_block(const struct core_accel *accel)
-{
-	uint64_t longest = 0;
-
-	for (int i = 0; i < accel->comm->size; i++) {
-		uint64_t bytes = offer_of(accel, i)->longest;
-
-		longest = bytes > longest ? bytes : longest;
-	}
-	return longest;
-}
 
 /* Slots are multiples of pieces' unit, and of what all blocks' parts take. */
 static uint64_t unit_of(const struct core_accel *accel)
@@ -107,9 +106,9 @@ static uint64_t slot_bytes(const struct core_accel *accel, enum gpu_protocol pro
 {
 	enum { MOST = 512 << 10 }; /* larger ones only make pipelines slow to fill */
 	const struct core_program *program = accel->schedule->program;
-	uint64_t arena = least_bytes(accel), ll = core_arena_ll_bytes(arena);
+	uint64_t arena = accel->common.arena, ll = core_arena_ll_bytes(arena);
 	uint64_t simple = arena - GPU_ARENA_SLOTS - ll, bytes;
-	uint64_t slots = num * (program->most_incoming ? program->most_incoming : 1);
+	uint64_t slots = num * (program->most_links ? program->most_links : 1);
 	uint64_t scratch = (uint64_t)accel->sched->scratch_blocks * (uint64_t)accel->sched->pieces;
 
 	bytes = simple / (slots + scratch);
@@ -136,7 +135,7 @@ static bool lay_out(struct core_accel *accel, enum gpu_protocol protocol)
 {
 	enum { SLOTS = 4 }; /* one is read, one written, two are on their way */
 	struct gpu_execute_args *args = &accel->steps.args;
-	uint64_t arena = least_bytes(accel), longest = longest_block(accel), rounds;
+	uint64_t arena = accel->common.arena, longest = accel->common.longest, rounds;
 	int least = accel->schedule->algo->slots;
 
 	args->num_slots = (uint32_t)(least > SLOTS ? least : SLOTS);
@@ -162,7 +161,7 @@ static bool lay_out(struct core_accel *accel, enum gpu_protocol protocol)
 
 static bool share_gpu(const struct core_accel *accel, int a, int b)
 {
-	return offer_of(accel, a)->device == offer_of(accel, b)->device;
+	return is_near(accel, a, b) && offer_of(accel, a)->device == offer_of(accel, b)->device;
 }
 
 static bool is_any_shared(const struct core_accel *accel)
@@ -179,14 +178,9 @@ static bool is_any_shared(const struct core_accel *accel)
 /* Blocks of a rank that may wait, so that those of all ranks fit on their GPU together. */
 static uint32_t resident_blocks(const struct core_accel *accel)
 {
-	uint32_t least = GPU_MAX_PROBED / (uint32_t)accel->comm->size;
+	uint32_t most = GPU_MAX_PROBED / (uint32_t)accel->comm->size;
 
-	for (int i = 0; i < accel->comm->size; i++) {
-		uint32_t blocks = offer_of(accel, i)->blocks;
-
-		least = blocks < least ? blocks : least;
-	}
-	return least;
+	return accel->common.blocks < most ? accel->common.blocks : most;
 }
 
 /*
@@ -198,8 +192,8 @@ static bool is_any_apart(const struct core_accel *accel)
 {
 	bool found = accel->comm->together == CORE_TOGETHER_NO, shared = false;
 
+	found |= (accel->common.any & CORE_OFFER_APART) != 0;
 	for (int i = 0; i < accel->comm->size; i++) {
-		found |= (offer_of(accel, i)->flags & CORE_OFFER_APART) != 0;
 		for (int j = 0; j < i; j++) {
 			if (!share_gpu(accel, i, j))
 				continue;
@@ -213,13 +207,13 @@ static bool is_any_apart(const struct core_accel *accel)
 /* Why kernels can't wait, apart from what a probe would show; NULL: they can. */
 static const char *why_stepped(const struct core_accel *accel)
 {
-	for (int i = 0; i < accel->comm->size; i++) {
-		if (offer_of(accel, i)->flags & CORE_OFFER_LINKS_FAILED)
-			return "a call with messages failed earlier";
-		if (!(offer_of(accel, i)->flags & CORE_OFFER_CAN_FUSE))
-			return "a rank's GPU has no room for a kernel that waits, or "
-			       "GPUCOLL_EXEC=stepped there";
-	}
+	if (accel->comm->spans)
+		return "ranks are on several nodes";
+	if (accel->common.any & CORE_OFFER_LINKS_FAILED)
+		return "a call with messages failed earlier";
+	if (!(accel->common.all & CORE_OFFER_CAN_FUSE))
+		return "a rank's GPU has no room for a kernel that waits, or "
+		       "GPUCOLL_EXEC=stepped there";
 	if (accel->schedule->program->most_lanes > resident_blocks(accel))
 		return "the algorithm takes more blocks than can be resident";
 	if (is_any_apart(accel))
@@ -255,11 +249,8 @@ static bool are_flags_left(const struct core_accel *accel)
 /* Packets that were cleared by all begin anew. */
 static void renew_flags(struct core_accel *accel)
 {
-	for (int i = 0; i < accel->comm->size; i++) {
-		if (!(offer_of(accel, i)->flags & CORE_OFFER_LL_CLEAR))
-			return;
-	}
-	accel->comm->ll_flag = 0;
+	if (accel->common.all & CORE_OFFER_LL_CLEAR)
+		accel->comm->ll_flag = 0;
 }
 
 static const char *why_no_ll(struct core_accel *accel, bool fused)
@@ -276,8 +267,8 @@ static const char *why_no_ll(struct core_accel *accel, bool fused)
 
 static void choose_protocol(struct core_accel *accel, bool fused)
 {
-	const struct core_offer *first = offer_of(accel, 0);
-	uint64_t piece = longest_piece(accel, longest_block(accel));
+	const struct core_summary *first = &accel->common;
+	uint64_t piece = longest_piece(accel, accel->common.longest);
 	const char *why;
 
 	if (first->proto != UTIL_PROTO_SIMPLE &&
@@ -297,7 +288,7 @@ static void choose_protocol(struct core_accel *accel, bool fused)
 static void choose_blocks(struct core_accel *accel, bool fused)
 {
 	struct gpu_execute_args *args = &accel->steps.args;
-	uint64_t longest = longest_block(accel);
+	uint64_t longest = accel->common.longest;
 	uint64_t piece = longest_piece(accel, longest < args->width ? longest : args->width);
 	uint32_t lanes = accel->schedule->program->most_lanes;
 	/* All ranks have the same: a part's place in a slot follows from their number. */
@@ -349,16 +340,24 @@ void core_links_set_args(struct core_accel *accel)
 	struct core_comm *comm = accel->comm;
 
 	args->epoch = epoch_of(accel);
-	args->shm = 0;
+	args->shm = args->net = 0;
 	args->mine[GPU_TRANSPORT_P2P] = comm->arena.device->address;
 	args->mine[GPU_TRANSPORT_SHM] =
 		comm->arena.shm ? gpu_shm_address(comm->arena.shm, accel->stream) : 0;
 	for (int i = 0; i < comm->size; i++) {
 		enum gpu_transport transport = core_links_transport(comm, i);
 
-		args->theirs[i] = accel->arenas[transport][i].address;
+		args->net |= (uint64_t)(transport == GPU_TRANSPORT_NET) << i;
 		args->shm |= (uint64_t)(transport == GPU_TRANSPORT_SHM) << i;
+		args->theirs[i] = transport == GPU_TRANSPORT_NET
+					  ? core_wire_outbox(comm->wire)
+					  : accel->arenas[transport][i].address;
 	}
+	if (!comm->spans)
+		return;
+	args->mine[GPU_TRANSPORT_NET] = core_wire_inbox(comm->wire);
+	core_wire_lay_out(comm->wire, args->slots[GPU_PROTOCOL_SIMPLE], args->slot_bytes,
+			  args->num_slots);
 }
 
 bool core_links_are_apart(void)

@@ -1589,8 +1589,12 @@ const char *core_mpi_shape(const struct core_call *call, const struct core_comm 
 struct core_mpi_job core_mpi_job;
 
 static MPI_Comm node_comm = MPI_COMM_NULL;
-static int *node_of;       /* by rank in MPI_COMM_WORLD */
-static int *local_rank_of; /* likewise, on this node; -1 elsewhere */
+static struct core_member *processes; /* of the job, by rank in MPI_COMM_WORLD */
+struct node {
+	int leader;
+	bool has_driver;
+};
+static struct node *nodes; /* of the job */
 static int comm_keyval = MPI_KEYVAL_INVALID;
 static uint64_t
 	id_base; /* random, so that ids drawn by processes of different jobs (spawn) differ */
@@ -1631,21 +1635,34 @@ static uint64_t host_identity(const char *hostid)
 static void number_nodes(const struct introduction *all)
 {
 	struct core_mpi_job *job = &core_mpi_job;
-	int nodes = 0;
 
 	for (int i = 0; i < job->size; i++) {
 		int first = 0;
 
 		while (all[first].host != all[i].host)
 			first++;
-		node_of[i] = first == i ? nodes++ : node_of[first];
+		if (first == i)
+			nodes[job->num_nodes++].leader = i;
+		processes[i].process = i;
+		processes[i].node = first == i ? job->num_nodes - 1 : processes[first].node;
+		nodes[processes[i].node].has_driver |= all[i].driver != 0;
 		job->any_driver |= all[i].driver != 0;
 	}
-	job->node = node_of[job->rank];
+	job->node = processes[job->rank].node;
 	job->local_size = 0;
 	for (int i = 0; i < job->size; i++)
-		local_rank_of[i] = node_of[i] == job->node ? job->local_size++ : -1;
-	job->local_rank = local_rank_of[job->rank];
+		processes[i].local_rank = processes[i].node == job->node ? job->local_size++ : -1;
+	job->local_rank = processes[job->rank].local_rank;
+}
+
+bool core_mpi_node_has_driver(int node)
+{
+	return nodes[node].has_driver;
+}
+
+int core_mpi_node_leader(int node)
+{
+	return nodes[node].leader;
 }
 
 /* Changes whenever a communicator gets or loses its state; see core_mpi_comm_find. */
@@ -1700,9 +1717,9 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 	PMPI_Comm_rank(private_comm, &job->rank);
 	PMPI_Comm_size(private_comm, &job->size);
 	all = calloc((size_t)job->size, sizeof(*all));
-	node_of = calloc((size_t)job->size, sizeof(*node_of));
-	local_rank_of = calloc((size_t)job->size, sizeof(*local_rank_of));
-	if (!all || !node_of || !local_rank_of) {
+	processes = calloc((size_t)job->size, sizeof(*processes));
+	nodes = calloc((size_t)job->size, sizeof(*nodes));
+	if (!all || !processes || !nodes) {
 		/* The others are waiting in the exchange: a job that can't have this memory can't
 		 * go on. */
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for %d ranks at start",
@@ -1718,6 +1735,8 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 	}
 	if (getrandom(&id_base, sizeof(id_base), 0) != (ssize_t)sizeof(id_base))
 		id_base = ((uint64_t)getpid() << 32) ^ mine.host;
+	job->id = id_base;
+	PMPI_Bcast(&job->id, sizeof(job->id), MPI_BYTE, 0, private_comm);
 	PMPI_Comm_split(private_comm, job->node, job->rank, &node_comm);
 	PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_comm, &comm_keyval, NULL);
 	return UTIL_OK;
@@ -1736,6 +1755,41 @@ bool core_mpi_node_all(bool yes)
 	return PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, node_comm) == MPI_SUCCESS && all;
 }
 
+bool core_mpi_job_all(bool yes)
+{
+	int mine = yes, all = 0;
+
+	return PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, private_comm) == MPI_SUCCESS && all;
+}
+
+void core_mpi_job_barrier(void)
+{
+	PMPI_Barrier(private_comm);
+}
+
+enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, int **sizes)
+{
+	size_t num = (size_t)core_mpi_job.size, total = 0;
+	int *counts = malloc(2 * num * sizeof(int)), *displs = counts + num;
+
+	/* Who has no memory here does not come to the exchange, in which the others are. */
+	if (!counts)
+		PMPI_Abort(MPI_COMM_WORLD, 1);
+	PMPI_Allgather(&bytes, 1, MPI_INT, counts, 1, MPI_INT, private_comm);
+	for (size_t i = 0; i < num; i++) {
+		displs[i] = (int)total;
+		total += (size_t)counts[i];
+	}
+	*all = malloc(total + 1);
+	if (!*all || total > INT_MAX)
+		PMPI_Abort(MPI_COMM_WORLD, 1);
+	*sizes = counts;
+	return PMPI_Allgatherv(mine, bytes, MPI_BYTE, *all, counts, displs, MPI_BYTE,
+			       private_comm) == MPI_SUCCESS
+		       ? UTIL_OK
+		       : UTIL_ERR_MPI;
+}
+
 void core_mpi_stop(void)
 {
 	if (comm_keyval != MPI_KEYVAL_INVALID) {
@@ -1751,9 +1805,10 @@ void core_mpi_stop(void)
 		PMPI_Comm_free(&node_comm);
 	if (private_comm != MPI_COMM_NULL)
 		PMPI_Comm_free(&private_comm);
-	free(node_of);
-	free(local_rank_of);
-	node_of = local_rank_of = NULL;
+	free(processes);
+	free(nodes);
+	processes = NULL;
+	nodes = NULL;
 	bump_generation();
 }
 
@@ -1802,31 +1857,25 @@ void core_mpi_drive(struct core_wait *wait)
 
 /* ---- identities of communicators ---- */
 
-/*
- * The members on this node: how many, and the local rank of each in `local_ranks`, -1 elsewhere. 0
- * when some are of another job (spawn), which has other boards.
- */
-static uint32_t local_members(MPI_Comm comm, int size, int *local_ranks)
+/* Who the members are. False: some are of another job (spawn), which has other boards. */
+static bool find_members(MPI_Comm comm, int size, struct core_member *members)
 {
 	MPI_Group group, world;
-	uint32_t members = 0;
+	bool all = true;
 
 	PMPI_Comm_group(comm, &group);
 	PMPI_Comm_group(MPI_COMM_WORLD, &world);
-	for (int i = 0; i < size; i++) {
+	for (int i = 0; i < size && all; i++) {
 		int rank = MPI_UNDEFINED;
 
 		PMPI_Group_translate_ranks(group, 1, &i, world, &rank);
-		if (rank == MPI_UNDEFINED) {
-			members = 0;
-			break;
-		}
-		local_ranks[i] = local_rank_of[rank];
-		members += local_ranks[i] >= 0;
+		all = rank != MPI_UNDEFINED;
+		if (all)
+			members[i] = processes[rank];
 	}
 	PMPI_Group_free(&group);
 	PMPI_Group_free(&world);
-	return members;
+	return all;
 }
 
 uint64_t core_mpi_draw_id(void)
@@ -1844,22 +1893,50 @@ static void no_memory(MPI_Comm comm, int size)
 	PMPI_Abort(comm, 1);
 }
 
-static void identify(MPI_Comm comm, int rank, int size, uint32_t members, const int *local_ranks)
+/* The lowest rank of its node among the members. */
+static bool is_first_of_node(int rank, const struct core_member *members)
 {
-	struct {
-		uint64_t id, has_slot;
-	} identity = {0, 0};
-	struct core_comm *state;
-
-	if (rank == 0) {
-		identity.id = core_mpi_draw_id();
-		identity.has_slot = core_comm_wants_slot(size, members) &&
-				    core_comm_take_slot(identity.id, members);
+	for (int i = 0; i < rank; i++) {
+		if (members[i].node == members[rank].node)
+			return false;
 	}
-	if (PMPI_Bcast(&identity, sizeof(identity), MPI_BYTE, 0, comm) != MPI_SUCCESS)
+	return true;
+}
+
+/* On one node, who draws the id also takes the slot, so that one broadcast is enough. */
+static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
+			      const struct core_member *members)
+{
+	const char *why = core_comm_why_no_slot(size, members);
+	bool first = is_first_of_node(rank, members);
+	int mine = 1, all = 1;
+	uint64_t identity[2] = {0, 1}; /* the id, and whether there is a slot */
+
+	if (rank == 0)
+		identity[0] = core_mpi_draw_id();
+	if (rank == 0 && !why)
+		identity[1] = core_comm_take_slot(identity[0], size, members);
+	if (PMPI_Bcast(identity, sizeof(identity), MPI_BYTE, 0, comm) != MPI_SUCCESS)
+		identity[0] = 0;
+	*id = identity[0];
+	all = identity[1] != 0;
+	if (*id && !why && all && core_comm_spans(size, members)) {
+		if (first && rank)
+			mine = core_comm_take_slot(*id, size, members);
+		PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
+	}
+	return why ? why : all ? NULL : "no room on a node's board";
+}
+
+static void identify(MPI_Comm comm, int rank, int size, const struct core_member *members)
+{
+	struct core_comm *state;
+	uint64_t id;
+	const char *why = take_slots(comm, &id, rank, size, members);
+
+	if (!id)
 		return;
-	state = core_comm_create(identity.id, rank, size, members, local_ranks,
-				 identity.has_slot != 0);
+	state = core_comm_create(id, rank, size, members, why);
 	if (!state || PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
 		no_memory(comm, size);
 	bump_generation();
@@ -1868,8 +1945,8 @@ static void identify(MPI_Comm comm, int rank, int size, uint32_t members, const 
 void core_mpi_comm_identify(core_handle handle)
 {
 	MPI_Comm comm = as_comm(handle);
-	int inter = 0, rank, size, *local_ranks;
-	uint32_t members;
+	struct core_member *members;
+	int inter = 0, rank, size;
 
 	if (comm == MPI_COMM_NULL || comm_keyval == MPI_KEYVAL_INVALID)
 		return;
@@ -1878,13 +1955,12 @@ void core_mpi_comm_identify(core_handle handle)
 		return;
 	PMPI_Comm_rank(comm, &rank);
 	PMPI_Comm_size(comm, &size);
-	local_ranks = malloc((size_t)size * sizeof(*local_ranks));
-	if (!local_ranks)
+	members = malloc((size_t)size * sizeof(*members));
+	if (!members)
 		no_memory(comm, size);
-	members = local_members(comm, size, local_ranks);
-	if (members)
-		identify(comm, rank, size, members, local_ranks);
-	free(local_ranks);
+	if (find_members(comm, size, members))
+		identify(comm, rank, size, members);
+	free(members);
 }
 
 core_handle core_mpi_world(void)

@@ -8,6 +8,7 @@
 
 #include "core/core_call.h"
 #include "core/core_layout.h"
+#include "core/core_mpi_job.h"
 #include "core/core_shape.h"
 
 enum { CORE_MAX_OPERANDS = 2 };
@@ -54,17 +55,6 @@ bool core_mpi_type_is_plain(core_handle type);
 /* Whether the pointer is one of the constants that stand for no buffer (MPI_IN_PLACE). */
 bool core_mpi_is_in_place(const void *buffer);
 
-/* What the identity of this process is in the job. Valid between core_mpi_start and core_mpi_stop.
- */
-struct core_mpi_job {
-	int rank, size;
-	int node;       /* index of this process's node, in order of their lowest ranks */
-	int local_rank; /* among the processes of the node, in order of rank */
-	int local_size;
-	bool any_driver; /* some process of the job has a CUDA driver */
-};
-extern struct core_mpi_job core_mpi_job;
-
 /* Have `stop` called at the beginning of MPI_Finalize, after the callbacks of the application that
  * MPI calls there. */
 void core_mpi_at_finalize(void (*stop)(void));
@@ -79,8 +69,18 @@ uint64_t core_mpi_draw_id(void);
  */
 enum util_status core_mpi_node_bcast(void *data, int bytes);
 
-/* Whether all processes of the node say yes. Collective over the node. */
+/* Whether all processes of the node, of the job, say yes. Collective over the node, the job. */
 bool core_mpi_node_all(bool yes);
+bool core_mpi_job_all(bool yes);
+
+/* Wait for all processes of the job. Collective over it. */
+void core_mpi_job_barrier(void);
+
+/*
+ * Collect some bytes from each process of the job: one after the other in `*all`, with how many
+ * they are in `*sizes`, by process; the caller frees both. Collective over the job.
+ */
+enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, int **sizes);
 
 /* A wait: zeroed at its beginning. Times in ns. */
 struct core_wait {

@@ -3,6 +3,8 @@
  */
 #include "core/core_accel.h"
 #include "core/core_mpi.h"
+#include "core/core_nodes.h"
+#include "core/core_wire.h"
 #include "util/util_config.h"
 
 #include <string.h>
@@ -16,8 +18,11 @@ static bool is_empty(const struct core_buffer *buffer)
 }
 
 /* What the others touch of this rank's buffers. */
-static bool others_read(const struct core_shape *shape, bool root)
+static bool others_read(const struct core_comm *comm, const struct core_shape *shape, bool root)
 {
+	/* There are messages only between nodes. */
+	if (comm->spans)
+		return false;
 	switch (shape->coll) {
 	case CORE_BCAST:
 	case CORE_SCATTER:
@@ -31,8 +36,10 @@ static bool others_read(const struct core_shape *shape, bool root)
 	}
 }
 
-static bool others_write(const struct core_shape *shape, bool root)
+static bool others_write(const struct core_comm *comm, const struct core_shape *shape, bool root)
 {
+	if (comm->spans)
+		return false;
 	switch (shape->coll) {
 	case CORE_REDUCE:
 	case CORE_GATHER:
@@ -70,8 +77,8 @@ static enum util_status classify(struct core_accel *accel, struct candidate *c)
 	if (c->where.memory == GPU_MEMORY_HOST)
 		return core_accel_stage(accel, "host buffer");
 	gpu_pointer_make_synchronous(first, &c->where);
-	c->windowed = c->where.memory == GPU_MEMORY_MANAGED ||
-		      !gpu_pointer_covers(&c->where, first, bytes);
+	c->windowed = !accel->comm->spans && (c->where.memory == GPU_MEMORY_MANAGED ||
+					      !gpu_pointer_covers(&c->where, first, bytes));
 	if (c->exported && !c->windowed)
 		c->windowed = gpu_ipc_export(c->buffer->address + (uint64_t)c->buffer->lo,
 					     &c->where, &c->region->memory) != UTIL_OK;
@@ -170,17 +177,29 @@ static uint16_t channels(void)
 	return (uint16_t)(wanted < 1 ? 1 : wanted < MOST ? wanted : MOST);
 }
 
-/* Without an arena the call may still be done in another way. */
-static void offer_arenas(struct core_accel *accel)
+/* Without one the call may still be done in another way, but not over several nodes. */
+static enum util_status open_arenas(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+	enum util_status status =
+		core_arena_open(&comm->arena, comm->wants_links, accel->stream, &accel->clearing);
+
+	if (status == UTIL_OK && comm->spans)
+		status = core_wire_open(comm->wire, comm->arena.bytes, accel->stream);
+	return status;
+}
+
+static enum util_status offer_arenas(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 	struct core_offer *offer = &accel->offer;
 	struct gpu_pointer where;
 
-	if (!accel->stream || (!comm->wants_links && !core_plan_wants_links(accel->shape.coll)) ||
-	    core_arena_open(&comm->arena, comm->wants_links, accel->stream, &accel->clearing) !=
-		    UTIL_OK)
-		return;
+	if (!accel->stream ||
+	    (!comm->wants_links && !comm->spans && !core_plan_wants_links(accel->shape.coll)))
+		return UTIL_OK;
+	if (open_arenas(accel) != UTIL_OK)
+		return comm->spans ? core_accel_stage(accel, "no memory for messages") : UTIL_OK;
 	if (comm->ll_flag >= LL_FLAGS &&
 	    core_arena_clear_ll(&comm->arena, accel->stream) == UTIL_OK) {
 		accel->clearing = true;
@@ -203,6 +222,7 @@ static void offer_arenas(struct core_accel *accel)
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
 	offer->flags |= core_links_are_apart() ? CORE_OFFER_APART : 0;
 	offer->flags |= comm->links_failed ? CORE_OFFER_LINKS_FAILED : 0;
+	return UTIL_OK;
 }
 
 static enum util_status offer_buffers(struct core_accel *accel)
@@ -210,10 +230,10 @@ static enum util_status offer_buffers(struct core_accel *accel)
 	const struct core_shape *shape = &accel->shape;
 	bool root = shape->root == accel->comm->rank;
 	struct candidate in = {.buffer = &shape->in,
-			       .exported = others_read(shape, root),
+			       .exported = others_read(accel->comm, shape, root),
 			       .region = &accel->offer.in};
 	struct candidate out = {.buffer = &shape->out,
-				.exported = others_write(shape, root),
+				.exported = others_write(accel->comm, shape, root),
 				.region = &accel->offer.out};
 	bool has_in = !is_empty(&shape->in), has_out = !is_empty(&shape->out);
 	enum util_status status;
@@ -286,8 +306,13 @@ enum util_status core_offer_make(struct core_accel *accel)
 	status = offer_buffers(accel);
 	if (status != UTIL_OK)
 		return status;
-	offer_arenas(accel);
+	status = offer_arenas(accel);
+	if (status != UTIL_OK)
+		return status;
 	set_flags(accel);
+	if (accel->comm->spans && core_comm_speaks(accel->comm) &&
+	    core_nodes_has_too_many(accel->comm))
+		offer->flags |= CORE_OFFER_BEHIND;
 	offer->num_freed = 0;
 	if (offer->flags & CORE_OFFER_ASKS_VOTE)
 		offer->num_freed = gpu_ipc_find_freed(offer->freed, CORE_OFFER_MOST_FREED);

@@ -118,20 +118,17 @@ static void set_rounds(struct core_accel *accel, uint64_t bytes, int slices, uin
 /* A window has a slice of each of the collective's blocks. */
 static void plan_rounds(struct core_accel *accel, int slices)
 {
-	uint64_t longest = 0, window = UINT64_MAX;
-	bool windows = false;
+	uint64_t longest = accel->common.longest, window = UINT64_MAX;
 
+	accel->width = accel->half = accel->round = 0;
+	accel->rounds = 1;
+	if (!(accel->common.any & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT)))
+		return;
 	for (int i = 0; i < accel->comm->size; i++) {
 		const struct core_offer *offer = core_agree_offer(&accel->agree, i);
 
-		longest = offer->longest > longest ? offer->longest : longest;
 		window = offer->window < window ? offer->window : window;
-		windows |= offer->flags & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT);
 	}
-	accel->width = accel->half = accel->round = 0;
-	accel->rounds = 1;
-	if (!windows)
-		return;
 	set_rounds(accel, window, slices, longest);
 	if (accel->rounds == 1)
 		return;
@@ -147,7 +144,8 @@ static bool is_sent_too_much(const struct core_accel *accel)
 	if (accel->sched->request.coll != SCHED_GATHER || accel->comm->rank != shape->root)
 		return false;
 	for (int i = 0; i < accel->comm->size; i++) {
-		if (core_agree_offer(&accel->agree, i)->in.bytes > shape->out.blocks[i].bytes)
+		if (core_comm_is_near(accel->comm, i) &&
+		    core_agree_offer(&accel->agree, i)->in.bytes > shape->out.blocks[i].bytes)
 			return true;
 	}
 	return false;
@@ -182,6 +180,9 @@ const char *core_plan_linked_name(const struct core_accel *accel)
 
 static bool is_all_mapped(const struct core_accel *accel)
 {
+	if (accel->comm->spans)
+		return false;
+
 	uint64_t all = accel->comm->size < 64 ? (UINT64_C(1) << accel->comm->size) - 1 : UINT64_MAX;
 
 	for (int i = 0; i < accel->comm->size; i++) {
@@ -204,10 +205,8 @@ static const char *why_not_mapped(const struct core_accel *accel, const struct a
 		return NULL;
 	if (accel->width)
 		return "it can't go through windows";
-	for (int i = 0; i < accel->comm->size; i++) {
-		if (core_agree_offer(&accel->agree, i)->flags & CORE_OFFER_IN_PLACE)
-			return "it can't work in place, as some rank does";
-	}
+	if (accel->common.any & CORE_OFFER_IN_PLACE)
+		return "it can't work in place, as some rank does";
 	return NULL;
 }
 
@@ -246,7 +245,7 @@ static const char *take(struct core_accel *accel, const struct algo *algo,
 			     : why_not_mapped(accel, algo, request->coll);
 	if (why)
 		return why;
-	mine.channels = linked ? core_agree_offer(&accel->agree, 0)->channels : 1;
+	mine.channels = linked ? accel->common.channels : 1;
 	*status = core_schedule_take(accel->comm, algo, &mine, &accel->schedule);
 	if (*status != UTIL_OK)
 		return "its schedule can't be had";
@@ -260,27 +259,18 @@ static const char *take(struct core_accel *accel, const struct algo *algo,
 	return why;
 }
 
-static bool is_any_without_data(const struct core_accel *accel)
-{
-	for (int i = 0; i < accel->comm->size; i++) {
-		if (!core_agree_offer(&accel->agree, i)->device)
-			return true;
-	}
-	return false;
-}
-
 /* What the configuration wants. That a call without data is done in another way nobody needs to
  * know. */
 static bool take_wanted(struct core_accel *accel, const struct sched_request *request,
 			enum util_status *status)
 {
-	uint16_t wanted = core_agree_offer(&accel->agree, 0)->algo;
+	uint16_t wanted = accel->common.algo;
 	const char *why;
 
 	if (!wanted)
 		return false;
 	why = take(accel, &algo_catalogue[wanted - 1], request, status);
-	if (why && !is_any_without_data(accel))
+	if (why && !accel->common.any_without_data)
 		core_plan_complain(accel, CORE_COMPLAINT_ALGO, "GPUCOLL_ALGO",
 				   algo_catalogue[wanted - 1].name, why);
 	return !why;
@@ -314,7 +304,9 @@ enum util_status core_plan_make(struct core_accel *accel)
 					.ranks = accel->comm->size,
 					.root = shape->root,
 					.in_place = shape->in_place,
-					.channels = 1};
+					.channels = 1,
+					.num_nodes = accel->comm->num_nodes,
+					.nodes = accel->comm->nodes};
 	enum util_status status = UTIL_OK;
 	const char *why = NULL;
 
@@ -549,6 +541,7 @@ static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 	if (status != UTIL_OK)
 		return status;
 	accel->steps.comm = accel->comm;
+	accel->steps.call = accel->number;
 	accel->steps.program = program;
 	accel->steps.launch = &accel->launch;
 	accel->steps.phase = phase;

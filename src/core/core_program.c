@@ -72,21 +72,20 @@ static const char *check(struct maker *m)
 {
 	struct core_program *program = m->program;
 	struct totals totals = {0};
-	uint32_t outgoing = 0;
 
 	if (m->sched->phases > CORE_MAX_PHASES)
 		return "it has too many phases";
 	number_links(m, &totals);
 	look_at_lanes(m, &totals);
 	for (int i = 0; i < m->sched->request.ranks; i++) {
-		program->most_incoming = larger(program->most_incoming, totals.incoming[i]);
-		outgoing = larger(outgoing, totals.outgoing[i]);
+		program->most_links = larger(program->most_links, totals.incoming[i]);
+		program->most_links = larger(program->most_links, totals.outgoing[i]);
 		for (int j = 0; j < CORE_MAX_PHASES; j++)
 			program->most_lanes = larger(program->most_lanes, totals.lanes[i][j]);
 	}
 	for (uint32_t i = 0; i < m->sched->num_connections; i++)
 		program->most_messages = larger(program->most_messages, m->links[i].per_round);
-	if (larger(program->most_incoming, outgoing) > GPU_MAX_LINKS)
+	if (program->most_links > GPU_MAX_LINKS)
 		return "it has too many connections";
 	if (program->most_lanes > GPU_MAX_LANES)
 		return "it has too many lanes";

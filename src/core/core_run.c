@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_run.h"
+#include "core/core_net.h"
 #include "core/core_op.h"
 #include "gpu/gpu_module.h"
 #include "util/util_fdpass.h"
@@ -58,6 +59,7 @@ void core_start(void (*stop)(void))
 		return;
 	core_board_start(core_agree_area_bytes(core_mpi_job.local_size));
 	start_fdpass();
+	core_net_start();
 	core_awake = core_attentive = true;
 	core_mpi_comm_identify(core_mpi_world());
 }
@@ -78,6 +80,7 @@ void core_stop(void)
 	if (!core_awake)
 		return;
 	core_awake = false;
+	core_net_stop();
 	core_mpi_stop();
 	core_board_stop();
 	util_fdpass_stop();

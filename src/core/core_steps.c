@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_steps.h"
+#include "algos/sched.h"
 #include "core/core_agree.h"
+#include "core/core_wire.h"
 
 #include <string.h>
 
 void core_steps_begin(struct core_steps *steps)
 {
-	steps->running = false;
+	steps->running = steps->truncates = false;
 	memset(steps->lanes, 0, sizeof(steps->lanes));
 }
 
@@ -37,28 +39,91 @@ static uint64_t message_of(const struct gpu_operand *o, uint32_t round)
 	return (uint64_t)round * o->per_round + o->message;
 }
 
-/* The pair of pass_on, of the hosts at both ends; what kernels did before is done. */
-static bool is_there(const struct core_steps *steps, const struct gpu_operand *o, uint32_t round)
+static bool is_far(const struct core_steps *steps, const struct gpu_operand *o)
 {
-	uint64_t k = message_of(o, round), slots = steps->args.num_slots;
-
-	if (o->kind == GPU_OPERAND_RECEIVE)
-		return core_agree_told(steps->comm, CORE_AGREE_TAILS, o->index) >=
-		       steps->args.epoch + k + 1;
-	if (o->kind == GPU_OPERAND_SEND)
-		return k < slots || core_agree_told(steps->comm, CORE_AGREE_HEADS, o->index) >=
-					    steps->args.epoch + k + 1 - slots;
-	return true;
+	return !core_comm_is_near(steps->comm, o->peer);
 }
 
-static void pass_on(const struct core_steps *steps, const struct gpu_operand *o, uint32_t round)
+/* What the step moves in the round; see context_of in gpu_execute.cu. */
+static uint64_t bytes_of(const struct core_steps *steps, const struct gpu_step *step,
+			 uint32_t round)
+{
+	const struct gpu_execute_args *args = &steps->args;
+	uint64_t bytes = args->places[step->sized].bytes, offset = round * args->width;
+
+	bytes = bytes > offset ? bytes - offset : 0;
+	bytes = bytes < args->width ? bytes : args->width;
+	return sched_span(bytes, args->unit, (int)args->pieces, (int)step->piece).bytes;
+}
+
+/* The pair of pass_on, of the hosts at both ends; what kernels did before is done. */
+static enum util_status look_near(const struct core_steps *steps, const struct gpu_operand *o,
+				  uint32_t round)
+{
+	uint64_t k = message_of(o, round), slots = steps->args.num_slots, told;
+
+	if (o->kind == GPU_OPERAND_SEND && k < slots)
+		return UTIL_OK;
+	if (o->kind == GPU_OPERAND_RECEIVE)
+		told = core_agree_told(steps->comm, CORE_AGREE_TAILS, o->index);
+	else
+		told = core_agree_told(steps->comm, CORE_AGREE_HEADS, o->index) + slots;
+	return told >= steps->args.epoch + k + 1 ? UTIL_OK : UTIL_IN_PROGRESS;
+}
+
+static enum util_status look_far(struct core_steps *steps, const struct gpu_step *step,
+				 const struct gpu_operand *o, uint32_t round)
+{
+	uint64_t k = message_of(o, round), bytes = 0;
+	enum util_status status;
+
+	if (o->kind == GPU_OPERAND_SEND)
+		return core_wire_has_room(steps->comm->wire, o->index, k);
+	status = core_wire_look(steps->comm->wire, o->index, k, &bytes);
+	steps->truncates |= bytes > bytes_of(steps, step, round);
+	return status;
+}
+
+/* UTIL_OK: the message is there, or there is room for it. */
+static enum util_status look(struct core_steps *steps, const struct gpu_step *step,
+			     const struct gpu_operand *o, uint32_t round)
+{
+	if (o->kind != GPU_OPERAND_RECEIVE && o->kind != GPU_OPERAND_SEND)
+		return UTIL_OK;
+	return is_far(steps, o) ? look_far(steps, step, o, round) : look_near(steps, o, round);
+}
+
+static void pass_on_near(const struct core_steps *steps, const struct gpu_operand *o,
+			 uint32_t round)
 {
 	uint64_t value = steps->args.epoch + message_of(o, round) + 1;
 
+	core_agree_tell(steps->comm, o->peer,
+			o->kind == GPU_OPERAND_SEND ? CORE_AGREE_TAILS : CORE_AGREE_HEADS,
+			o->theirs, value);
+}
+
+static void pass_on_far(const struct core_steps *steps, const struct gpu_step *step,
+			const struct gpu_operand *o, uint32_t round)
+{
+	uint64_t k = message_of(o, round);
+
 	if (o->kind == GPU_OPERAND_SEND)
-		core_agree_tell(steps->comm, o->peer, CORE_AGREE_TAILS, o->theirs, value);
-	if (o->kind == GPU_OPERAND_RECEIVE)
-		core_agree_tell(steps->comm, o->peer, CORE_AGREE_HEADS, o->theirs, value);
+		core_wire_send(steps->comm, o->peer, o->index, o->theirs, steps->call, k,
+			       bytes_of(steps, step, round));
+	else
+		core_wire_consume(steps->comm->wire, o->index, k);
+}
+
+static void pass_on(const struct core_steps *steps, const struct gpu_step *step,
+		    const struct gpu_operand *o, uint32_t round)
+{
+	if (o->kind != GPU_OPERAND_RECEIVE && o->kind != GPU_OPERAND_SEND)
+		return;
+	if (is_far(steps, o))
+		pass_on_far(steps, step, o, round);
+	else
+		pass_on_near(steps, o, round);
 }
 
 static bool has_messages(const struct core_steps *steps, const struct gpu_step *step)
@@ -72,34 +137,39 @@ static bool has_messages(const struct core_steps *steps, const struct gpu_step *
 	return false;
 }
 
-static bool is_ready(const struct core_steps *steps, const struct gpu_step *step, uint32_t round)
+static enum util_status look_at_step(struct core_steps *steps, const struct gpu_step *step,
+				     uint32_t round)
 {
 	const struct gpu_operand *o = &steps->program->operands[step->first];
+	enum util_status status = UTIL_OK;
 
-	for (uint32_t i = 0; i < num_operands(step); i++) {
-		if (!is_there(steps, &o[i], round))
-			return false;
-	}
-	return true;
+	for (uint32_t i = 0; i < num_operands(step) && status == UTIL_OK; i++)
+		status = look(steps, step, &o[i], round);
+	return status;
 }
 
 /* ---- launches ---- */
 
 /* Steps of the lane's round that can be launched together: one that may have messages, and those
  * after it that have none. */
-static uint32_t count_ready(const struct core_steps *steps, uint32_t lane)
+static uint32_t count_ready(struct core_steps *steps, uint32_t lane, enum util_status *failure)
 {
 	uint32_t first = steps->lanes[lane].step, num = lane_of(steps, lane)->num_steps, i;
+	enum util_status status;
 
-	if (steps->lanes[lane].round == steps->rounds ||
-	    !is_ready(steps, step_at(steps, lane, first), steps->lanes[lane].round))
+	if (steps->lanes[lane].round == steps->rounds)
+		return 0;
+	status = look_at_step(steps, step_at(steps, lane, first), steps->lanes[lane].round);
+	if (status != UTIL_OK && status != UTIL_IN_PROGRESS)
+		*failure = status;
+	if (status != UTIL_OK)
 		return 0;
 	for (i = first + 1; i < num && !has_messages(steps, step_at(steps, lane, i)); i++)
 		;
 	return i - first;
 }
 
-static uint32_t collect(struct core_steps *steps, struct gpu_work *work)
+static uint32_t collect(struct core_steps *steps, struct gpu_work *work, enum util_status *failure)
 {
 	uint32_t num = 0;
 
@@ -112,7 +182,7 @@ static uint32_t collect(struct core_steps *steps, struct gpu_work *work)
 							steps->rounds};
 			continue;
 		}
-		steps->lanes[i].launched = count_ready(steps, i);
+		steps->lanes[i].launched = count_ready(steps, i, failure);
 		if (steps->lanes[i].launched)
 			work[num++] = (struct gpu_work){lane->first_step + steps->lanes[i].step,
 							steps->lanes[i].launched,
@@ -144,7 +214,7 @@ static void advance(struct core_steps *steps, uint32_t lane)
 		const struct gpu_step *done = step_at(steps, lane, *step);
 
 		for (uint32_t i = 0; i < num_operands(done); i++)
-			pass_on(steps, &steps->program->operands[done->first + i], *round);
+			pass_on(steps, done, &steps->program->operands[done->first + i], *round);
 	}
 	if (*step == lane_of(steps, lane)->num_steps) {
 		*step = 0;
@@ -174,7 +244,9 @@ enum util_status core_steps_progress(struct core_steps *steps)
 		status = finish_launch(steps);
 	if (status != UTIL_OK || is_at_end(steps))
 		return status;
-	num = collect(steps, work);
+	num = collect(steps, work, &status);
+	if (status != UTIL_OK)
+		return status;
 	if (!num)
 		return UTIL_IN_PROGRESS;
 	status = gpu_launch_execute(steps->launch, &steps->args, work, num, steps->bytes);

@@ -18,6 +18,7 @@ struct core_steps {
 	/* Given by the caller: what is to be done, and the launches' arguments, but for what
 	 * gpu_launch_execute sets. */
 	const struct core_comm *comm;
+	uint64_t call; /* its number */
 	const struct core_program *program;
 	struct gpu_launch *launch;
 	struct gpu_execute_args args;
@@ -26,6 +27,7 @@ struct core_steps {
 	uint32_t phase;
 	/* Where it is. */
 	bool running;
+	bool truncates; /* a message from another node was longer than what it is for */
 	struct {
 		uint32_t round, step; /* the next one to do */
 		uint32_t launched;    /* steps that are running */

@@ -35,7 +35,8 @@ struct util_config util_config;
 static const char *const level_words[] = {"none", "version", "warn", "info", "trace", NULL};
 static const char *const proto_words[] = {"auto", "simple", "ll", NULL};
 static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
-static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", NULL};
+static const char *const net_words[] = {"ucx", "off", NULL};
+static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", "net", NULL};
 
 #define FIELD(name) offsetof(struct util_config, name)
 
@@ -108,6 +109,10 @@ static const struct option options[] = {
 	 "try that "
 	 "out first. One rank's stepped counts for all; fused where it is not possible is "
 	 "reported once."},
+	{"GPUCOLL_NET", TYPE_ENUM, FIELD(net), "ucx", net_words,
+	 "How messages between nodes travel. ucx: by UCX, which chooses among verbs, RoCE, TCP and "
+	 "so on; its own variables (UCX_TLS, UCX_NET_DEVICES) work as ever. off: not at all; "
+	 "calls on communicators of several nodes are staged. One process's off counts for all."},
 	{"GPUCOLL_CHANNELS", TYPE_SIZE, FIELD(channels), "1", NULL,
 	 "How many times an algorithm with messages uses each connection side by side, 1 to 16. "
 	 "The value "

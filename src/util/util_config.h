@@ -22,6 +22,7 @@ enum util_log_level {
 
 enum util_proto { UTIL_PROTO_AUTO, UTIL_PROTO_SIMPLE, UTIL_PROTO_LL };
 enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
+enum util_net { UTIL_NET_UCX, UTIL_NET_OFF };
 
 struct util_config {
 	int debug;              /* enum util_log_level */
@@ -39,6 +40,7 @@ struct util_config {
 	const char *algo;    /* NULL: chosen by the library */
 	int proto;           /* enum util_proto */
 	int exec;            /* enum util_exec */
+	int net;             /* enum util_net */
 	size_t channels;
 	size_t ll_max;  /* bytes: messages of up to so many go by LL */
 	size_t scratch; /* bytes for messages, of a GPU and communicator */
@@ -50,6 +52,7 @@ enum util_subsys {
 	UTIL_SUBSYS_PMPI,
 	UTIL_SUBSYS_CORE,
 	UTIL_SUBSYS_GPU,
+	UTIL_SUBSYS_NET,
 	UTIL_SUBSYS_NUM
 };
 

@@ -26,7 +26,7 @@ const char *util_log_level_name(enum util_log_level level)
 
 const char *util_log_subsys_name(enum util_subsys subsys)
 {
-	static const char *const names[] = {"init", "pmpi", "core", "gpu"};
+	static const char *const names[] = {"init", "pmpi", "core", "gpu", "net"};
 
 	return names[subsys];
 }

@@ -105,8 +105,8 @@ static void publish_body(void)
 		MUST(core_board_passed(b, rank) == 200 + (uint64_t)rank);
 	}
 	sync_ranks();
-	core_board_leave(a);
-	core_board_leave(b);
+	core_board_leave(a, NULL);
+	core_board_leave(b, NULL);
 	sync_ranks();
 	MUST(core_board_used() == 0);
 }
@@ -130,7 +130,7 @@ static void churn_body(void)
 		MUST(core_board_passed(slot, core_mpi_job.local_rank) == 0);
 		core_board_publish(slot, round);
 		MUST(core_board_passed(slot, core_mpi_job.local_rank) == round);
-		core_board_leave(slot);
+		core_board_leave(slot, NULL);
 	}
 	sync_ranks();
 	MUST(core_board_used() == 0);

@@ -85,6 +85,7 @@ struct context {
 	uint64_t round;
 	uint64_t offset;       /* of the round in a block */
 	uint64_t first, bytes; /* this block's part of the chunk, from the beginning of the round on */
+	uint64_t inner;        /* where it is in memory that every round uses again: a slot, a piece of a scratch block */
 };
 
 template <typename T> GPU_DEVICE T load_record(uint64_t address)
@@ -105,11 +106,21 @@ GPU_DEVICE uint64_t piece_start(const struct gpu_execute_args &args, uint64_t by
 	return start < bytes ? start : bytes;
 }
 
+/*
+ * Fused, a part's place in a slot must not depend on how long the message is: in a short one the parts are shorter, and one block's
+ * would lie where another block, which nobody waits for, still has to do with the last round's. Stepped, all blocks wait for all, and
+ * a message is in one piece, which the network takes.
+ */
+GPU_DEVICE uint64_t fixed_offset(const struct gpu_execute_args &args)
+{
+	return gpu_block() % args.parts * (args.slot_bytes / args.parts);
+}
+
 /* Which bytes of the step's blocks this block moves: those of the round, of them the piece, of that the part. */
 GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct gpu_step step, uint64_t round, uint64_t part,
 				     uint64_t parts)
 {
-	struct context c = {step, round, round * args.width, 0, 0};
+	struct context c = {step, round, round * args.width, 0, 0, 0};
 	uint64_t bytes = args.places[step.sized].bytes, start, units, first, end;
 
 	bytes = bytes > c.offset ? bytes - c.offset : 0;
@@ -122,24 +133,23 @@ GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct
 	end = end < bytes ? end : bytes;
 	c.first = start + first;
 	c.bytes = end > first ? end - first : 0;
+	c.inner = args.waits ? fixed_offset(args) : first;
 	return c;
-}
-
-/*
- * Where this block's part is in memory that every round uses again: a slot, or a piece of a scratch block, which has room for as
- * much. It must not depend on how long the message is: in a short one the parts are shorter, and one block's would lie where
- * another block, which nobody waits for, still has to do with the last round's.
- */
-GPU_DEVICE uint64_t part_offset(const struct gpu_execute_args &args)
-{
-	return gpu_block() % args.parts * (args.slot_bytes / args.parts);
 }
 
 /* ---- links ---- */
 
 GPU_DEVICE uint32_t transport_of(const struct gpu_execute_args &args, uint32_t peer)
 {
+	if (args.net >> peer & 1)
+		return GPU_TRANSPORT_NET;
 	return args.shm >> peer & 1 ? GPU_TRANSPORT_SHM : GPU_TRANSPORT_P2P;
+}
+
+/* The link's number in the arena that args.theirs has. */
+GPU_DEVICE uint32_t far_index(const struct gpu_execute_args &args, const struct gpu_operand *o)
+{
+	return args.net >> o->peer & 1 ? o->index : o->theirs;
 }
 
 GPU_DEVICE uint64_t mine(const struct gpu_execute_args &args, const struct gpu_operand *o)
@@ -162,11 +172,11 @@ GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const s
 {
 	bool receives = o->kind == GPU_OPERAND_RECEIVE;
 	uint64_t arena = receives ? mine(args, o) : args.theirs[o->peer];
-	uint64_t link = receives ? o->index : o->theirs;
+	uint64_t link = receives ? o->index : far_index(args, o);
 	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
 	uint64_t scale = args.protocol == GPU_PROTOCOL_LL ? 2 : 1;
 
-	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + part_offset(args));
+	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + c->inner);
 }
 
 GPU_DEVICE bool wait_until(const struct gpu_execute_args &args, uint64_t word, uint64_t value)
@@ -206,7 +216,7 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct contex
 
 	if (o->kind == GPU_OPERAND_SEND && args.protocol == GPU_PROTOCOL_LL)
 		return;
-	gpu_store_release(word_of(args, args.theirs[o->peer], words, o->theirs), args.epoch + message_of(c, o) + 1);
+	gpu_store_release(word_of(args, args.theirs[o->peer], words, far_index(args, o)), args.epoch + message_of(c, o) + 1);
 }
 
 /* ---- going through the steps ---- */
@@ -237,7 +247,7 @@ GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state
 	}
 	state->addresses[index] = args.places[o.index].address;
 	if (o.kind == GPU_OPERAND_SCRATCH)
-		state->addresses[index] += c->step.piece * args.slot_bytes + part_offset(args);
+		state->addresses[index] += c->step.piece * args.slot_bytes + c->inner;
 	else
 		state->addresses[index] += c->offset + c->first;
 }

@@ -33,8 +33,19 @@
 
 enum gpu_protocol { GPU_PROTOCOL_SIMPLE, GPU_PROTOCOL_LL, GPU_PROTOCOL_NUM };
 
-/* How a link's memory is reached: that of the receiver's device, or pinned memory of the host. */
-enum gpu_transport { GPU_TRANSPORT_P2P, GPU_TRANSPORT_SHM, GPU_TRANSPORT_NUM };
+/*
+ * How a link's memory is reached: that of the receiver's device; pinned memory of the host, which
+ * ranks of a node share; or, between nodes, pinned memory of each end's own, between which the host
+ * passes messages on. There a rank has an arena for what comes in and one for what goes out, and
+ * numbers slots and words in both as its own links.
+ */
+enum gpu_transport {
+	GPU_TRANSPORT_P2P,
+	GPU_TRANSPORT_SHM,
+	GPU_NUM_SHARED, /* transports whose arenas others map */
+	GPU_TRANSPORT_NET = GPU_NUM_SHARED,
+	GPU_TRANSPORT_NUM
+};
 
 enum {
 	GPU_MAX_PEERS = 64,                   /* processes of one accelerated call */
@@ -99,6 +110,7 @@ struct gpu_execute_args {
 	uint64_t width;           /* bytes of each block in a round; 0: all, there is one round */
 	uint64_t slot_bytes;      /* of data: a multiple of GPU_PART_UNIT times the parts */
 	uint64_t shm;             /* peers, as bits, whose links use pinned memory of the host */
+	uint64_t net;             /* peers, as bits, on other nodes */
 	uint64_t slots[GPU_PROTOCOL_NUM]; /* where they begin in an arena */
 	uint64_t mine[GPU_TRANSPORT_NUM]; /* this rank's arenas */
 	uint32_t type, op;                /* enum gpu_type, gpu_op */
@@ -108,7 +120,9 @@ struct gpu_execute_args {
 	uint32_t waits;  /* for messages, in the kernel: fused */
 	uint32_t spread; /* each step of a lane has blocks of its own */
 	struct gpu_work only;
-	uint64_t theirs[GPU_MAX_PEERS]; /* the others' arenas, as this rank's kernels reach them */
+	/* The others' arenas, as this rank's kernels reach them; of other nodes, its own for what
+	 * goes out. */
+	uint64_t theirs[GPU_MAX_PEERS];
 	struct gpu_place places[GPU_MAX_PLACES];
 };
 

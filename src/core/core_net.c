@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_net.h"
+#include "core/core_mpi.h"
+#include "core/core_nodes.h"
+#include "core/core_service.h"
+#include "core/core_wire.h"
+#include "util/util_config.h"
+
+#include <stdlib.h>
+
+/* A message whose communicator this process does not know yet. */
+struct unclaimed {
+	struct unclaimed *next;
+	struct net_header header;
+	struct net_payload *payload;
+};
+
+static bool up;
+static struct core_comm *comms; /* of several nodes */
+static struct unclaimed *unclaimed, **last_unclaimed = &unclaimed;
+static unsigned num_unclaimed;
+
+bool core_net_is_up(void)
+{
+	return up;
+}
+
+/* ---- messages that come ---- */
+
+static void hand_over(struct core_comm *comm, const struct net_header *header,
+		      struct net_payload *payload)
+{
+	if (header->kind == CORE_NET_DATA)
+		core_wire_receive(comm, header, payload);
+	else
+		core_nodes_receive(comm, header, payload);
+}
+
+static struct core_comm *find(uint64_t id)
+{
+	struct core_comm *comm = comms;
+
+	while (comm && comm->id != id)
+		comm = comm->next;
+	return comm;
+}
+
+static void drop_oldest(void)
+{
+	struct unclaimed *oldest = unclaimed;
+
+	unclaimed = oldest->next;
+	if (!unclaimed)
+		last_unclaimed = &unclaimed;
+	num_unclaimed--;
+	net_payload_drop(oldest->payload);
+	free(oldest);
+}
+
+/*
+ * Others may know a communicator a little earlier. Of one that this process has left, messages may
+ * come too, which nobody will claim: so there are only so many.
+ */
+static void keep(const struct net_header *header, struct net_payload *payload)
+{
+	enum { MOST = 4096 };
+	struct unclaimed *entry;
+
+	if (header->kind != CORE_NET_READY || !(entry = malloc(sizeof(*entry))))
+		return;
+	*entry = (struct unclaimed){NULL, *header, net_payload_keep(payload)};
+	if (!entry->payload) {
+		free(entry);
+		return;
+	}
+	*last_unclaimed = entry;
+	last_unclaimed = &entry->next;
+	if (++num_unclaimed > MOST)
+		drop_oldest();
+}
+
+static void receive(enum net_port port, const struct net_header *header,
+		    struct net_payload *payload)
+{
+	struct core_comm *comm = find(header->comm);
+
+	(void)port;
+	if (comm)
+		hand_over(comm, header, payload);
+	else
+		keep(header, payload);
+}
+
+static void claim(struct core_comm *comm)
+{
+	struct unclaimed **link = &unclaimed, *entry;
+
+	while ((entry = *link)) {
+		if (entry->header.comm != comm->id) {
+			link = &entry->next;
+			continue;
+		}
+		*link = entry->next;
+		num_unclaimed--;
+		core_nodes_receive(comm, &entry->header, entry->payload);
+		net_payload_drop(entry->payload);
+		free(entry);
+	}
+	last_unclaimed = link;
+}
+
+enum util_status core_net_add(struct core_comm *comm)
+{
+	comm->agreement = core_nodes_create(comm);
+	comm->wire = core_wire_create();
+	if (!comm->agreement || !comm->wire) {
+		core_nodes_free(comm->agreement);
+		core_wire_free(comm->wire);
+		return UTIL_ERR_NO_MEMORY;
+	}
+	net_lock(NET_MAIN);
+	comm->next = comms;
+	comms = comm;
+	claim(comm);
+	net_unlock(NET_MAIN);
+	return UTIL_OK;
+}
+
+/* Communicators may be freed after the network came down in MPI_Finalize. */
+void core_net_remove(struct core_comm *comm)
+{
+	struct core_comm **link = &comms;
+
+	if (up)
+		net_lock(NET_MAIN);
+	while (*link && *link != comm)
+		link = &(*link)->next;
+	if (*link)
+		*link = comm->next;
+	core_nodes_free(comm->agreement);
+	core_wire_free(comm->wire);
+	if (up)
+		net_unlock(NET_MAIN);
+}
+
+/* ---- messages that go ---- */
+
+void core_net_tell(const struct core_comm *comm, int rank, const struct net_header *header,
+		   const void *data, size_t bytes, _Atomic int *underway)
+{
+	net_tell(NET_MAIN, comm->members[rank].process, NET_MAIN, header, data, bytes, underway);
+}
+
+void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, uint64_t call,
+			 _Atomic int *underway)
+{
+	struct net_header header = {.kind = kind, .comm = comm->id, .call = call};
+
+	for (int i = 0; i < comm->num_nodes; i++) {
+		int node = comm->members[comm->speakers[i]].node;
+
+		if (i != comm->node)
+			net_tell(NET_MAIN, core_mpi_node_leader(node), NET_SERVICE, &header, NULL,
+				 0, underway);
+	}
+}
+
+bool core_net_lost_any(const struct core_comm *comm)
+{
+	for (int i = 0; i < comm->size; i++) {
+		if (!core_comm_is_near(comm, i) && net_is_lost(comm->members[i].process))
+			return true;
+	}
+	return false;
+}
+
+/* ---- start and stop ---- */
+
+/* Every process takes part in every exchange, whatever has become of its own start. */
+static bool exchange(enum util_status status)
+{
+	const void *mine = NULL;
+	void *all = NULL;
+	int *sizes = NULL;
+	size_t bytes = 0;
+
+	if (!core_mpi_job_all(status == UTIL_OK))
+		return false;
+	mine = net_address(&bytes);
+	status = core_mpi_job_gather(mine, (int)bytes, &all, &sizes);
+	if (status == UTIL_OK)
+		status = net_set_addresses(all, sizes);
+	free(all);
+	free(sizes);
+	return core_mpi_job_all(status == UTIL_OK);
+}
+
+static bool is_wanted(void)
+{
+	int with_driver = 0;
+
+	for (int i = 0; i < core_mpi_job.num_nodes; i++)
+		with_driver += core_mpi_node_has_driver(i);
+	return with_driver > 1;
+}
+
+void core_net_start(void)
+{
+	enum util_status status = UTIL_ERR_UNSUPPORTED;
+	bool leader = core_mpi_job.local_rank == 0;
+
+	if (!is_wanted())
+		return;
+	if (util_config.net == UTIL_NET_UCX && core_board_is_up())
+		status = net_start(core_mpi_job.id, core_mpi_job.rank, core_mpi_job.size, leader);
+	if (exchange(status)) {
+		net_set_handler(NET_MAIN, receive);
+		up = core_mpi_job_all(!leader || core_service_start() == UTIL_OK);
+	}
+	if (up)
+		return;
+	core_service_stop();
+	net_stop();
+}
+
+void core_net_stop(void)
+{
+	if (!up)
+		return;
+	/* Messages may be on their way yet to who is still in a call. */
+	core_mpi_job_barrier();
+	core_service_stop();
+	net_lock(NET_MAIN);
+	while (unclaimed)
+		drop_oldest();
+	net_unlock(NET_MAIN);
+	/* Nobody is to see a connection break off. */
+	core_mpi_job_barrier();
+	up = false;
+	net_stop();
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The network as communicators use it: which messages there are, whose they are, and the node's
+ * service.
+ *
+ * What the messages of a communicator change is guarded by the lock of the main port (net_lock):
+ * any thread that drives the port may be the one to receive them.
+ */
+#ifndef CORE_NET_H
+#define CORE_NET_H
+
+#include "core/core_comm.h"
+#include "net/net_port.h"
+
+/* Kinds of messages. To a process (the main port), which finds the communicator by its id: */
+enum core_net_kind {
+	CORE_NET_READY,  /* core_nodes.h: a node's members are ready for the call */
+	CORE_NET_ACK,    /* ... and that such messages were seen */
+	CORE_NET_STAGED, /* ... a node's members stage the call: the answer to ASK */
+	CORE_NET_DATA,   /* core_wire.h */
+	/* To a node (the service port): */
+	CORE_NET_ASK,    /* does anybody there stage the call? Answered when that is sure */
+	CORE_NET_FAILED, /* somebody here could not do its part in the call */
+};
+
+/*
+ * Where the job has several nodes with CUDA drivers: bring up the network, and the node's service.
+ * Collective over the job; all have it or none. core_net_stop: collective, too; nobody may be in a
+ * call.
+ */
+void core_net_start(void);
+void core_net_stop(void);
+bool core_net_is_up(void);
+
+/* Have the messages for a communicator of several nodes come to it, and no longer. */
+enum util_status core_net_add(struct core_comm *comm);
+void core_net_remove(struct core_comm *comm);
+
+/* Tell something of a call to the member's process; or to the services of all other nodes. See
+ * net_tell for `underway`. */
+void core_net_tell(const struct core_comm *comm, int rank, const struct net_header *header,
+		   const void *data, size_t bytes, _Atomic int *underway);
+void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, uint64_t call,
+			 _Atomic int *underway);
+
+/* Whether the connection to some member was lost. */
+bool core_net_lost_any(const struct core_comm *comm);
+
+#endif

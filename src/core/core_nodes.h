@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The agreement of the nodes of a communicator on the path of a call.
+ *
+ * On each node the members agree as everywhere (core_agree.h), on one of two things: somebody there
+ * stages the call, or the node is ready for it, which it can't take back. One member of each node
+ * that is ready, its speaker, tells the others so, with what the offers come to, in a
+ * dissemination: in round k node i sends to node i + 2^k what it knows of itself and the 2^k - 1
+ * before it, so after log2(n) rounds all have heard of all. The call is accelerated where all are
+ * ready; nobody can have heard of all where one is not.
+ *
+ * Members that stage look at nobody and tell nobody. So a speaker that has waited for a while asks
+ * the services of the other nodes (core_service.h), who look at their boards and answer when
+ * somebody there stages it.
+ *
+ * A node may be ready for a call while on another, members go ahead on host buffers, and receive
+ * nothing for long. So that messages don't pile up there, they are acknowledged now and then, and
+ * who has too many underway stages calls.
+ *
+ * Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988.
+ * test/model/nodes.pml is the model of this.
+ */
+#ifndef CORE_NODES_H
+#define CORE_NODES_H
+
+#include "core/core_agree.h"
+#include "core/core_net.h"
+
+struct core_nodes *core_nodes_create(const struct core_comm *comm);
+void core_nodes_free(struct core_nodes *nodes); /* NULL is allowed */
+
+/* Whether the speaker has sent so many messages that were not seen that its node had better stage
+ * the call. */
+bool core_nodes_has_too_many(const struct core_comm *comm);
+
+/*
+ * By the speaker, after CORE_AGREE_READY: go on. `able`: whether this node's ranks can do the call.
+ * UTIL_OK: it is settled (core_agree_settle).
+ * UTIL_IN_PROGRESS. UTIL_ERR_PEER: a process of another node was lost, or has told that it can't go
+ * on; so is that.
+ */
+enum util_status core_nodes_progress(struct core_agree *agree, bool able);
+
+/* Tell the other nodes that this process could not do its part in the call. core_nodes_has_told:
+ * all that was told has left. */
+void core_nodes_tell_failure(const struct core_comm *comm, uint64_t call);
+bool core_nodes_has_told(const struct core_comm *comm);
+
+/* A member that is waited for, for reports of long waits; -1: none. */
+int core_nodes_missing(const struct core_comm *comm);
+
+/* A message for it has come. The payload is the caller's. */
+void core_nodes_receive(struct core_comm *comm, const struct net_header *header,
+			struct net_payload *payload);
+
+#endif

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_service.h"
+#include "core/core_agree.h"
+#include "core/core_net.h"
+#include "util/util_log.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Asked, and not sure yet. */
+struct question {
+	struct question *next;
+	uint64_t comm, call;
+	uint32_t asker; /* process */
+};
+
+static pthread_t thread;
+static bool running;
+static atomic_bool ends;
+/* Only the thread uses these. */
+static struct question *questions;
+
+/* What the node's members have come to in a call. */
+struct look {
+	uint64_t call;
+	bool failed; /* say that somebody else did */
+	enum core_agree_state state;
+};
+
+/* Under the board's lock: the slot stays whose it is. */
+static void look_at(const struct core_board_slot *slot, void *area, void *argument)
+{
+	struct look *look = argument;
+
+	if (!area)
+		look->state = CORE_AGREE_STAGE; /* as every call here */
+	else if (look->failed)
+		core_agree_fail_far(area, look->call);
+	else
+		look->state = core_agree_where(slot, area, look->call);
+}
+
+/* All that is left of a communicator that was freed here is when it was ready. */
+static enum core_agree_state look(uint64_t comm, uint64_t call, bool failed)
+{
+	struct look look = {call, failed, CORE_AGREE_WAITING};
+	uint64_t ready[CORE_BOARD_REMEMBERED];
+
+	if (core_board_visit(comm, look_at, &look) || !core_board_find_left(comm, ready))
+		return look.state;
+	for (int i = 0; i < CORE_BOARD_REMEMBERED; i++) {
+		if (ready[i] == call + 1)
+			return CORE_AGREE_READY;
+	}
+	return CORE_AGREE_STAGE;
+}
+
+/* True: the question needs no further thought. Who is ready tells so itself. */
+static bool answer(const struct question *q)
+{
+	struct net_header header = {.kind = CORE_NET_STAGED, .comm = q->comm, .call = q->call};
+	enum core_agree_state state = look(q->comm, q->call, false);
+
+	if (state == CORE_AGREE_STAGE)
+		net_tell(NET_SERVICE, (int)q->asker, NET_MAIN, &header, NULL, 0, NULL);
+	return state != CORE_AGREE_WAITING;
+}
+
+static void receive(enum net_port port, const struct net_header *header,
+		    struct net_payload *payload)
+{
+	struct question question = {NULL, header->comm, header->call, header->from}, *kept;
+
+	(void)port;
+	(void)payload;
+	if (header->kind == CORE_NET_FAILED) {
+		look(header->comm, header->call, true);
+		return;
+	}
+	if (header->kind != CORE_NET_ASK || answer(&question))
+		return;
+	kept = malloc(sizeof(*kept));
+	if (!kept)
+		return;
+	*kept = question;
+	kept->next = questions;
+	questions = kept;
+}
+
+static void look_again(void)
+{
+	struct question **link = &questions, *q;
+
+	while ((q = *link)) {
+		if (!answer(q)) {
+			link = &q->next;
+			continue;
+		}
+		*link = q->next;
+		free(q);
+	}
+}
+
+/* The longer nothing has changed the longer the naps, in ms, while there are questions; nothing
+ * wakes the thread when a member goes by. */
+static void *serve(void *argument)
+{
+	enum { SHORTEST = 1, LONGEST = 20, TIMES = 16 };
+	int nap = SHORTEST, times = 0;
+
+	(void)argument;
+	while (!atomic_load(&ends)) {
+		const struct question *before = questions;
+
+		net_sleep(NET_SERVICE, questions ? nap : -1);
+		net_progress(NET_SERVICE);
+		look_again();
+		if (questions != before || !questions) {
+			nap = SHORTEST;
+			times = 0;
+		} else if (++times % TIMES == 0 && nap < LONGEST) {
+			nap++;
+		}
+	}
+	return NULL;
+}
+
+enum util_status core_service_start(void)
+{
+	sigset_t all, old;
+	int error;
+
+	atomic_store(&ends, false);
+	net_set_handler(NET_SERVICE, receive);
+	/* The application's signals are the application's threads'. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	error = pthread_create(&thread, NULL, serve, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	running = !error;
+	if (running)
+		return UTIL_OK;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no thread for the node's service: %s",
+		 strerror(error));
+	return UTIL_ERR_SYSTEM;
+}
+
+void core_service_stop(void)
+{
+	struct question *q;
+
+	if (!running)
+		return;
+	running = false;
+	atomic_store(&ends, true);
+	net_wake(NET_SERVICE);
+	pthread_join(thread, NULL);
+	while ((q = questions)) {
+		questions = q->next;
+		free(q);
+	}
+}

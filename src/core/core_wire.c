@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_wire.h"
+#include "util/util_log.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* A message that waits for its slot to be free. */
+struct held {
+	struct held *next;
+	uint32_t link, message;
+	struct net_payload *payload;
+};
+
+struct incoming {
+	uint64_t read; /* messages, in order */
+	struct {
+		uint64_t message; /* + 1: the one that is in it, or on its way */
+		uint64_t bytes;
+		_Atomic int status;
+	} slots[CORE_WIRE_MAX_SLOTS];
+};
+
+struct outgoing {
+	_Atomic int status[CORE_WIRE_MAX_SLOTS]; /* of the last message from the slot */
+};
+
+/* All is guarded by the main port's lock, but for statuses, which the port sets. */
+struct core_wire {
+	struct gpu_staging_block *in, *out;
+	uint64_t in_address, out_address; /* for kernels */
+	uint64_t call;                    /* + 1 */
+	bool laid_out;
+	uint64_t start, slot_bytes;
+	uint32_t num_slots;
+	bool failed; /* a message can't be had */
+	struct held *held;
+	struct incoming incoming[GPU_MAX_LINKS];
+	struct outgoing outgoing[GPU_MAX_LINKS];
+};
+
+struct core_wire *core_wire_create(void)
+{
+	return calloc(1, sizeof(struct core_wire));
+}
+
+static void drop_held(struct core_wire *wire)
+{
+	struct held *entry;
+
+	while ((entry = wire->held)) {
+		wire->held = entry->next;
+		net_payload_drop(entry->payload);
+		free(entry);
+	}
+}
+
+static int status_at(const _Atomic int *status)
+{
+	return atomic_load_explicit(status, memory_order_acquire);
+}
+
+/* UCX is at work on some slot. */
+static bool is_busy(const struct core_wire *wire)
+{
+	for (int i = 0; i < GPU_MAX_LINKS; i++) {
+		for (int j = 0; j < CORE_WIRE_MAX_SLOTS; j++) {
+			if (status_at(&wire->incoming[i].slots[j].status) == UTIL_IN_PROGRESS ||
+			    status_at(&wire->outgoing[i].status[j]) == UTIL_IN_PROGRESS)
+				return true;
+		}
+	}
+	return false;
+}
+
+/* What UCX may still touch, after a failure, is left to the end of the process. */
+void core_wire_free(struct core_wire *wire)
+{
+	if (!wire)
+		return;
+	if (core_net_is_up())
+		drop_held(wire);
+	if (is_busy(wire))
+		return;
+	if (wire->in)
+		gpu_staging_put(wire->in);
+	if (wire->out)
+		gpu_staging_put(wire->out);
+	free(wire);
+}
+
+static enum util_status open_arena(struct gpu_staging_block **block, uint64_t *address,
+				   size_t bytes, struct gpu_stream *stream)
+{
+	if (!*block && gpu_staging_get(bytes, gpu_stream_where(stream), block) != UTIL_OK)
+		return UTIL_ERR_UNSUPPORTED;
+	*address = gpu_staging_device_address(*block, stream);
+	return *address ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+}
+
+enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
+{
+	enum util_status status = open_arena(&wire->in, &wire->in_address, bytes, stream);
+
+	if (status == UTIL_OK)
+		status = open_arena(&wire->out, &wire->out_address, bytes, stream);
+	return status;
+}
+
+uint64_t core_wire_inbox(const struct core_wire *wire)
+{
+	return wire->in_address;
+}
+
+uint64_t core_wire_outbox(const struct core_wire *wire)
+{
+	return wire->out_address;
+}
+
+static char *slot_at(const struct core_wire *wire, const struct gpu_staging_block *arena,
+		     uint32_t link, uint64_t message)
+{
+	uint64_t slot = (uint64_t)link * wire->num_slots + message % wire->num_slots;
+
+	return (char *)arena->base + wire->start + slot * wire->slot_bytes;
+}
+
+/* ---- messages that come ---- */
+
+/* The message's slot is free when what was in it was read. */
+static bool can_take(const struct core_wire *wire, uint32_t link, uint32_t message)
+{
+	return wire->laid_out && message < wire->incoming[link].read + wire->num_slots;
+}
+
+static void take(struct core_wire *wire, uint32_t link, uint32_t message,
+		 struct net_payload *payload)
+{
+	uint32_t slot = message % wire->num_slots;
+	uint64_t bytes = net_payload_bytes(payload);
+
+	wire->incoming[link].slots[slot].message = message + UINT64_C(1);
+	wire->incoming[link].slots[slot].bytes = bytes;
+	net_payload_take(payload, slot_at(wire, wire->in, link, message),
+			 &wire->incoming[link].slots[slot].status);
+}
+
+static void take_held(struct core_wire *wire)
+{
+	struct held **link = &wire->held, *entry;
+
+	while ((entry = *link)) {
+		if (!can_take(wire, entry->link, entry->message)) {
+			link = &entry->next;
+			continue;
+		}
+		*link = entry->next;
+		if (net_payload_bytes(entry->payload) <= wire->slot_bytes) {
+			take(wire, entry->link, entry->message, entry->payload);
+		} else {
+			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+				 "a message of %zu bytes came for a slot of %llu",
+				 net_payload_bytes(entry->payload),
+				 (unsigned long long)wire->slot_bytes);
+			wire->failed = true;
+			net_payload_drop(entry->payload);
+		}
+		free(entry);
+	}
+}
+
+static void hold(struct core_wire *wire, const struct net_header *header,
+		 struct net_payload *payload)
+{
+	struct held *entry = malloc(sizeof(*entry));
+
+	if (entry)
+		*entry = (struct held){wire->held, header->link, header->message,
+				       net_payload_keep(payload)};
+	if (!entry || !entry->payload) {
+		wire->failed = true;
+		free(entry);
+		return;
+	}
+	wire->held = entry;
+}
+
+void core_wire_receive(struct core_comm *comm, const struct net_header *header,
+		       struct net_payload *payload)
+{
+	struct core_wire *wire = comm->wire;
+
+	if (header->call + 1 != wire->call || header->link >= GPU_MAX_LINKS)
+		return;
+	if (!can_take(wire, header->link, header->message) ||
+	    net_payload_bytes(payload) > wire->slot_bytes)
+		hold(wire, header, payload);
+	else
+		take(wire, header->link, header->message, payload);
+}
+
+/* ---- a call ---- */
+
+void core_wire_begin(struct core_wire *wire, uint64_t call)
+{
+	net_lock(NET_MAIN);
+	drop_held(wire);
+	wire->call = call + 1;
+	wire->laid_out = false;
+	for (int i = 0; i < GPU_MAX_LINKS; i++) {
+		wire->incoming[i].read = 0;
+		for (int j = 0; j < CORE_WIRE_MAX_SLOTS; j++)
+			wire->incoming[i].slots[j].message = 0;
+	}
+	net_unlock(NET_MAIN);
+}
+
+void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
+		       uint32_t num_slots)
+{
+	net_lock(NET_MAIN);
+	wire->start = start;
+	wire->slot_bytes = slot_bytes;
+	wire->num_slots = num_slots;
+	wire->laid_out = true;
+	take_held(wire);
+	net_unlock(NET_MAIN);
+}
+
+enum util_status core_wire_look(struct core_wire *wire, uint32_t link, uint64_t message,
+				uint64_t *bytes)
+{
+	uint32_t slot = (uint32_t)(message % wire->num_slots);
+	enum util_status status = UTIL_IN_PROGRESS;
+
+	net_lock(NET_MAIN);
+	if (wire->failed) {
+		status = UTIL_ERR_PEER;
+	} else if (wire->incoming[link].slots[slot].message == message + 1) {
+		status = (enum util_status)status_at(&wire->incoming[link].slots[slot].status);
+		*bytes = wire->incoming[link].slots[slot].bytes;
+	}
+	net_unlock(NET_MAIN);
+	return status;
+}
+
+void core_wire_consume(struct core_wire *wire, uint32_t link, uint64_t message)
+{
+	net_lock(NET_MAIN);
+	wire->incoming[link].read = message + 1;
+	take_held(wire);
+	net_unlock(NET_MAIN);
+}
+
+enum util_status core_wire_has_room(struct core_wire *wire, uint32_t link, uint64_t message)
+{
+	return (enum util_status)status_at(&wire->outgoing[link].status[message % wire->num_slots]);
+}
+
+void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint32_t theirs,
+		    uint64_t call, uint64_t message, uint64_t bytes)
+{
+	struct core_wire *wire = comm->wire;
+	struct net_header header = {.kind = CORE_NET_DATA,
+				    .comm = comm->id,
+				    .call = call,
+				    .link = theirs,
+				    .message = (uint32_t)message};
+
+	net_send(NET_MAIN, comm->members[rank].process, NET_MAIN, &header,
+		 slot_at(wire, wire->out, link, message), bytes,
+		 &wire->outgoing[link].status[message % wire->num_slots]);
+}
+
+enum util_status core_wire_drain(struct core_wire *wire)
+{
+	for (uint32_t i = 0; i < GPU_MAX_LINKS; i++) {
+		for (uint32_t j = 0; j < wire->num_slots; j++) {
+			enum util_status status =
+				(enum util_status)status_at(&wire->outgoing[i].status[j]);
+
+			if (status != UTIL_OK)
+				return status;
+		}
+	}
+	return UTIL_OK;
+}

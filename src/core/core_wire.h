@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The links of a communicator between nodes: memory for what goes out and what comes in, and the
+ * messages between them.
+ *
+ * A process has two arenas for them in pinned host memory, laid out like the ones in device memory
+ * (gpu_program.h), with its own numbers of links. What kernels leave in the slots of the one is
+ * sent to the same slots of the receiver's other. A slot of the first may be used again when its
+ * message is out, and of the other when it was read; a message that comes before its slot is free
+ * waits where it is, which holds up its sender.
+ *
+ * Of a communicator there is one call at a time. Messages of others are late ones, of a call that
+ * failed, and are dropped.
+ */
+#ifndef CORE_WIRE_H
+#define CORE_WIRE_H
+
+#include "core/core_net.h"
+#include "gpu/gpu_staging.h"
+#include "gpu/kernels/gpu_program.h"
+
+enum { CORE_WIRE_MAX_SLOTS = 4 }; /* of a link */
+
+struct core_wire *core_wire_create(void);    /* NULL: no memory */
+void core_wire_free(struct core_wire *wire); /* NULL is allowed */
+
+/* Make the arenas, of so many bytes, and have kernels in the stream's context reach them.
+ * UTIL_ERR_UNSUPPORTED, without a warning: there is no pinned memory. */
+enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream);
+
+/* For kernels: where arrives what comes in, and where they leave what goes out. */
+uint64_t core_wire_inbox(const struct core_wire *wire);
+uint64_t core_wire_outbox(const struct core_wire *wire);
+
+/*
+ * A call begins: its messages may come, and wait. Before this process announces itself.
+ *
+ * core_wire_lay_out: where they go; slots of `slot_bytes` begin at `start` in the arenas.
+ */
+void core_wire_begin(struct core_wire *wire, uint64_t call);
+void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
+		       uint32_t num_slots);
+
+/*
+ * Message `message` of an incoming link: whether it is in its slot, and then how long it is, which
+ * is not for its receiver to say. UTIL_IN_PROGRESS; UTIL_ERR_PEER: it won't come.
+ */
+enum util_status core_wire_look(struct core_wire *wire, uint32_t link, uint64_t message,
+				uint64_t *bytes);
+/* It was read. */
+void core_wire_consume(struct core_wire *wire, uint32_t link, uint64_t message);
+
+/* Whether there is room for a message in an outgoing link: as above. */
+enum util_status core_wire_has_room(struct core_wire *wire, uint32_t link, uint64_t message);
+
+/* Send what is in the slot to the rank, whose link it is there. */
+void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint32_t theirs,
+		    uint64_t call, uint64_t message, uint64_t bytes);
+
+/* UTIL_OK: all messages are out. UTIL_IN_PROGRESS, UTIL_ERR_PEER. */
+enum util_status core_wire_drain(struct core_wire *wire);
+
+/* A message has come; in the port's handler. */
+void core_wire_receive(struct core_comm *comm, const struct net_header *header,
+		       struct net_payload *payload);
+
+#endif

@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "net/net_port.h"
+#include "net/net_ucx.h"
+#include "util/util_log.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { AM_ID = 0x67 }; /* of all messages; which they are the header tells */
+
+struct port {
+	ucp_worker_h worker;                /* NULL: there is none */
+	pthread_mutex_t lock;               /* recursive: handlers send */
+	ucp_ep_h *endpoints[NET_NUM_PORTS]; /* by process; NULL: not made */
+	net_handler handler;
+	int event_fd;
+};
+
+/* An address as processes exchange it: a multiple of its own size, so that those that follow are
+ * aligned. */
+struct address {
+	uint32_t bytes[NET_NUM_PORTS]; /* of each port's, which follow; 0: there is none */
+	unsigned char ports[];
+};
+
+static struct {
+	bool up;
+	uint64_t job;
+	int process, num;
+	ucp_context_h context;
+	struct port ports[NET_NUM_PORTS];
+	struct address *mine;
+	size_t mine_bytes;
+	unsigned char *table;          /* all addresses */
+	const struct address **others; /* in it */
+	atomic_bool *lost;             /* by process */
+} net;
+
+static const char *text_of(ucs_status_t status)
+{
+	return net_ucx.ucs_status_string(status);
+}
+
+static enum util_status fail(const char *call, ucs_status_t status)
+{
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "%s failed: %s (%d)", call, text_of(status),
+		 (int)status);
+	return status == UCS_ERR_NO_MEMORY ? UTIL_ERR_NO_MEMORY : UTIL_ERR_SYSTEM;
+}
+
+/* ---- arrivals ---- */
+
+struct net_payload {
+	struct port *port;
+	void *data; /* of a short one; of a long one, UCX's descriptor */
+	size_t bytes;
+	bool rendezvous, lent; /* `data` is UCX's, to be given back */
+	bool held;             /* UCX is to leave it alone when the handler returns */
+	bool kept;             /* this structure is on the heap */
+};
+
+size_t net_payload_bytes(const struct net_payload *payload)
+{
+	return payload->bytes;
+}
+
+bool net_payload_copy(const struct net_payload *payload, void *to, size_t bytes)
+{
+	if (payload->rendezvous || payload->bytes != bytes)
+		return false;
+	memcpy(to, payload->data, bytes);
+	return true;
+}
+
+static enum util_status status_of(ucs_status_t status)
+{
+	return status == UCS_OK ? UTIL_OK : UTIL_ERR_PEER;
+}
+
+/* Release: who sees the status sees the payload. */
+static void tell(_Atomic int *status, enum util_status value)
+{
+	if (status)
+		atomic_store_explicit(status, value, memory_order_release);
+}
+
+static void on_fetched(void *request, ucs_status_t status, size_t bytes, void *user)
+{
+	(void)bytes;
+	tell(user, status_of(status));
+	net_ucx.ucp_request_free(request);
+}
+
+static void fetch(struct net_payload *payload, void *to, _Atomic int *status)
+{
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+						     UCP_OP_ATTR_FIELD_USER_DATA |
+						     UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+				     .cb.recv_am = on_fetched,
+				     .user_data = (void *)status};
+	void *request;
+
+	tell(status, UTIL_IN_PROGRESS);
+	request = net_ucx.ucp_am_recv_data_nbx(payload->port->worker, payload->data, to,
+					       payload->bytes, &param);
+	if (UCS_PTR_IS_ERR(request))
+		tell(status, status_of(UCS_PTR_STATUS(request)));
+	payload->held = true;
+}
+
+static void give_back(struct net_payload *payload)
+{
+	if (payload->lent)
+		net_ucx.ucp_am_data_release(payload->port->worker, payload->data);
+	else
+		free(payload->data);
+}
+
+void net_payload_take(struct net_payload *payload, void *to, _Atomic int *status)
+{
+	pthread_mutex_t *lock = &payload->port->lock;
+
+	pthread_mutex_lock(lock);
+	if (payload->rendezvous) {
+		fetch(payload, to, status);
+	} else {
+		memcpy(to, payload->data, payload->bytes);
+		if (payload->kept)
+			give_back(payload);
+		tell(status, UTIL_OK);
+	}
+	if (payload->kept)
+		free(payload);
+	pthread_mutex_unlock(lock);
+}
+
+/* In a handler. A short payload that UCX does not lend is copied. */
+struct net_payload *net_payload_keep(struct net_payload *payload)
+{
+	struct net_payload *kept = malloc(sizeof(*kept));
+	void *copy = NULL;
+
+	if (kept && !payload->lent && payload->bytes) {
+		copy = malloc(payload->bytes);
+		if (copy)
+			memcpy(copy, payload->data, payload->bytes);
+	}
+	if (!kept || (!payload->lent && payload->bytes && !copy)) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no memory for a message of %zu bytes",
+			 payload->bytes);
+		free(kept);
+		return NULL;
+	}
+	*kept = *payload;
+	kept->data = payload->lent ? payload->data : copy;
+	kept->kept = true;
+	payload->held = payload->lent;
+	return kept;
+}
+
+void net_payload_drop(struct net_payload *kept)
+{
+	pthread_mutex_t *lock = &kept->port->lock;
+
+	pthread_mutex_lock(lock);
+	give_back(kept);
+	free(kept);
+	pthread_mutex_unlock(lock);
+}
+
+static enum net_port number_of(const struct port *port)
+{
+	return (enum net_port)(port - net.ports);
+}
+
+/* From UCX, in ucp_worker_progress. Anybody can send to a port, so nothing is believed. */
+static ucs_status_t on_message(void *arg, const void *header, size_t header_bytes, void *data,
+			       size_t bytes, const ucp_am_recv_param_t *param)
+{
+	struct port *port = arg;
+	struct net_payload payload = {
+		.port = port,
+		.data = data,
+		.bytes = bytes,
+		.rendezvous = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV,
+		.lent = param->recv_attr &
+			(UCP_AM_RECV_ATTR_FLAG_RNDV | UCP_AM_RECV_ATTR_FLAG_DATA),
+	};
+	struct net_header ours;
+
+	if (header_bytes != sizeof(ours))
+		return UCS_OK;
+	memcpy(&ours, header, sizeof(ours)); /* it need not be aligned */
+	if (ours.job != net.job || ours.from >= (uint32_t)net.num || !port->handler)
+		return UCS_OK;
+	port->handler(number_of(port), &ours, &payload);
+	return payload.held ? UCS_INPROGRESS : UCS_OK;
+}
+
+/* ---- endpoints ---- */
+
+static void on_lost(void *arg, ucp_ep_h endpoint, ucs_status_t status)
+{
+	int process = (int)(intptr_t)arg;
+
+	(void)endpoint;
+	if (!net.up || atomic_exchange(&net.lost[process], true))
+		return;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+		 "the connection to rank %d of MPI_COMM_WORLD is lost: %s", process,
+		 text_of(status));
+}
+
+static const ucp_address_t *address_of(int process, enum net_port port)
+{
+	const struct address *address = net.others[process];
+	size_t skip = port == NET_SERVICE ? address->bytes[NET_MAIN] : 0;
+
+	return address->bytes[port] ? (const ucp_address_t *)(address->ports + skip) : NULL;
+}
+
+/* Under the port's lock. NULL: it can't be had, which has been logged once. */
+static ucp_ep_h endpoint_to(struct port *port, int process, enum net_port to)
+{
+	ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
+						UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+						UCP_EP_PARAM_FIELD_ERR_HANDLER,
+				  .address = address_of(process, to),
+				  .err_mode = UCP_ERR_HANDLING_MODE_PEER,
+				  .err_handler = {.cb = on_lost, .arg = (void *)(intptr_t)process}};
+	ucp_ep_h *endpoint = &port->endpoints[to][process];
+	ucs_status_t status;
+
+	if (*endpoint || !params.address || net_is_lost(process))
+		return net_is_lost(process) ? NULL : *endpoint;
+	status = net_ucx.ucp_ep_create(port->worker, &params, endpoint);
+	if (status == UCS_OK)
+		return *endpoint;
+	fail("ucp_ep_create", status);
+	*endpoint = NULL;
+	atomic_store(&net.lost[process], true);
+	return NULL;
+}
+
+bool net_is_lost(int process)
+{
+	return atomic_load_explicit(&net.lost[process], memory_order_relaxed);
+}
+
+enum util_status net_connect(enum net_port from, int process, enum net_port to)
+{
+	struct port *port = &net.ports[from];
+	ucp_ep_h endpoint;
+
+	pthread_mutex_lock(&port->lock);
+	endpoint = endpoint_to(port, process, to);
+	pthread_mutex_unlock(&port->lock);
+	return endpoint ? UTIL_OK : UTIL_ERR_PEER;
+}
+
+/* ---- sending ---- */
+
+/* What UCX reads until the message is out. */
+struct send {
+	struct net_header header;
+	_Atomic int *status, *underway; /* see net_send and net_tell; NULL: nobody asks */
+	unsigned char copy[];
+};
+
+static void end_send(struct send *send, ucs_status_t status)
+{
+	tell(send->status, status_of(status));
+	if (send->underway)
+		atomic_fetch_sub_explicit(send->underway, 1, memory_order_release);
+	free(send);
+}
+
+static void on_sent(void *request, ucs_status_t status, void *user)
+{
+	end_send(user, status);
+	net_ucx.ucp_request_free(request);
+}
+
+static void post(ucp_ep_h endpoint, struct send *send, const void *data, size_t bytes)
+{
+	/* A long message is read by the receiver when it knows where to. */
+	enum { LONG = 32 << 10 };
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+				UCP_OP_ATTR_FIELD_FLAGS,
+		.flags = bytes >= LONG ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
+		.cb.send = on_sent,
+		.user_data = send};
+	void *request = net_ucx.ucp_am_send_nbx(endpoint, AM_ID, &send->header,
+						sizeof(send->header), data, bytes, &param);
+
+	if (!UCS_PTR_IS_PTR(request))
+		end_send(send, UCS_PTR_STATUS(request));
+}
+
+static struct send *prepare(const struct net_header *header, size_t copied)
+{
+	struct send *send = malloc(sizeof(*send) + copied);
+
+	if (!send)
+		return NULL;
+	send->header = *header;
+	send->header.job = net.job;
+	send->header.from = (uint32_t)net.process;
+	send->status = send->underway = NULL;
+	return send;
+}
+
+/* Takes `send`, which may be NULL. */
+static void send_to(enum net_port from, int process, enum net_port to, struct send *send,
+		    const void *data, size_t bytes)
+{
+	struct port *port = &net.ports[from];
+	ucp_ep_h endpoint;
+
+	if (!send)
+		return;
+	pthread_mutex_lock(&port->lock);
+	endpoint = endpoint_to(port, process, to);
+	if (endpoint)
+		post(endpoint, send, data, bytes);
+	else
+		end_send(send, UCS_ERR_CONNECTION_RESET);
+	pthread_mutex_unlock(&port->lock);
+}
+
+void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
+	      const void *data, size_t bytes, _Atomic int *status)
+{
+	struct send *send = prepare(header, 0);
+
+	tell(status, send ? UTIL_IN_PROGRESS : UTIL_ERR_PEER);
+	if (send)
+		send->status = status;
+	send_to(from, process, to, send, data, bytes);
+}
+
+void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
+	      const void *data, size_t bytes, _Atomic int *underway)
+{
+	struct send *send = prepare(header, bytes);
+
+	if (!send) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no memory for a message to rank %d",
+			 process);
+		return;
+	}
+	if (bytes)
+		memcpy(send->copy, data, bytes);
+	send->underway = underway;
+	if (underway)
+		atomic_fetch_add_explicit(underway, 1, memory_order_relaxed);
+	send_to(from, process, to, send, send->copy, bytes);
+}
+
+/* ---- progress ---- */
+
+void net_lock(enum net_port port)
+{
+	pthread_mutex_lock(&net.ports[port].lock);
+}
+
+void net_unlock(enum net_port port)
+{
+	pthread_mutex_unlock(&net.ports[port].lock);
+}
+
+void net_progress(enum net_port number)
+{
+	enum { MOST = 16 };
+	struct port *port = &net.ports[number];
+
+	if (!port->worker || pthread_mutex_trylock(&port->lock))
+		return;
+	for (int i = 0; i < MOST && net_ucx.ucp_worker_progress(port->worker); i++)
+		;
+	pthread_mutex_unlock(&port->lock);
+}
+
+void net_sleep(enum net_port number, int most_ms)
+{
+	struct port *port = &net.ports[number];
+	struct pollfd fd = {.fd = port->event_fd, .events = POLLIN};
+	ucs_status_t status;
+
+	pthread_mutex_lock(&port->lock);
+	status = net_ucx.ucp_worker_arm(port->worker);
+	pthread_mutex_unlock(&port->lock);
+	if (status == UCS_OK) /* else something has come in between */
+		poll(&fd, 1, most_ms);
+}
+
+void net_wake(enum net_port number)
+{
+	if (net.ports[number].worker)
+		net_ucx.ucp_worker_signal(net.ports[number].worker);
+}
+
+void net_set_handler(enum net_port number, net_handler handler)
+{
+	struct port *port = &net.ports[number];
+
+	pthread_mutex_lock(&port->lock);
+	port->handler = handler;
+	pthread_mutex_unlock(&port->lock);
+}
+
+/* ---- start and stop ---- */
+
+static void init_lock(struct port *port)
+{
+	pthread_mutexattr_t attributes;
+
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+	pthread_mutex_init(&port->lock, &attributes);
+	pthread_mutexattr_destroy(&attributes);
+}
+
+static enum util_status start_context(void)
+{
+	ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
+					     UCP_PARAM_FIELD_MT_WORKERS_SHARED |
+					     UCP_PARAM_FIELD_NAME,
+			       .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+			       .mt_workers_shared = 1,
+			       .name = "gpucoll"};
+	ucp_config_t *config;
+	ucs_status_t status = net_ucx.ucp_config_read(NULL, NULL, &config);
+
+	if (status != UCS_OK)
+		return fail("ucp_config_read", status);
+	status = net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
+					  &net.context);
+	net_ucx.ucp_config_release(config);
+	return status == UCS_OK ? UTIL_OK : fail("ucp_init", status);
+}
+
+static enum util_status start_worker(struct port *port)
+{
+	ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+				      .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+	ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+							UCP_AM_HANDLER_PARAM_FIELD_CB |
+							UCP_AM_HANDLER_PARAM_FIELD_ARG,
+					  .id = AM_ID,
+					  .cb = on_message,
+					  .arg = port};
+	ucs_status_t status = net_ucx.ucp_worker_create(net.context, &params, &port->worker);
+
+	if (status != UCS_OK)
+		return fail("ucp_worker_create", status);
+	status = net_ucx.ucp_worker_set_am_recv_handler(port->worker, &handler);
+	if (status == UCS_OK)
+		status = net_ucx.ucp_worker_get_efd(port->worker, &port->event_fd);
+	return status == UCS_OK ? UTIL_OK : fail("setting up a UCX worker", status);
+}
+
+/* Add the port's address to this process's. */
+static enum util_status add_address(enum net_port number)
+{
+	ucp_worker_h worker = net.ports[number].worker;
+	struct address *longer;
+	ucp_address_t *address;
+	size_t bytes, padded, old = net.mine_bytes ? net.mine_bytes : sizeof(*longer);
+	ucs_status_t status = net_ucx.ucp_worker_get_address(worker, &address, &bytes);
+
+	if (status != UCS_OK)
+		return fail("ucp_worker_get_address", status);
+	padded = (bytes + sizeof(*longer) - 1) / sizeof(*longer) * sizeof(*longer);
+	longer = realloc(net.mine, old + padded);
+	if (longer) {
+		memset((char *)longer + (net.mine ? old : 0), 0, net.mine ? padded : old + padded);
+		memcpy((char *)longer + old, address, bytes);
+		longer->bytes[number] = (uint32_t)padded;
+		net.mine = longer;
+		net.mine_bytes = old + padded;
+	}
+	net_ucx.ucp_worker_release_address(worker, address);
+	return longer ? UTIL_OK : UTIL_ERR_NO_MEMORY;
+}
+
+static enum util_status start_port(enum net_port number)
+{
+	struct port *port = &net.ports[number];
+	enum util_status status;
+
+	init_lock(port);
+	for (int i = 0; i < NET_NUM_PORTS; i++) {
+		port->endpoints[i] = calloc((size_t)net.num, sizeof(*port->endpoints[i]));
+		if (!port->endpoints[i])
+			return UTIL_ERR_NO_MEMORY;
+	}
+	status = start_worker(port);
+	return status == UTIL_OK ? add_address(number) : status;
+}
+
+enum util_status net_start(uint64_t job, int process, int num, bool with_service)
+{
+	enum util_status status = UTIL_ERR_NO_MEMORY;
+
+	if (!net_ucx_load())
+		return UTIL_ERR_UNSUPPORTED;
+	net.job = job;
+	net.process = process;
+	net.num = num;
+	net.others = calloc((size_t)num, sizeof(*net.others));
+	net.lost = calloc((size_t)num, sizeof(*net.lost));
+	if (net.others && net.lost)
+		status = start_context();
+	if (status == UTIL_OK)
+		status = start_port(NET_MAIN);
+	if (status == UTIL_OK && with_service)
+		status = start_port(NET_SERVICE);
+	net.up = status == UTIL_OK;
+	if (!net.up)
+		net_stop();
+	return status;
+}
+
+bool net_is_up(void)
+{
+	return net.up;
+}
+
+const void *net_address(size_t *bytes)
+{
+	*bytes = net.mine_bytes;
+	return net.mine;
+}
+
+enum util_status net_set_addresses(const void *addresses, const int *bytes)
+{
+	size_t total = 0;
+
+	for (int i = 0; i < net.num; i++)
+		total += (size_t)bytes[i];
+	net.table = malloc(total + 1);
+	if (!net.table)
+		return UTIL_ERR_NO_MEMORY;
+	memcpy(net.table, addresses, total);
+	total = 0;
+	for (int i = 0; i < net.num; i++) {
+		net.others[i] = (const struct address *)(net.table + total);
+		total += (size_t)bytes[i];
+	}
+	return UTIL_OK;
+}
+
+static void stop_port(struct port *port)
+{
+	if (port->worker) {
+		net_ucx.ucp_worker_destroy(port->worker); /* and its endpoints */
+		pthread_mutex_destroy(&port->lock);
+	}
+	for (int i = 0; i < NET_NUM_PORTS; i++)
+		free(port->endpoints[i]);
+	*port = (struct port){0};
+}
+
+void net_stop(void)
+{
+	net.up = false;
+	for (int i = 0; i < NET_NUM_PORTS; i++)
+		stop_port(&net.ports[i]);
+	if (net.context)
+		net_ucx.ucp_cleanup(net.context);
+	free(net.mine);
+	free(net.table);
+	free(net.others);
+	free(net.lost);
+	memset(&net, 0, sizeof(net));
+}

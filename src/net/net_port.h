@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages between processes of different nodes, over UCX.
+ *
+ * A process has a port that its calls drive (main), and one process of each node has another one,
+ * which a thread of its own drives (service). Processes are named by their rank in MPI_COMM_WORLD.
+ * An endpoint is made when first used.
+ *
+ * A message is a header and a payload, of which short ones come with the header and long ones are
+ * announced by it, and fetched when the receiver knows where to put them (rendezvous). So nobody
+ * needs to be told that there is room. Messages to a process may overtake each other.
+ *
+ * Every function is thread-safe: a port has one lock. Handlers are called with it held.
+ */
+#ifndef NET_PORT_H
+#define NET_PORT_H
+
+#include "util/util_status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum net_port { NET_MAIN, NET_SERVICE, NET_NUM_PORTS };
+
+/* What a message is about. Its meaning is the sender's and the handler's, but for `job` and `from`,
+ * which net_send sets. */
+struct net_header {
+	uint64_t job; /* messages of another job, or not of this library, are ignored */
+	uint32_t from, kind;
+	uint64_t comm, call;
+	uint32_t link, message;
+};
+
+/* The payload of a message that has come. */
+struct net_payload;
+
+size_t net_payload_bytes(const struct net_payload *payload);
+
+/* Copy a short one, of just so many bytes. False: it is not. */
+bool net_payload_copy(const struct net_payload *payload, void *to, size_t bytes);
+
+/*
+ * A message has come. The handler may take the payload, or keep it to take or drop it later;
+ * otherwise it is dropped.
+ */
+typedef void (*net_handler)(enum net_port port, const struct net_header *header,
+			    struct net_payload *payload);
+
+/*
+ * Put the payload into `to`, which has room for it. `*status` is UTIL_IN_PROGRESS until it is
+ * there; release, the pair of whose reads must be acquire. A payload that was kept is gone then.
+ */
+void net_payload_take(struct net_payload *payload, void *to, _Atomic int *status);
+
+/* Returns what to take or drop later; NULL: there is no memory, and it is dropped. */
+struct net_payload *net_payload_keep(struct net_payload *payload);
+void net_payload_drop(struct net_payload *kept);
+
+/*
+ * Start UCX: a main port, and a service port if wanted. `job`: a number that the job's processes
+ * agree on; `process`: this one's, of `num`. An error has been logged, and leaves nothing.
+ */
+enum util_status net_start(uint64_t job, int process, int num, bool with_service);
+void net_stop(void);
+bool net_is_up(void);
+
+/* This process's address, valid until net_stop; and those of all, one after the other, which are
+ * copied. */
+const void *net_address(size_t *bytes);
+enum util_status net_set_addresses(const void *addresses, const int *bytes);
+
+void net_set_handler(enum net_port port, net_handler handler);
+
+/*
+ * Send to a port of another process. `*status` is UTIL_IN_PROGRESS until the data may be changed,
+ * then UTIL_OK, or UTIL_ERR_PEER if they did not arrive.
+ *
+ * net_tell: a short message, which is copied. `*underway`, if not NULL, is larger by one until it
+ * has left: the first one to a process waits for the connection, and moves no further when nobody
+ * drives the port.
+ */
+void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
+	      const void *data, size_t bytes, _Atomic int *status);
+void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
+	      const void *data, size_t bytes, _Atomic int *underway);
+
+/* Make the endpoint now, so that an end of the process is noticed. */
+enum util_status net_connect(enum net_port from, int process, enum net_port to);
+
+/* Whether a connection to it was lost. */
+bool net_is_lost(int process);
+
+/* Hold the port's lock, which handlers are called with: for what they share with others. It may be
+ * taken again by who has it. */
+void net_lock(enum net_port port);
+void net_unlock(enum net_port port);
+
+/* Let things move. Where another thread is at it, this one need not. */
+void net_progress(enum net_port port);
+
+/*
+ * Sleep until something has come to the port, or net_wake, or `most_ms` have gone by, negative: for
+ * ever. For the one thread that drives it.
+ */
+void net_sleep(enum net_port port, int most_ms);
+void net_wake(enum net_port port);
+
+#endif
