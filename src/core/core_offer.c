@@ -174,7 +174,7 @@ static uint16_t channels(void)
 	enum { MOST = 16 };
 	size_t wanted = util_config.channels;
 
-	return (uint16_t)(wanted < 1 ? 1 : wanted < MOST ? wanted : MOST);
+	return (uint16_t)(wanted < MOST ? wanted : MOST);
 }
 
 /* Without one the call may still be done in another way, but not over several nodes. */

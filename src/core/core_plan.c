@@ -226,6 +226,20 @@ void core_plan_complain(const struct core_accel *accel, enum core_complaint kind
 		 core_coll_name(accel->shape.coll), why);
 }
 
+/* Between nodes, one lane's kernels run while another's messages are on the wire, where there is
+ * enough for messages that are worth it. */
+static int channels_for(const struct core_accel *accel)
+{
+	enum { MOST = 4, WORTH = 256 << 10 };
+	uint64_t worth = accel->common.longest / WORTH;
+
+	if (accel->common.channels)
+		return accel->common.channels;
+	if (!accel->comm->spans || worth < 2)
+		return 1;
+	return worth < MOST ? 2 : MOST;
+}
+
 /* Take the algorithm, unless there is a reason against it, which is returned; `status` is that of
  * taking its schedule. */
 static const char *take(struct core_accel *accel, const struct algo *algo,
@@ -245,7 +259,7 @@ static const char *take(struct core_accel *accel, const struct algo *algo,
 			     : why_not_mapped(accel, algo, request->coll);
 	if (why)
 		return why;
-	mine.channels = linked ? accel->common.channels : 1;
+	mine.channels = linked ? channels_for(accel) : 1;
 	*status = core_schedule_take(accel->comm, algo, &mine, &accel->schedule);
 	if (*status != UTIL_OK)
 		return "its schedule can't be had";

@@ -113,10 +113,10 @@ static const struct option options[] = {
 	 "How messages between nodes travel. ucx: by UCX, which chooses among verbs, RoCE, TCP and "
 	 "so on; its own variables (UCX_TLS, UCX_NET_DEVICES) work as ever. off: not at all; "
 	 "calls on communicators of several nodes are staged. One process's off counts for all."},
-	{"GPUCOLL_CHANNELS", TYPE_SIZE, FIELD(channels), "1", NULL,
-	 "How many times an algorithm with messages uses each connection side by side, 1 to 16. "
-	 "The value "
-	 "of the communicator's first rank counts."},
+	{"GPUCOLL_CHANNELS", TYPE_SIZE, FIELD(channels), "0", NULL,
+	 "How many times an algorithm with messages uses each connection side by side, 1 to 16. 0: "
+	 "once inside a node, and up to 4 times between nodes, so that copies go on beside the "
+	 "network. The value of the communicator's first rank counts."},
 	{"GPUCOLL_LL_MAX", TYPE_SIZE, FIELD(ll_max), "16K", NULL,
 	 "With GPUCOLL_PROTO=auto, messages of up to this many bytes go by ll. The value of the "
 	 "communicator's first rank counts."},
