@@ -80,8 +80,8 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	reason = core_mpi_shape(call, comm, &accel->shape);
 	if (reason)
 		return core_accel_stage(accel, reason);
-	if (comm->spans && core_net_lost_any(comm))
-		return core_accel_stage(accel, "the connection to a rank is lost");
+	if (comm->lost)
+		return core_accel_stage(accel, "a rank is lost");
 	/* A rank with no data goes with those that have some, where they may be on devices. */
 	if (!has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, "no data");
@@ -356,6 +356,31 @@ static enum util_status answer(struct core_accel *accel)
 	return UTIL_OK;
 }
 
+/* Look at what costs a system call or more only now and then; true then. */
+static bool is_time_to_look(struct core_accel *accel)
+{
+	enum { POLLS = 256 };
+
+	return ++accel->polls % POLLS == 0;
+}
+
+static bool has_lost_member(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+	int rank = comm->lost ? -1 : core_net_find_lost(comm);
+
+	if (rank >= 0) {
+		util_log(
+			UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			"rank %d of communicator %#llx, rank %d of MPI_COMM_WORLD, is lost in call "
+			"%llu",
+			rank, (unsigned long long)comm->id, comm->members[rank].process,
+			(unsigned long long)accel->number);
+		comm->lost = true;
+	}
+	return comm->lost;
+}
+
 static enum util_status agree(struct core_accel *accel)
 {
 	enum core_agree_state state = core_agree_poll(&accel->agree);
@@ -377,8 +402,11 @@ static enum util_status agree(struct core_accel *accel)
 	if (state == CORE_AGREE_STAGE)
 		return core_accel_stage(accel,
 					accel->reason ? accel->reason : "another rank's choice");
-	if (state != CORE_AGREE_ACCEL)
+	if (state != CORE_AGREE_ACCEL) {
+		if (is_time_to_look(accel) && has_lost_member(accel))
+			core_agree_give_up(&accel->agree);
 		return UTIL_IN_PROGRESS;
+	}
 	accel->comm->accelerated = true;
 	/* Another member may have decided before this one looked at the offers. */
 	if (accel->comm->spans)
@@ -405,16 +433,14 @@ static void go(struct core_accel *accel, enum core_accel_state state)
 	accel->state = state;
 }
 
-/* Messages of who has failed will not come. */
+/* What who has failed, or is gone, was to do will not be done. */
 static void look_for_failures(struct core_accel *accel)
 {
-	enum { POLLS = 256 };
-
-	if (!accel->linked || ++accel->polls % POLLS ||
-	    (!core_agree_failed(accel->comm, accel->number) &&
-	     !(accel->comm->spans && core_net_lost_any(accel->comm))))
+	if (!is_time_to_look(accel) ||
+	    (!core_agree_failed(accel->comm, accel->number) && !has_lost_member(accel)))
 		return;
-	gpu_launch_abort(&accel->launch);
+	if (accel->running)
+		gpu_launch_abort(&accel->launch);
 	keep(accel, UTIL_ERR_PEER);
 }
 
@@ -431,7 +457,8 @@ static enum util_status wait_for_steps(struct core_accel *accel)
 	if (accel->result == UTIL_OK) {
 		status = core_steps_progress(&accel->steps);
 		if (status == UTIL_IN_PROGRESS) {
-			look_for_failures(accel);
+			if (accel->linked)
+				look_for_failures(accel);
 			return status;
 		}
 		keep(accel, status);
@@ -504,8 +531,8 @@ static enum util_status start(struct core_accel *accel)
 	enum util_status status;
 
 	mark(accel, CORE_STATS_AGREE);
-	/* Nodes that have not all heard of each other have agreed on failing. */
-	if (accel->comm->spans && core_agree_failed(accel->comm, accel->number)) {
+	/* What was decided when somebody was lost may not have been agreed on by all. */
+	if (core_agree_failed(accel->comm, accel->number)) {
 		accel->linked = true;
 		accel->reason = "another rank's failure";
 		keep(accel, UTIL_ERR_PEER);
@@ -554,9 +581,10 @@ static enum util_status wait_for_try(struct core_accel *accel)
 	if (status == UTIL_OK)
 		core_links_set_together(accel->comm, together);
 	/* Who failed before it came here has nothing to tell. */
-	if (status == UTIL_IN_PROGRESS && core_agree_failed(accel->comm, accel->number)) {
-		keep(accel, UTIL_ERR_PEER);
-		status = UTIL_OK;
+	if (status == UTIL_IN_PROGRESS) {
+		look_for_failures(accel);
+		if (accel->result != UTIL_OK)
+			status = UTIL_OK;
 	}
 	return status;
 }
@@ -675,8 +703,11 @@ static enum util_status step(struct core_accel *accel)
 			muster(accel);
 		break;
 	case CORE_ACCEL_MUSTER:
-		if (!core_agree_all_arrived(comm, accel->number, accel->round + 1))
-			return UTIL_IN_PROGRESS;
+		if (!core_agree_all_arrived(comm, accel->number, accel->round + 1)) {
+			look_for_failures(accel);
+			if (!comm->lost)
+				return UTIL_IN_PROGRESS;
+		}
 		start_round(accel);
 		break;
 	case CORE_ACCEL_RUN:
@@ -689,8 +720,11 @@ static enum util_status step(struct core_accel *accel)
 			end_round(accel);
 		break;
 	case CORE_ACCEL_MEET:
-		if (!core_agree_all_passed(comm, accel->number))
-			return UTIL_IN_PROGRESS;
+		if (!core_agree_all_passed(comm, accel->number)) {
+			look_for_failures(accel);
+			if (!comm->lost)
+				return UTIL_IN_PROGRESS;
+		}
 		start_last(accel);
 		break;
 	case CORE_ACCEL_LAST:

@@ -354,6 +354,16 @@ void core_agree_settle(struct core_agree *agree, bool accel, const struct core_s
 		word_value(agree, accel ? CORE_AGREE_ACCEL : CORE_AGREE_STAGE));
 }
 
+void core_agree_give_up(struct core_agree *agree)
+{
+	uint64_t ready = word_value(agree, CORE_AGREE_READY);
+
+	core_agree_fail(agree->comm, agree->call);
+	if (!decide(agree, CORE_AGREE_ACCEL))
+		atomic_compare_exchange_strong(word_of(agree), &ready,
+					       word_value(agree, CORE_AGREE_ACCEL));
+}
+
 const struct core_summary *core_agree_common(const struct core_agree *agree)
 {
 	return &((struct slot *)slot_at(agree->comm, agree->call))->common;

@@ -208,6 +208,12 @@ void core_agree_tell(const struct core_comm *comm, int rank, enum core_agree_wor
 		     unsigned link, uint64_t value);
 uint64_t core_agree_told(const struct core_comm *comm, enum core_agree_words words, unsigned link);
 
+/*
+ * Some member's process has ended: what is not decided is decided so that all who can be told fail
+ * in the call, rather than wait for it in the real MPI.
+ */
+void core_agree_give_up(struct core_agree *agree);
+
 /* A member that is not where the call needs it, for reports of long waits; -1: none. */
 int core_agree_missing(const struct core_agree *agree);
 

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -25,6 +26,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -1595,6 +1597,7 @@ struct node {
 	bool has_driver;
 };
 static struct node *nodes; /* of the job */
+static int *watched;       /* descriptors of this node's processes, by local rank; -1: none */
 static int comm_keyval = MPI_KEYVAL_INVALID;
 static uint64_t
 	id_base; /* random, so that ids drawn by processes of different jobs (spawn) differ */
@@ -1706,6 +1709,40 @@ void core_mpi_at_finalize(void (*stop)(void))
 	PMPI_Comm_free_keyval(&keyval);
 }
 
+/* Processes that this one can't see, in a container of their own, are not watched. */
+static void watch_processes(void)
+{
+	int num = core_mpi_job.local_size, pid = getpid();
+	int *pids = calloc((size_t)num, sizeof(*pids));
+
+	watched = calloc((size_t)num, sizeof(*watched));
+	if (!pids || !watched)
+		PMPI_Abort(MPI_COMM_WORLD, 1); /* the others are waiting in the exchange */
+	PMPI_Allgather(&pid, 1, MPI_INT, pids, 1, MPI_INT, node_comm);
+	for (int i = 0; i < num; i++)
+		watched[i] = i == core_mpi_job.local_rank
+				     ? -1
+				     : (int)syscall(SYS_pidfd_open, pids[i], 0);
+	free(pids);
+}
+
+bool core_mpi_has_ended(int local_rank)
+{
+	struct pollfd fd = {.fd = watched[local_rank], .events = POLLIN};
+
+	return fd.fd >= 0 && poll(&fd, 1, 0) > 0;
+}
+
+static void stop_watching(void)
+{
+	for (int i = 0; watched && i < core_mpi_job.local_size; i++) {
+		if (watched[i] >= 0)
+			close(watched[i]);
+	}
+	free(watched);
+	watched = NULL;
+}
+
 enum util_status core_mpi_start(const char *hostid, bool have_driver)
 {
 	struct core_mpi_job *job = &core_mpi_job;
@@ -1738,6 +1775,7 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 	job->id = id_base;
 	PMPI_Bcast(&job->id, sizeof(job->id), MPI_BYTE, 0, private_comm);
 	PMPI_Comm_split(private_comm, job->node, job->rank, &node_comm);
+	watch_processes();
 	PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_comm, &comm_keyval, NULL);
 	return UTIL_OK;
 }
@@ -1792,6 +1830,7 @@ enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, in
 
 void core_mpi_stop(void)
 {
+	stop_watching();
 	if (comm_keyval != MPI_KEYVAL_INVALID) {
 		if (core_mpi_comm_find((core_handle)MPI_COMM_WORLD))
 			PMPI_Comm_delete_attr(MPI_COMM_WORLD, comm_keyval);

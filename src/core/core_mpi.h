@@ -69,6 +69,10 @@ uint64_t core_mpi_draw_id(void);
  */
 enum util_status core_mpi_node_bcast(void *data, int bytes);
 
+/* Whether a process of the node has ended, as far as this one can see; by local rank. Any thread.
+ */
+bool core_mpi_has_ended(int local_rank);
+
 /* Whether all processes of the node, of the job, say yes. Collective over the node, the job. */
 bool core_mpi_node_all(bool yes);
 bool core_mpi_job_all(bool yes);

@@ -165,13 +165,15 @@ void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, 
 	}
 }
 
-bool core_net_lost_any(const struct core_comm *comm)
+int core_net_find_lost(const struct core_comm *comm)
 {
 	for (int i = 0; i < comm->size; i++) {
-		if (!core_comm_is_near(comm, i) && net_is_lost(comm->members[i].process))
-			return true;
+		if (core_comm_is_near(comm, i)
+			    ? core_mpi_has_ended(core_comm_local_rank(comm, i))
+			    : comm->spans && net_is_lost(comm->members[i].process))
+			return i;
 	}
-	return false;
+	return -1;
 }
 
 /* ---- start and stop ---- */

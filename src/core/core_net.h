@@ -43,7 +43,7 @@ void core_net_tell(const struct core_comm *comm, int rank, const struct net_head
 void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, uint64_t call,
 			 _Atomic int *underway);
 
-/* Whether the connection to some member was lost. */
-bool core_net_lost_any(const struct core_comm *comm);
+/* A member whose process has ended, on this node, or to whom the connection was lost; -1: none. */
+int core_net_find_lost(const struct core_comm *comm);
 
 #endif

@@ -227,11 +227,16 @@ enum util_status core_nodes_progress(struct core_agree *agree, bool able)
 	net_lock(NET_MAIN);
 	status = go_on(agree, able);
 	net_unlock(NET_MAIN);
-	/* Who settles it may be gone at once, and others wait for what it has told. */
-	if (status != UTIL_IN_PROGRESS && nodes->leaving)
+	/*
+	 * Who has heard of all may be gone at once, and what it has told must have left: those that
+	 * it is for stay until they have it. Where somebody stages the call nobody waits for it,
+	 * and it may not leave for long, if it is the first message to a process that is in the
+	 * real MPI.
+	 */
+	if (status != UTIL_IN_PROGRESS && nodes->round == nodes->rounds && nodes->leaving)
 		status = UTIL_IN_PROGRESS;
 	if (status == UTIL_IN_PROGRESS &&
-	    (core_net_lost_any(comm) || core_agree_failed(comm, agree->call)))
+	    (core_net_find_lost(comm) >= 0 || core_agree_failed(comm, agree->call)))
 		status = UTIL_ERR_PEER;
 	if (status == UTIL_IN_PROGRESS)
 		return status;

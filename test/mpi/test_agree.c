@@ -11,15 +11,18 @@
  *     test_agree warm              the emulated driver refuses what a warm call must not need
  *     test_agree windows [CALLS]   as mixed, on device and managed memory only, and longer
  *     test_agree fuzz CALLS SEED   all collectives, sizes from nothing to many, on communicators
- * drawn at random, mostly of device memory test_agree window_fault      a copy fails beside a
- * kernel, which nobody hears of afterwards test_agree fault             a rank loses its device: an
- * error, or the right result, everywhere
+ *                                  drawn at random, mostly of device memory
+ *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
+ *     test_agree fault             a rank loses its device: an error, or the right result
+ *     test_agree killed RANK MS    the rank is killed: all others get an error
  */
 #include "test.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { MAX_COUNT = 300, LARGE_COUNT = 40000, MAX_RANKS = 64 };
 
@@ -300,6 +303,44 @@ static void fuzz_communicator(uint64_t *common, uint64_t seed, int calls)
 	MPI_Comm_free(&comm);
 }
 
+/*
+ * One rank is killed, in or between calls; all others are to leave the call in which they miss it,
+ * with an error, though the launcher leaves them alone. Each says so, and ends without
+ * MPI_Finalize, which could not succeed.
+ */
+static void *kill_soon(void *argument)
+{
+	struct timespec delay = {0, 1000000 * (long)(intptr_t)argument};
+
+	nanosleep(&delay, NULL);
+	kill(getpid(), SIGKILL);
+	return NULL;
+}
+
+static void test_killed(int victim, int ms)
+{
+	enum { CALLS = 1000000, COUNT = 100000 };
+	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int error = MPI_SUCCESS, length = 0;
+	char text[MPI_MAX_ERROR_STRING] = "";
+	pthread_t thread;
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	signal(SIGUSR1, SIG_IGN); /* by which Hydra tells of a death, and who knows not dies too */
+	for (int i = 0; i < CALLS && !error; i++) {
+		if (i == 20 && test_rank == victim)
+			pthread_create(&thread, NULL, kill_soon, (void *)(intptr_t)ms);
+		error = MPI_Allreduce(from.data, to.data, i % 3 ? COUNT : 1, MPI_INT, MPI_SUM,
+				      MPI_COMM_WORLD);
+	}
+	MPI_Error_string(error, text, &length);
+	printf("rank %d survives: %s\n", test_rank, text);
+	fflush(stdout);
+	sleep(1); /* Hydra ends the job when the first one leaves without MPI_Finalize */
+	_exit(0);
+}
+
 static void test_fuzz(int calls, uint64_t seed)
 {
 	enum { CALLS_OF_ONE = 50 };
@@ -552,7 +593,9 @@ int main(int argc, char **argv)
 	if (!strcmp(name, "window_fault"))
 		slow_down_rank_1();
 	test_start();
-	if (!strcmp(name, "fuzz"))
+	if (!strcmp(name, "killed"))
+		test_killed(calls, argc > 3 ? atoi(argv[3]) : 0);
+	else if (!strcmp(name, "fuzz"))
 		test_fuzz(calls, argc > 3 ? strtoull(argv[3], NULL, 10) : 1);
 	else if (!strcmp(name, "mixed"))
 		test_mixed(calls, false);

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several hosts on one machine, for MPI jobs: each is a process in network, UTS, IPC, mount and PID namespaces of its own,
+with its own /dev/shm and /sys, joined by veth links to a bridge in a control namespace, where the launcher runs.
+
+    cluster.py [--hosts N] [--netem "delay 1ms loss 0.1%"] mpich|openmpi RANKS_PER_HOST COMMAND ...
+
+runs the command under mpiexec on N hosts with so many ranks each. Needs root and iproute2.
+"""
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+AGENT = Path(__file__).resolve().parent / "agent.sh"
+NETWORK = "10.77.0"
+# PID namespaces want a process of their own to reap orphans; sh does.
+HOST = "mount -t tmpfs tmpfs /dev/shm && mount -t sysfs sysfs /sys && hostname {name} && ip link set lo up && echo up && " \
+       "while :; do sleep 1000 & wait $!; done"
+
+
+class Refused(Exception):
+    """This machine does not let us make namespaces; the text says what failed."""
+
+
+def run(*command):
+    result = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if result.returncode:
+        raise Refused(f"{' '.join(map(str, command))}: {result.stderr.strip()}")
+    return result.stdout
+
+
+def start(namespaces, script):
+    """A process in new namespaces; returns it and the number of the one that is inside."""
+    process = subprocess.Popen(["unshare", *namespaces, "--", "/bin/sh", "-c", script], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    if process.stdout.readline().strip() != "up":
+        process.kill()
+        raise Refused(f"unshare {' '.join(namespaces)}: {process.stderr.read().strip()}")
+    children = run("pgrep", "-P", process.pid).split() if "--fork" in namespaces else [process.pid]
+    return process, int(children[0])
+
+
+class Cluster:
+    def __init__(self, hosts, netem=None):
+        self.addresses = [f"{NETWORK}.{i + 1}" for i in range(hosts)]
+        self.netem = netem
+        self.processes = []
+
+    def __enter__(self):
+        for tool in ("unshare", "nsenter", "ip"):
+            if shutil.which(tool) is None:
+                raise Refused(f"there is no {tool}")
+        self.state = tempfile.mkdtemp(prefix="gpucoll-cluster-")
+        try:
+            self.set_up()
+        except BaseException:
+            self.tear_down()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.tear_down()
+
+    def set_up(self):
+        process, self.control = start(["--net"], "ip link set lo up && ip link add br0 type bridge && "
+                                      f"ip addr add {NETWORK}.254/24 dev br0 && ip link set br0 up && echo up && "
+                                      "exec sleep 100000")
+        self.processes.append(process)
+        self.pids = []
+        for i, address in enumerate(self.addresses):
+            process, pid = start(["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--mount-proc"],
+                                 HOST.format(name=f"host{i}"))
+            self.processes.append(process)
+            self.pids.append(pid)
+            Path(self.state, address).write_text(f"{pid}\n")
+            self.connect(i, address, pid)
+        for i, pid in enumerate(self.pids):
+            self.wait_until_up(pid, "eth0")
+            self.wait_until_up(self.control, f"veth{i}")
+
+    def connect(self, i, address, pid):
+        inside = ["nsenter", "--target", self.control, "--net"]
+        run(*inside, "ip", "link", "add", f"veth{i}", "type", "veth", "peer", "name", "eth0", "netns", pid)
+        run(*inside, "ip", "link", "set", f"veth{i}", "master", "br0", "up")
+        self.on_host(i, "ip", "addr", "add", f"{address}/24", "dev", "eth0")
+        self.on_host(i, "ip", "link", "set", "eth0", "up")
+        if self.netem:
+            self.on_host(i, "tc", "qdisc", "add", "dev", "eth0", "root", "netem", *shlex.split(self.netem))
+
+    def on_host(self, i, *command):
+        """Run a command in the host's network."""
+        return run("nsenter", "--target", self.pids[i], "--net", *command)
+
+    def wait_until_up(self, pid, link):
+        for _ in range(100):
+            if "state UP" in run("nsenter", "--target", pid, "--net", "ip", "link", "show", link):
+                return
+            time.sleep(0.05)
+        raise Refused(f"{link} does not come up")
+
+    def tear_down(self):
+        for process in reversed(self.processes):
+            subprocess.run(["pkill", "-KILL", "-P", str(process.pid)], check=False)
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.state, ignore_errors=True)
+
+    def command(self, mpi, ranks, options=()):
+        """The launcher's command line, in the control namespace, for so many ranks on each host; ranks are placed host after
+        host."""
+        hosts = ",".join(f"{a}:{n}" for a, n in zip(self.addresses, ranks) if n)
+        inside = ["nsenter", "--target", str(self.control), "--net", "env", f"CLUSTER_STATE={self.state}"]
+        if mpi == "mpich":
+            name = "mpiexec.mpich" if shutil.which("mpiexec.mpich") else "mpiexec"
+            return [*inside, name, "-launcher", "ssh", "-launcher-exec", str(AGENT), "-iface", "br0", *options, "-n",
+                    str(sum(ranks)), "-hosts", hosts]
+        name = "mpirun.openmpi" if shutil.which("mpirun.openmpi") else "mpirun"
+        network = f"{NETWORK}.0/24"
+        return [*inside, name, "--allow-run-as-root", "--oversubscribe", "--mca", "op", "^avx", "--mca", "plm_rsh_agent",
+                str(AGENT), "--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "btl_tcp_if_include", network, "--mca",
+                "oob_tcp_if_include", network, *options, "-n", str(sum(ranks)), "--host", hosts]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--netem", help="what tc-netem(8) is to do to what each host sends")
+    parser.add_argument("mpi", choices=["mpich", "openmpi"])
+    parser.add_argument("ranks", type=int)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    try:
+        with Cluster(arguments.hosts, arguments.netem) as cluster:
+            command = cluster.command(arguments.mpi, [arguments.ranks] * arguments.hosts)
+            sys.exit(subprocess.run([*command, *arguments.command], env=os.environ).returncode)
+    except Refused as refused:
+        sys.exit(f"no namespaces here: {refused}")
+
+
+if __name__ == "__main__":
+    main()
