@@ -873,6 +873,9 @@ def test_info_plan():
     # The ring in text: a rank of three sends its piece, passes one on, makes one whole, and so on.
     text = run_tool(info, "-p", "allreduce", "-n", "3", "--algo", "ring").output
     assert text.count("recvReduceCopySend") == 3 and "2  recvReduceCopySend   piece 1    from 2 + IN -> OUT, to 1" in text
+    # Two nodes of two ranks: the carrier adds what its node's other gives it, and gives it the result.
+    text = run_tool(info, "-p", "allreduce", "--nodes", "2,2", "--algo", "hier-ring").output
+    assert "from 1 + IN -> to 2" in text and "from 2 + from 1 + IN -> OUT, to 1, to 2" in text, text
     picture = ElementTree.fromstring(run_tool(info, "-p", "bcast", "-n", "7", "--root", "3", "--algo", "tree", "--svg").output)
     assert len([line for line in picture.iter() if line.tag.endswith("}line")]) == 2 * 6  # each rank hears from two trees
     graph = run_tool(info, "-p", "alltoall", "-n", "4", "--in-place", "--algo", "direct", "--dot").output
@@ -883,6 +886,7 @@ def test_info_plan():
     (["-p", "alltoal"], "there is no collective 'alltoal'; there are: allreduce"),
     (["-p", "bcast", "--algo", "oneshot"], "there is no algorithm 'oneshot' for bcast; there are: ring tree"),
     (["-p", "allgather", "-n", "5", "--algo", "neighbor"], "it needs an even number of ranks"),
+    (["-p", "bcast", "--nodes", "2,0"], "--nodes 0: a number from 1"), (["-p", "bcast", "--algo", "hier-ring"], "several nodes"),
     (["-p", "bcast", "-n", "0"], "-n 0: a number from 1 to 1024"), (["-p", "bcast", "-s", "1T"], "-s 1T: a number"),
     (["-p", "bcast", "--root", "4"], "there is no rank 4 among 4"), (["-p", "scan", "--root", "1"], "scan has no root"),
     (["-p", "bcast", "--in-place"], "bcast has one buffer"), (["--algo", "ring"], "need -p"), (["-p", "bcast", "--proto", "tcp"], "--proto tcp: simple or ll"), (["-p", "scan", "--svg"], "need --algo")])

@@ -22,6 +22,7 @@ static void usage(FILE *out)
 	      "costs, or with\n"
 	      "                          --algo the schedule of one\n"
 	      "      -n, --ranks N       of so many ranks (default 4)\n"
+	      "      --nodes N,N...      of so many ranks on each of several nodes, instead\n"
 	      "      -s, --size BYTES    a buffer, or a block for each rank, of that size; K, M, G "
 	      "may follow (default 1M)\n"
 	      "      --algo NAME, --proto simple|ll, --channels N, --root RANK, --in-place\n"
@@ -141,8 +142,29 @@ static void set_proto(struct plan *plan, const char *name)
 	plan->call.proto = !strcmp(name, "ll") ? INFO_LL : INFO_SIMPLE;
 }
 
+/* "2,2": ranks 0 and 1 on one node, 2 and 3 on another. */
+static void set_nodes(struct plan *plan, const char *text)
+{
+	enum { MOST = 1024 };
+	static int nodes[MOST];
+	struct sched_request *request = &plan->call.request;
+	char *copy = strdup(text), *rest = copy, *size;
+
+	request->ranks = request->num_nodes = 0;
+	request->nodes = nodes;
+	while (copy && (size = strsep(&rest, ","))) {
+		uint64_t most = (uint64_t)(MOST - request->ranks);
+
+		for (uint64_t left = number("--nodes", size, 1, most, false); left; left--)
+			nodes[request->ranks++] = request->num_nodes;
+		request->num_nodes++;
+	}
+	free(copy);
+}
+
 enum {
 	OPTION_ALGO = 256,
+	OPTION_NODES,
 	OPTION_PROTO,
 	OPTION_CHANNELS,
 	OPTION_ROOT,
@@ -160,9 +182,13 @@ static bool plan_option(struct plan *plan, int option, const char *text)
 		return true;
 	case 'n':
 		plan->call.request.ranks = (int)number("-n", text, 1, 1024, false);
+		plan->call.request.num_nodes = 0;
 		return true;
 	case 's':
 		plan->call.bytes = number("-s", text, 0, (uint64_t)1 << 40, true);
+		return true;
+	case OPTION_NODES:
+		set_nodes(plan, text);
 		return true;
 	case OPTION_ALGO:
 		plan->algo = text;
@@ -225,6 +251,7 @@ int main(int argc, char **argv)
 		{"plan", required_argument, NULL, 'p'},
 		{"ranks", required_argument, NULL, 'n'},
 		{"size", required_argument, NULL, 's'},
+		{"nodes", required_argument, NULL, OPTION_NODES},
 		{"algo", required_argument, NULL, OPTION_ALGO},
 		{"proto", required_argument, NULL, OPTION_PROTO},
 		{"channels", required_argument, NULL, OPTION_CHANNELS},

@@ -56,7 +56,7 @@ struct sched_request {
 	int ranks;
 	int root; /* 0 where there is none */
 	bool in_place;
-	int channels; /* how many times the links are to be used side by side, from 1 on */
+	int channels;     /* how many times the links are to be used side by side, from 1 on */
 	int num_nodes;    /* 0: it is all the same */
 	const int *nodes; /* then, of each rank: its node, all of which have some; lives as long */
 };

@@ -440,7 +440,8 @@ static void draw_execution(struct a_case *c)
 	bool reduces = sched_coll_reduces(c->request.coll);
 
 	c->protocol = draw(2);
-	c->parts = 1U << draw(3);
+	/* Hierarchical ones have many lanes. */
+	c->parts = c->algo->needs & ALGO_NEEDS_NODES ? 1 : 1U << draw(3);
 	c->slot_bytes = (reduces ? 8192 : GPU_PART_UNIT * c->parts) * (1 + draw(reduces ? 2 : 16));
 	c->slots = (uint32_t)c->algo->slots + draw(3);
 	c->spread = draw(2);
@@ -451,13 +452,17 @@ static void draw_execution(struct a_case *c)
 
 static void run_one(const struct algo *algo, enum sched_coll coll, int ranks, bool in_place)
 {
+	/* For hierarchical algorithms, whose links are all alike here. */
+	static const int nodes[MAX_RANKS] = {0, 1, 0, 0, 1, 0, 1, 1};
 	struct a_case c = {.algo = algo};
 
 	c.request = (struct sched_request){.coll = coll,
 					   .ranks = ranks,
 					   .root = sched_coll_has_root(coll) ? (int)draw(ranks) : 0,
 					   .in_place = in_place,
-					   .channels = 1 + (int)draw(2)};
+					   .channels = 1 + (int)draw(2),
+					   .num_nodes = ranks > 1 ? 2 : 0,
+					   .nodes = nodes};
 	if (algo_refuses(algo, &c.request, false))
 		return;
 	draw_sizes(&c);
@@ -467,7 +472,8 @@ static void run_one(const struct algo *algo, enum sched_coll coll, int ranks, bo
 	 * nothing orders that but the data: 16 bytes can't come down before they were read to be
 	 * sent up. ThreadSanitizer does not know of such an order.
 	 */
-	if (UNDER_TSAN && in_place && !strcmp(algo->name, "tree"))
+	if (UNDER_TSAN && in_place &&
+	    (!strcmp(algo->name, "tree") || algo->needs & ALGO_NEEDS_NODES))
 		c.protocol = GPU_PROTOCOL_SIMPLE;
 	run_case(&c);
 }
@@ -504,7 +510,7 @@ static void all_algorithms_are_carried_out(void **state)
 static void blocks_give_up(void **state)
 {
 	struct a_case c = {.algo = algo_find("ring", SCHED_ALLREDUCE),
-			   .request = {SCHED_ALLREDUCE, 2, 0, false, 1},
+			   .request = {.coll = SCHED_ALLREDUCE, .ranks = 2, .channels = 1},
 			   .sizes = {4096},
 			   .parts = 1,
 			   .slots = 2,
@@ -541,14 +547,22 @@ static void blocks_give_up(void **state)
 static void programs_of_all_sizes_can_be_made(void **state)
 {
 	static const int sizes[] = {2, 7, 16, 33, 64};
+	int nodes[64]; /* of eight ranks each */
 
 	(void)state;
+	for (int i = 0; i < 64; i++)
+		nodes[i] = i / 8;
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
 		for (int i = 0; i < (int)(sizeof(sizes) / sizeof(sizes[0])) * SCHED_NUM_COLLS * 2;
 		     i++) {
-			struct sched_request request = {(enum sched_coll)(i / 2 % SCHED_NUM_COLLS),
-							sizes[i / 2 / SCHED_NUM_COLLS], 0, i % 2,
-							1};
+			int ranks = sizes[i / 2 / SCHED_NUM_COLLS];
+			struct sched_request request = {
+				.coll = (enum sched_coll)(i / 2 % SCHED_NUM_COLLS),
+				.ranks = ranks,
+				.in_place = i % 2,
+				.channels = 1,
+				.num_nodes = (ranks + 7) / 8,
+				.nodes = nodes};
 			struct sched *sched;
 			const char *why;
 
