@@ -35,7 +35,7 @@ struct exchange {
 struct exchanges {
 	struct exchange *list;
 	int num;
-	int first_connection; /* one for each rank of the node that takes part; -1: none yet */
+	int *connections; /* of each rank of the node; -1: none yet */
 };
 
 struct hier {
@@ -137,26 +137,20 @@ static struct sched_operand place(const struct hier *h, enum sched_buffer buffer
 	return sched_place(buffer == SCHED_OUT && holds ? SCHED_HOLD : buffer, rank, block);
 }
 
-/* Each rank of the node has a connection for the lane, in the order in which they stand there. */
-static void connect(struct hier *h, struct exchanges *exchanges, bool to_carrier)
+/* The index-th rank's connection for the lane, to the carrier or from it. */
+static struct sched_operand connection_of(struct hier *h, struct exchanges *exchanges, int index)
 {
-	if (exchanges->first_connection >= 0)
-		return;
-	exchanges->first_connection = (int)h->sched->num_connections;
-	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++)
-		sched_connect(h->sched, to_carrier ? h->order[i] : h->carrier,
-			      to_carrier ? h->carrier : h->order[i]);
-}
+	int *number = &exchanges->connections[index - h->first[h->node]];
+	int rank = h->order[index];
 
-static struct sched_operand connection_of(const struct hier *h, const struct exchanges *exchanges,
-					  int index)
-{
-	return sched_fifo(exchanges->first_connection + index - h->first[h->node]);
+	if (*number < 0)
+		*number = exchanges == &h->taken ? sched_connect(h->sched, rank, h->carrier)
+						 : sched_connect(h->sched, h->carrier, rank);
+	return sched_fifo(*number);
 }
 
 static void take(struct hier *h, int piece, int block)
 {
-	connect(h, &h->taken, true);
 	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
 		if (h->order[i] != h->carrier && contributes(h, h->order[i]))
 			sched_from(h->sched, connection_of(h, &h->taken, i));
@@ -168,7 +162,6 @@ static void take(struct hier *h, int piece, int block)
 
 static void give(struct hier *h, int piece, int block)
 {
-	connect(h, &h->given, false);
 	if (receives(h, h->carrier))
 		sched_to(h->sched, place(h, SCHED_OUT, h->carrier, block));
 	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
@@ -276,18 +269,30 @@ static void add_takers(struct hier *h, int channel)
 
 /* ---- rails ---- */
 
-static bool begin_exchanges(struct exchanges *exchanges, uint32_t most)
+static bool begin_exchanges(struct hier *h, struct exchanges *exchanges, uint32_t most)
 {
-	*exchanges = (struct exchanges){.first_connection = -1};
+	int ranks = size_of(h, h->node);
+
+	exchanges->num = 0;
 	exchanges->list = calloc(most, sizeof(*exchanges->list));
-	return exchanges->list != NULL;
+	exchanges->connections = calloc((size_t)ranks, sizeof(*exchanges->connections));
+	for (int i = 0; exchanges->connections && i < ranks; i++)
+		exchanges->connections[i] = -1;
+	return exchanges->list && exchanges->connections;
+}
+
+static void end_exchanges(struct exchanges *exchanges)
+{
+	free(exchanges->list);
+	free(exchanges->connections);
+	*exchanges = (struct exchanges){0};
 }
 
 static void add_lane(struct hier *h, const struct sched_lane *lane)
 {
 	h->node = lane->rank;
 	h->carrier = carrier_of(h, h->node);
-	if (begin_exchanges(&h->taken, lane->num) && begin_exchanges(&h->given, lane->num)) {
+	if (begin_exchanges(h, &h->taken, lane->num) && begin_exchanges(h, &h->given, lane->num)) {
 		sched_lane(h->sched, h->carrier, lane->channel);
 		for (uint32_t i = 0; i < lane->num; i++) {
 			const struct sched_step *step = &h->inner->steps[lane->first + i];
@@ -300,9 +305,8 @@ static void add_lane(struct hier *h, const struct sched_lane *lane)
 	} else {
 		h->sched->failed = true;
 	}
-	free(h->taken.list);
-	free(h->given.list);
-	h->taken.list = h->given.list = NULL;
+	end_exchanges(&h->taken);
+	end_exchanges(&h->given);
 }
 
 static void add_rail(struct hier *h)

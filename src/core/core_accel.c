@@ -367,7 +367,7 @@ static bool is_time_to_look(struct core_accel *accel)
 static bool has_lost_member(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
-	int rank = comm->lost ? -1 : core_net_find_lost(comm);
+	int rank = comm->lost ? -1 : core_net_find_lost(comm, accel->number);
 
 	if (rank >= 0) {
 		util_log(

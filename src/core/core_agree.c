@@ -130,6 +130,11 @@ static uint64_t passed(const struct core_comm *comm, int rank)
 	return core_board_passed(comm->slot, core_comm_local_rank(comm, rank));
 }
 
+bool core_agree_is_past(const struct core_comm *comm, int rank, uint64_t call)
+{
+	return passed(comm, rank) > call;
+}
+
 void core_agree_pass(struct core_comm *comm, uint64_t call)
 {
 	if (comm->slot && !comm->retired)

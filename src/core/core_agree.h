@@ -156,6 +156,9 @@ void core_agree_pass(struct core_comm *comm, uint64_t call);
  */
 void core_agree_retire(struct core_comm *comm);
 
+/* Whether the member, which is on this node, is past the call. Any thread. */
+bool core_agree_is_past(const struct core_comm *comm, int rank, uint64_t call);
+
 /* Whether all members on this node are past the call. */
 bool core_agree_all_passed(struct core_comm *comm, uint64_t call);
 

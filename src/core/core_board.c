@@ -227,6 +227,19 @@ struct core_board_slot *core_board_join(uint64_t id, uint32_t members)
 	return slot;
 }
 
+void core_board_cancel(uint64_t id)
+{
+	struct core_board_slot *slot;
+
+	if (!board)
+		return;
+	lock_table();
+	slot = find_slot(id);
+	if (slot && slot->id == id)
+		slot->id = 0;
+	pthread_mutex_unlock(&header()->lock);
+}
+
 static void bury(const struct core_board_slot *slot, const uint64_t *ready)
 {
 	struct grave *grave = &header()->graves[header()->buried++ % NUM_GRAVES];

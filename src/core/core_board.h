@@ -43,6 +43,9 @@ bool core_board_is_up(void);
  */
 struct core_board_slot *core_board_join(uint64_t id, uint32_t members);
 
+/* Undo a join that nobody else has followed: the communicator is not to be. */
+void core_board_cancel(uint64_t id);
+
 /* `ready`: of a communicator of several nodes, what is to be remembered of it when all have left;
  * or NULL. */
 enum { CORE_BOARD_REMEMBERED = 2 };

@@ -1709,21 +1709,28 @@ void core_mpi_at_finalize(void (*stop)(void))
 	PMPI_Comm_free_keyval(&keyval);
 }
 
-/* Processes that this one can't see, in a container of their own, are not watched. */
+/* Processes in another PID namespace, where numbers are others', are not watched. */
 static void watch_processes(void)
 {
-	int num = core_mpi_job.local_size, pid = getpid();
-	int *pids = calloc((size_t)num, sizeof(*pids));
+	struct {
+		uint64_t space, pid;
+	} mine = {0, (uint64_t)getpid()}, *all;
+	int num = core_mpi_job.local_size;
+	struct stat status = {0};
+
+	stat("/proc/self/ns/pid", &status);
+	mine.space = status.st_ino;
+	all = calloc((size_t)num, sizeof(*all));
 
 	watched = calloc((size_t)num, sizeof(*watched));
-	if (!pids || !watched)
+	if (!all || !watched)
 		PMPI_Abort(MPI_COMM_WORLD, 1); /* the others are waiting in the exchange */
-	PMPI_Allgather(&pid, 1, MPI_INT, pids, 1, MPI_INT, node_comm);
+	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, node_comm);
 	for (int i = 0; i < num; i++)
-		watched[i] = i == core_mpi_job.local_rank
+		watched[i] = i == core_mpi_job.local_rank || all[i].space != mine.space
 				     ? -1
-				     : (int)syscall(SYS_pidfd_open, pids[i], 0);
-	free(pids);
+				     : (int)syscall(SYS_pidfd_open, (pid_t)all[i].pid, 0);
+	free(all);
 }
 
 bool core_mpi_has_ended(int local_rank)
@@ -1963,6 +1970,8 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 		if (first && rank)
 			mine = core_comm_take_slot(*id, size, members);
 		PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
+		if (!all && first && mine)
+			core_board_cancel(*id);
 	}
 	return why ? why : all ? NULL : "no room on a node's board";
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_net.h"
+#include "core/core_agree.h"
 #include "core/core_mpi.h"
 #include "core/core_nodes.h"
 #include "core/core_service.h"
@@ -165,12 +166,21 @@ void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, 
 	}
 }
 
-int core_net_find_lost(const struct core_comm *comm)
+static bool is_lost(const struct core_comm *comm, int rank, uint64_t call)
+{
+	const struct core_member *member = &comm->members[rank];
+
+	if (core_comm_is_near(comm, rank))
+		return rank != comm->rank && core_mpi_has_ended(member->local_rank) &&
+		       !core_agree_is_past(comm, rank, call);
+	return comm->spans &&
+	       (net_is_lost(member->process) || net_is_lost(core_mpi_node_leader(member->node)));
+}
+
+int core_net_find_lost(const struct core_comm *comm, uint64_t call)
 {
 	for (int i = 0; i < comm->size; i++) {
-		if (core_comm_is_near(comm, i)
-			    ? core_mpi_has_ended(core_comm_local_rank(comm, i))
-			    : comm->spans && net_is_lost(comm->members[i].process))
+		if (is_lost(comm, i, call))
 			return i;
 	}
 	return -1;

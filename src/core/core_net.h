@@ -43,7 +43,10 @@ void core_net_tell(const struct core_comm *comm, int rank, const struct net_head
 void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, uint64_t call,
 			 _Atomic int *underway);
 
-/* A member whose process has ended, on this node, or to whom the connection was lost; -1: none. */
-int core_net_find_lost(const struct core_comm *comm);
+/*
+ * A member who is missed in the call: its process has ended, on this node, and it is not past the
+ * call; or the connection to it was lost, or to its node's service. -1: none.
+ */
+int core_net_find_lost(const struct core_comm *comm, uint64_t call);
 
 #endif

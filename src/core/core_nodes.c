@@ -9,6 +9,7 @@ enum {
 	MAX_ROUNDS = 6,     /* 1 << this is at least CORE_MAX_RANKS nodes */
 	ACK_EVERY = 16,     /* messages of a round */
 	MOST_UNDERWAY = 64, /* of a round, not acknowledged */
+	POLLS = 256,        /* between two looks for lost members, which take system calls */
 };
 /* ns. How long a speaker waits before it asks, if asking was of no use last time, or was. */
 static const uint64_t patience = 1000000, little_patience = 50000;
@@ -35,6 +36,7 @@ struct core_nodes {
 	struct early *early;
 	uint64_t staged; /* the last call, + 1, that somebody stages */
 	uint32_t underway[MAX_ROUNDS], number[MAX_ROUNDS];
+	unsigned polls;
 	bool stages; /* last time, somebody did */
 	/* Messages that others need, which have not left. */
 	_Atomic int leaving;
@@ -101,6 +103,11 @@ static void on_ready(struct core_comm *comm, const struct net_header *header,
 	if (header->link >= (uint32_t)nodes->rounds ||
 	    !net_payload_copy(payload, &summary, sizeof(summary)))
 		return;
+	if (header->message % ACK_EVERY == 0)
+		acknowledge(comm, header);
+	/* Here the call may have gone to the real MPI long ago. */
+	if (core_agree_is_past(comm, comm->rank, header->call))
+		return;
 	entry = malloc(sizeof(*entry));
 	if (!entry) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no memory for a message of a node");
@@ -108,8 +115,6 @@ static void on_ready(struct core_comm *comm, const struct net_header *header,
 	}
 	*entry = (struct early){nodes->early, header->call, header->link, summary};
 	nodes->early = entry;
-	if (header->message % ACK_EVERY == 0)
-		acknowledge(comm, header);
 }
 
 static void on_ack(struct core_nodes *nodes, const struct net_header *header)
@@ -236,7 +241,8 @@ enum util_status core_nodes_progress(struct core_agree *agree, bool able)
 	if (status != UTIL_IN_PROGRESS && nodes->round == nodes->rounds && nodes->leaving)
 		status = UTIL_IN_PROGRESS;
 	if (status == UTIL_IN_PROGRESS &&
-	    (core_net_find_lost(comm) >= 0 || core_agree_failed(comm, agree->call)))
+	    (core_agree_failed(comm, agree->call) ||
+	     (++nodes->polls % POLLS == 0 && core_net_find_lost(comm, agree->call) >= 0)))
 		status = UTIL_ERR_PEER;
 	if (status == UTIL_IN_PROGRESS)
 		return status;

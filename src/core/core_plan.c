@@ -226,18 +226,36 @@ void core_plan_complain(const struct core_accel *accel, enum core_complaint kind
 		 core_coll_name(accel->shape.coll), why);
 }
 
+static int largest_node(const struct core_comm *comm)
+{
+	int largest = 0;
+
+	for (int node = 0; node < comm->num_nodes; node++) {
+		int ranks = 0;
+
+		for (int i = 0; i < comm->size; i++)
+			ranks += comm->nodes[i] == node;
+		largest = ranks > largest ? ranks : largest;
+	}
+	return largest;
+}
+
 /* Between nodes, one lane's kernels run while another's messages are on the wire, where there is
  * enough for messages that are worth it. */
 static int channels_for(const struct core_accel *accel)
 {
 	enum { MOST = 4, WORTH = 256 << 10 };
 	uint64_t worth = accel->common.longest / WORTH;
+	int most = MOST;
 
 	if (accel->common.channels)
 		return accel->common.channels;
+	/* A rank of a hierarchy has links to all of its node, and back. */
+	while (most > 1 && most * (2 * largest_node(accel->comm) - 1) > GPU_MAX_LINKS)
+		most /= 2;
 	if (!accel->comm->spans || worth < 2)
 		return 1;
-	return worth < MOST ? 2 : MOST;
+	return worth < MOST && most > 2 ? 2 : most;
 }
 
 /* Take the algorithm, unless there is a reason against it, which is returned; `status` is that of

@@ -95,7 +95,12 @@ static enum util_status open_arena(struct gpu_staging_block **block, uint64_t *a
 	if (!*block && gpu_staging_get(bytes, gpu_stream_where(stream), block) != UTIL_OK)
 		return UTIL_ERR_UNSUPPORTED;
 	*address = gpu_staging_device_address(*block, stream);
-	return *address ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+	if (*address)
+		return UTIL_OK;
+	/* What could not be pinned may be so another time. */
+	gpu_staging_put(*block);
+	*block = NULL;
+	return UTIL_ERR_UNSUPPORTED;
 }
 
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
@@ -267,8 +272,9 @@ void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint3
 				    .link = theirs,
 				    .message = (uint32_t)message};
 
+	/* Short ones would not hold up their sender, however many they are. */
 	net_send(NET_MAIN, comm->members[rank].process, NET_MAIN, &header,
-		 slot_at(wire, wire->out, link, message), bytes,
+		 slot_at(wire, wire->out, link, message), bytes, message >= wire->num_slots,
 		 &wire->outgoing[link].status[message % wire->num_slots]);
 }
 

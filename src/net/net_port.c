@@ -284,14 +284,15 @@ static void on_sent(void *request, ucs_status_t status, void *user)
 	net_ucx.ucp_request_free(request);
 }
 
-static void post(ucp_ep_h endpoint, struct send *send, const void *data, size_t bytes)
+static void post(ucp_ep_h endpoint, struct send *send, const void *data, size_t bytes, bool fetched)
 {
 	/* A long message is read by the receiver when it knows where to. */
 	enum { LONG = 32 << 10 };
 	ucp_request_param_t param = {
 		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
 				UCP_OP_ATTR_FIELD_FLAGS,
-		.flags = bytes >= LONG ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
+		.flags = bytes >= LONG || (fetched && bytes) ? UCP_AM_SEND_FLAG_RNDV
+							     : UCP_AM_SEND_FLAG_EAGER,
 		.cb.send = on_sent,
 		.user_data = send};
 	void *request = net_ucx.ucp_am_send_nbx(endpoint, AM_ID, &send->header,
@@ -316,7 +317,7 @@ static struct send *prepare(const struct net_header *header, size_t copied)
 
 /* Takes `send`, which may be NULL. */
 static void send_to(enum net_port from, int process, enum net_port to, struct send *send,
-		    const void *data, size_t bytes)
+		    const void *data, size_t bytes, bool fetched)
 {
 	struct port *port = &net.ports[from];
 	ucp_ep_h endpoint;
@@ -326,21 +327,21 @@ static void send_to(enum net_port from, int process, enum net_port to, struct se
 	pthread_mutex_lock(&port->lock);
 	endpoint = endpoint_to(port, process, to);
 	if (endpoint)
-		post(endpoint, send, data, bytes);
+		post(endpoint, send, data, bytes, fetched);
 	else
 		end_send(send, UCS_ERR_CONNECTION_RESET);
 	pthread_mutex_unlock(&port->lock);
 }
 
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
-	      const void *data, size_t bytes, _Atomic int *status)
+	      const void *data, size_t bytes, bool fetched, _Atomic int *status)
 {
 	struct send *send = prepare(header, 0);
 
 	tell(status, send ? UTIL_IN_PROGRESS : UTIL_ERR_PEER);
 	if (send)
 		send->status = status;
-	send_to(from, process, to, send, data, bytes);
+	send_to(from, process, to, send, data, bytes, fetched);
 }
 
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
@@ -358,7 +359,7 @@ void net_tell(enum net_port from, int process, enum net_port to, const struct ne
 	send->underway = underway;
 	if (underway)
 		atomic_fetch_add_explicit(underway, 1, memory_order_relaxed);
-	send_to(from, process, to, send, send->copy, bytes);
+	send_to(from, process, to, send, send->copy, bytes, false);
 }
 
 /* ---- progress ---- */

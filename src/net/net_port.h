@@ -74,14 +74,14 @@ void net_set_handler(enum net_port port, net_handler handler);
 
 /*
  * Send to a port of another process. `*status` is UTIL_IN_PROGRESS until the data may be changed,
- * then UTIL_OK, or UTIL_ERR_PEER if they did not arrive.
+ * then UTIL_OK, or UTIL_ERR_PEER if they did not arrive. `fetched`: when the receiver has them,
+ * rather than when they are out; long ones always are.
  *
  * net_tell: a short message, which is copied. `*underway`, if not NULL, is larger by one until it
- * has left: the first one to a process waits for the connection, and moves no further when nobody
- * drives the port.
+ * is out: the first one to a process waits for the connection.
  */
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
-	      const void *data, size_t bytes, _Atomic int *status);
+	      const void *data, size_t bytes, bool fetched, _Atomic int *status);
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, _Atomic int *underway);
 
