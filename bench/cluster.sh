@@ -25,7 +25,8 @@ echo "# ucx_perftest, active messages: of 64 B, us one way; of 512 KiB, MB/s in 
 for test in "ucp_am_lat -s 64 -n 20000" "ucp_am_bw -s 524288 -n 800"; do
 	# shellcheck disable=SC2016
 	on_hosts openmpi LD_PRELOAD="$shim" sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then ucx_perftest; else
-		sleep 1; ucx_perftest 10.77.0.1 -w 20 -t '"$test"'; fi' 2>/dev/null | awk '/^Final/ {print "#", $3 < 100 ? $3 " us" : $6 " MB/s"}'
+		sleep 1; ucx_perftest 10.77.0.1 -w 20 -t '"$test"'; fi' 2>/dev/null |
+		awk -v test="$test" '/^Final/ {print "#", test ~ /_lat/ ? $3 " us" : $6 " MB/s"}'
 done
 
 bench() { # MPI, libraries, then gpucoll-bench's arguments
@@ -33,6 +34,7 @@ bench() { # MPI, libraries, then gpucoll-bench's arguments
 	shift 2
 	[ "$mpi" = mpich ] && libraries=$libraries:$shim
 	on_hosts "$mpi" LD_PRELOAD="$libraries" LD_LIBRARY_PATH="$build/emu" CUEMU_THREADS=1 CUEMU_DELAY_US=0 CUEMU_SMS=1 \
+		CUEMU_IN_CALLER=1 \
 		"$build/mpi/$mpi/gpucoll-bench" "$@" 2>&1 | grep -E '^ +[0-9]|WARN'
 }
 
