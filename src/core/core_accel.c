@@ -381,6 +381,14 @@ static bool has_lost_member(struct core_accel *accel)
 	return comm->lost;
 }
 
+static enum core_agree_state agree_with_nodes(struct core_accel *accel)
+{
+	if (!core_nodes_has_begun(&accel->agree))
+		core_nodes_begin(&accel->agree, core_links_are_whole(accel));
+	core_nodes_progress(&accel->agree);
+	return core_agree_poll(&accel->agree);
+}
+
 static enum util_status agree(struct core_accel *accel)
 {
 	enum core_agree_state state = core_agree_poll(&accel->agree);
@@ -393,9 +401,8 @@ static enum util_status agree(struct core_accel *accel)
 			return UTIL_IN_PROGRESS;
 		state = core_agree_poll(&accel->agree);
 	}
-	if (state == CORE_AGREE_READY && core_comm_speaks(accel->comm) &&
-	    core_nodes_progress(&accel->agree, core_links_are_whole(accel)) != UTIL_IN_PROGRESS)
-		state = core_agree_poll(&accel->agree);
+	if (state == CORE_AGREE_READY && core_comm_speaks(accel->comm))
+		state = agree_with_nodes(accel);
 	/* Over several nodes nobody finds out later what is missing for links. */
 	if (state == CORE_AGREE_STAGE && accel->comm->spans && accel->agree.vote)
 		accel->comm->wants_links = true;

@@ -9,7 +9,6 @@ enum {
 	MAX_ROUNDS = 6,     /* 1 << this is at least CORE_MAX_RANKS nodes */
 	ACK_EVERY = 16,     /* messages of a round */
 	MOST_UNDERWAY = 64, /* of a round, not acknowledged */
-	POLLS = 256,        /* between two looks for lost members, which take system calls */
 };
 /* ns. How long a speaker waits before it asks, if asking was of no use last time, or was. */
 static const uint64_t patience = 1000000, little_patience = 50000;
@@ -36,7 +35,6 @@ struct core_nodes {
 	struct early *early;
 	uint64_t staged; /* the last call, + 1, that somebody stages */
 	uint32_t underway[MAX_ROUNDS], number[MAX_ROUNDS];
-	unsigned polls;
 	bool stages; /* last time, somebody did */
 	/* Messages that others need, which have not left. */
 	_Atomic int leaving;
@@ -153,8 +151,16 @@ static bool take_early(struct core_nodes *nodes, uint64_t call)
 
 /* ---- going on ---- */
 
-static void begin(struct core_nodes *nodes, const struct core_agree *agree, bool able)
+bool core_nodes_has_begun(const struct core_agree *agree)
 {
+	return agree->comm->agreement->call == agree->call + 1;
+}
+
+void core_nodes_begin(const struct core_agree *agree, bool able)
+{
+	struct core_nodes *nodes = agree->comm->agreement;
+
+	net_lock(NET_MAIN);
 	nodes->call = agree->call + 1;
 	nodes->round = 0;
 	nodes->sent = nodes->asked = false;
@@ -162,6 +168,7 @@ static void begin(struct core_nodes *nodes, const struct core_agree *agree, bool
 	core_agree_summarize(agree, &nodes->common);
 	nodes->common.fits &= able;
 	drop_until(nodes, agree->call);
+	net_unlock(NET_MAIN);
 }
 
 bool core_nodes_has_too_many(const struct core_comm *comm)
@@ -203,13 +210,11 @@ static void ask(const struct core_comm *comm, uint64_t call)
 }
 
 /* UTIL_ERR_UNSUPPORTED: somebody stages it. */
-static enum util_status go_on(struct core_agree *agree, bool able)
+static enum util_status go_on(struct core_agree *agree)
 {
 	struct core_comm *comm = agree->comm;
 	struct core_nodes *nodes = comm->agreement;
 
-	if (nodes->call != agree->call + 1)
-		begin(nodes, agree, able);
 	for (; nodes->round < nodes->rounds; nodes->round++, nodes->sent = false) {
 		if (!nodes->sent)
 			send(comm, agree->call);
@@ -223,14 +228,14 @@ static enum util_status go_on(struct core_agree *agree, bool able)
 	return nodes->common.fits ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 
-enum util_status core_nodes_progress(struct core_agree *agree, bool able)
+enum util_status core_nodes_progress(struct core_agree *agree)
 {
 	struct core_comm *comm = agree->comm;
 	struct core_nodes *nodes = comm->agreement;
 	enum util_status status;
 
 	net_lock(NET_MAIN);
-	status = go_on(agree, able);
+	status = go_on(agree);
 	net_unlock(NET_MAIN);
 	/*
 	 * Who has heard of all may be gone at once, and what it has told must have left: those that
@@ -240,9 +245,7 @@ enum util_status core_nodes_progress(struct core_agree *agree, bool able)
 	 */
 	if (status != UTIL_IN_PROGRESS && nodes->round == nodes->rounds && nodes->leaving)
 		status = UTIL_IN_PROGRESS;
-	if (status == UTIL_IN_PROGRESS &&
-	    (core_agree_failed(comm, agree->call) ||
-	     (++nodes->polls % POLLS == 0 && core_net_find_lost(comm, agree->call) >= 0)))
+	if (status == UTIL_IN_PROGRESS && core_agree_failed(comm, agree->call))
 		status = UTIL_ERR_PEER;
 	if (status == UTIL_IN_PROGRESS)
 		return status;

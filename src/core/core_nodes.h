@@ -34,12 +34,14 @@ void core_nodes_free(struct core_nodes *nodes); /* NULL is allowed */
 bool core_nodes_has_too_many(const struct core_comm *comm);
 
 /*
- * By the speaker, after CORE_AGREE_READY: go on. `able`: whether this node's ranks can do the call.
- * UTIL_OK: it is settled (core_agree_settle).
- * UTIL_IN_PROGRESS. UTIL_ERR_PEER: a process of another node was lost, or has told that it can't go
- * on; so is that.
+ * By the speaker, after CORE_AGREE_READY. core_nodes_begin: once for a call, which is when it has
+ * not begun; `able`: whether this node's ranks can do it. core_nodes_progress: go on. UTIL_OK: it
+ * is settled (core_agree_settle). UTIL_IN_PROGRESS. UTIL_ERR_PEER: a member has failed, or was
+ * found lost by others; so is that.
  */
-enum util_status core_nodes_progress(struct core_agree *agree, bool able);
+bool core_nodes_has_begun(const struct core_agree *agree);
+void core_nodes_begin(const struct core_agree *agree, bool able);
+enum util_status core_nodes_progress(struct core_agree *agree);
 
 /* Tell the other nodes that this process could not do its part in the call. core_nodes_has_told:
  * all that was told has left. */

@@ -246,16 +246,17 @@ static int channels_for(const struct core_accel *accel)
 {
 	enum { MOST = 4, WORTH = 256 << 10 };
 	uint64_t worth = accel->common.longest / WORTH;
-	int most = MOST;
+	int channels = MOST, links;
 
 	if (accel->common.channels)
 		return accel->common.channels;
-	/* A rank of a hierarchy has links to all of its node, and back. */
-	while (most > 1 && most * (2 * largest_node(accel->comm) - 1) > GPU_MAX_LINKS)
-		most /= 2;
-	if (!accel->comm->spans || worth < 2)
+	if (!accel->comm->spans)
 		return 1;
-	return worth < MOST && most > 2 ? 2 : most;
+	/* A rank of a hierarchy has links to all of its node, and back. */
+	links = 2 * largest_node(accel->comm) - 1;
+	while (channels > 1 && ((uint64_t)channels > worth || channels * links > GPU_MAX_LINKS))
+		channels /= 2;
+	return channels;
 }
 
 /* Take the algorithm, unless there is a reason against it, which is returned; `status` is that of

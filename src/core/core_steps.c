@@ -39,6 +39,11 @@ static uint64_t message_of(const struct gpu_operand *o, uint32_t round)
 	return (uint64_t)round * o->per_round + o->message;
 }
 
+static bool is_link(const struct gpu_operand *o)
+{
+	return o->kind == GPU_OPERAND_RECEIVE || o->kind == GPU_OPERAND_SEND;
+}
+
 static bool is_far(const struct core_steps *steps, const struct gpu_operand *o)
 {
 	return !core_comm_is_near(steps->comm, o->peer);
@@ -88,7 +93,7 @@ static enum util_status look_far(struct core_steps *steps, const struct gpu_step
 static enum util_status look(struct core_steps *steps, const struct gpu_step *step,
 			     const struct gpu_operand *o, uint32_t round)
 {
-	if (o->kind != GPU_OPERAND_RECEIVE && o->kind != GPU_OPERAND_SEND)
+	if (!is_link(o))
 		return UTIL_OK;
 	return is_far(steps, o) ? look_far(steps, step, o, round) : look_near(steps, o, round);
 }
@@ -118,7 +123,7 @@ static void pass_on_far(const struct core_steps *steps, const struct gpu_step *s
 static void pass_on(const struct core_steps *steps, const struct gpu_step *step,
 		    const struct gpu_operand *o, uint32_t round)
 {
-	if (o->kind != GPU_OPERAND_RECEIVE && o->kind != GPU_OPERAND_SEND)
+	if (!is_link(o))
 		return;
 	if (is_far(steps, o))
 		pass_on_far(steps, step, o, round);
@@ -131,7 +136,7 @@ static bool has_messages(const struct core_steps *steps, const struct gpu_step *
 	const struct gpu_operand *o = &steps->program->operands[step->first];
 
 	for (uint32_t i = 0; i < num_operands(step); i++) {
-		if (o[i].kind == GPU_OPERAND_RECEIVE || o[i].kind == GPU_OPERAND_SEND)
+		if (is_link(&o[i]))
 			return true;
 	}
 	return false;

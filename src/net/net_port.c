@@ -250,17 +250,6 @@ bool net_is_lost(int process)
 	return atomic_load_explicit(&net.lost[process], memory_order_relaxed);
 }
 
-enum util_status net_connect(enum net_port from, int process, enum net_port to)
-{
-	struct port *port = &net.ports[from];
-	ucp_ep_h endpoint;
-
-	pthread_mutex_lock(&port->lock);
-	endpoint = endpoint_to(port, process, to);
-	pthread_mutex_unlock(&port->lock);
-	return endpoint ? UTIL_OK : UTIL_ERR_PEER;
-}
-
 /* ---- sending ---- */
 
 /* What UCX reads until the message is out. */
@@ -525,11 +514,6 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 	if (!net.up)
 		net_stop();
 	return status;
-}
-
-bool net_is_up(void)
-{
-	return net.up;
 }
 
 const void *net_address(size_t *bytes)

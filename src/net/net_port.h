@@ -63,7 +63,6 @@ void net_payload_drop(struct net_payload *kept);
  */
 enum util_status net_start(uint64_t job, int process, int num, bool with_service);
 void net_stop(void);
-bool net_is_up(void);
 
 /* This process's address, valid until net_stop; and those of all, one after the other, which are
  * copied. */
@@ -84,9 +83,6 @@ void net_send(enum net_port from, int process, enum net_port to, const struct ne
 	      const void *data, size_t bytes, bool fetched, _Atomic int *status);
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, _Atomic int *underway);
-
-/* Make the endpoint now, so that an end of the process is noticed. */
-enum util_status net_connect(enum net_port from, int process, enum net_port to);
 
 /* Whether a connection to it was lost. */
 bool net_is_lost(int process);
