@@ -238,32 +238,25 @@ static void add_step(struct hier *h, const struct sched_step *step)
 
 /* ---- the others of the node ---- */
 
-static void add_givers(struct hier *h, int channel)
+/* Their lanes: what they give to the carrier, or what they get from it. */
+static void add_others(struct hier *h, struct exchanges *exchanges, int channel)
 {
+	bool gives = exchanges == &h->taken;
+
 	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
 		int rank = h->order[i];
 
-		if (rank == h->carrier || !contributes(h, rank))
+		if (rank == h->carrier || !(gives ? contributes(h, rank) : receives(h, rank)))
 			continue;
 		sched_lane(h->sched, rank, channel);
-		for (int j = 0; j < h->taken.num; j++)
-			sched_copy(h->sched, h->taken.list[j].piece,
-				   place(h, SCHED_IN, rank, h->taken.list[j].block),
-				   connection_of(h, &h->taken, i));
-	}
-}
+		for (int j = 0; j < exchanges->num; j++) {
+			const struct exchange *e = &exchanges->list[j];
+			struct sched_operand link = connection_of(h, exchanges, i);
+			struct sched_operand own =
+				place(h, gives ? SCHED_IN : SCHED_OUT, rank, e->block);
 
-static void add_takers(struct hier *h, int channel)
-{
-	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
-		int rank = h->order[i];
-
-		if (rank == h->carrier || !receives(h, rank))
-			continue;
-		sched_lane(h->sched, rank, channel);
-		for (int j = 0; j < h->given.num; j++)
-			sched_copy(h->sched, h->given.list[j].piece, connection_of(h, &h->given, i),
-				   place(h, SCHED_OUT, rank, h->given.list[j].block));
+			sched_copy(h->sched, e->piece, gives ? own : link, gives ? link : own);
+		}
 	}
 }
 
@@ -300,8 +293,8 @@ static void add_lane(struct hier *h, const struct sched_lane *lane)
 			if (concerns_rail(h, step))
 				add_step(h, step);
 		}
-		add_givers(h, lane->channel);
-		add_takers(h, lane->channel);
+		add_others(h, &h->taken, lane->channel);
+		add_others(h, &h->given, lane->channel);
 	} else {
 		h->sched->failed = true;
 	}
