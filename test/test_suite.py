@@ -183,8 +183,8 @@ def test_random_calls(run_mpi, mpi, which):
 @pytest.mark.parametrize("mpi,exec_mode", list(zip(MPIS, ["auto", "fused"])))
 def test_kernels_that_do_not_run_together(run_mpi, mpi, exec_mode):
     """A GPU on which contexts take turns: kernels that waited for each other would do so for ever."""
-    result = run_mpi(mpi, 3, "test_agree", "mixed", 40, env={"GPUCOLL_ALGO": "ring", "GPUCOLL_EXEC": exec_mode, "CUEMU_SMS": "32",
-                                                             "CUEMU_TIME_SLICED": "1", **PATHS["accel"]})
+    result = run_mpi(mpi, 3, "test_agree", "mixed", 40, env={"GPUCOLL_ALGO": "ring", "GPUCOLL_EXEC": exec_mode, "CUEMU_SMS": "8",
+                                                             "CUEMU_TIME_SLICED": "1", "CUEMU_SLOWNESS": "16", **PATHS["accel"]})
     assert_passed(result)
     assert "ring stepped" in result.output and "ring fused" not in result.output, result.output
     why = "the kernels of ranks that share a GPU do not run at the same time"

@@ -15,8 +15,9 @@
  *
  * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, or a
  * matrix as rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US,
- * CUEMU_IN_CALLER (0 or 1), CUEMU_TIME_SLICED (0 or 1), CUEMU_THREADS (in a block of a kernel's
- * twin), CUEMU_FAULT (see emu_fault).
+ * CUEMU_IN_CALLER (0 or 1), CUEMU_TIME_SLICED (0 or 1), CUEMU_SLOWNESS (what the threads of kernels
+ * run for a nanosecond of the device's clock), CUEMU_THREADS (in a block of a kernel's twin),
+ * CUEMU_FAULT (see emu_fault).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -31,7 +32,7 @@
 enum { EMU_MAX_DEVICES = 16 };
 
 struct emu_config {
-	int devices, sms, threads;
+	int devices, sms, threads, slowness;
 	size_t memory, arena;
 	unsigned delay_us;
 	bool in_caller, time_sliced;

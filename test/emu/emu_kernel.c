@@ -74,6 +74,7 @@ struct block {
 	ucontext_t scheduler, contexts[MAX_THREADS];
 	bool ended[MAX_THREADS];
 	char *stacks;
+	uint64_t naps;
 };
 static _Thread_local struct block *block;
 
@@ -165,24 +166,42 @@ void emu_block_barrier(void)
 		yield();
 }
 
-/* The device's clock. It is as slow as the device: blocks that run at the same time on hardware
- * take turns on a few cores here. */
+/* Of a block that waits; in nanoseconds. */
+enum { NAP = 100000 };
+
+/*
+ * The device's clock: what the thread ran and meant to nap, so that it stands still while the
+ * machine runs other things. It is as slow as the device (CUEMU_SLOWNESS): blocks that run at the
+ * same time on hardware take turns on a few cores here.
+ */
 uint64_t emu_clock(void)
 {
-	enum { SLOWNESS = 16 };
-	struct timespec now;
+	struct timespec ran;
 
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return ((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec) / SLOWNESS;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
+	return ((uint64_t)ran.tv_sec * 1000000000 + (uint64_t)ran.tv_nsec + block->naps * NAP) /
+	       (uint64_t)emu_config.slowness;
 }
 
-/* What is waited for may be another thread of the block, or a block of another process, which needs
- * the core: on hardware all of them make progress. */
+/*
+ * What is waited for may be another thread of the block, or a block of another process, which needs
+ * the core: on hardware all of them make progress. A yield gives way to threads of the same session
+ * only, where the kernel groups them by sessions: blocks that yielded were seen to keep those of
+ * other ranks from both cores for 3 s. Blocks that nap for less than this wake only to nap again.
+ * In the caller, as benchmarks run it, each rank has a core.
+ */
 void emu_pause(void)
 {
+	struct timespec nap = {0, NAP};
+
 	if (block->threads > 1)
 		yield();
-	sched_yield();
+	if (emu_config.in_caller) {
+		sched_yield();
+		return;
+	}
+	nanosleep(&nap, NULL);
+	block->naps++;
 }
 
 static void thread_main(void)
