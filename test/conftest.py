@@ -68,9 +68,10 @@ def run_command(command, env, timeout):
         return Result("timeout", f"{output}\ntimed out after {timeout} s: {' '.join(map(str, command))}")
 
 
-def run_on_hosts(command, env, timeout):
+def run_on_hosts(command, env, timeout, when=None):
     """The same for a job over TCP, in which MPICH 4.0's MPI_Finalize does not return now and then (fixed upstream in 2023,
-    pull request 6596): a program that has said its results has some seconds left to end."""
+    pull request 6596): a program that has said its results has some seconds left to end. `when`: what the program says,
+    and a function to be called once it has."""
     grace = 10
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
@@ -78,8 +79,12 @@ def run_on_hosts(command, env, timeout):
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.1)
             output.seek(0)
-            if not done and re.search("checks passed, [0-9]+ failed", output.read()):
+            text = output.read()
+            if not done and re.search("checks passed, [0-9]+ failed", text):
                 end, done = time.monotonic() + grace, True
+            if when and when[0] in text:
+                when[1]()
+                when = None
         status = process.poll()
         if status is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -127,19 +132,19 @@ def run_mpi():
 
 @pytest.fixture(scope="session")
 def make_cluster():
-    """Several hosts in namespaces of this machine, by their number, kept for all tests."""
+    """Several hosts in namespaces of this machine, by their number and what tc is to do to what they send, kept for all tests."""
     with contextlib.ExitStack() as stack:
         clusters = {}
 
-        def make(hosts):
+        def make(hosts, qdisc=None):
             if ON_GPU:
                 pytest.skip("hosts in namespaces have no GPU")
-            if hosts not in clusters:
+            if (hosts, qdisc) not in clusters:
                 try:
-                    clusters[hosts] = stack.enter_context(cluster.Cluster(hosts))
+                    clusters[hosts, qdisc] = stack.enter_context(cluster.Cluster(hosts, qdisc))
                 except cluster.Refused as refused:
-                    pytest.skip(f"no namespaces here: {refused}")
-            return clusters[hosts]
+                    pytest.skip(f"no such hosts here: {refused}")
+            return clusters[hosts, qdisc]
         yield make
 
 

@@ -4,6 +4,7 @@
 #include "core/core_net.h"
 #include "core/core_nodes.h"
 #include "core/core_wire.h"
+#include "net/net_rest.h"
 #include "util/util_fdpass.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -119,6 +120,8 @@ void core_accel_finish(struct core_accel *accel)
 		gpu_scratch_put(accel->window_in);
 	if (accel->scratch)
 		gpu_scratch_put(accel->scratch);
+	if (accel->comm && accel->comm->spans)
+		net_rest_leave();
 	if (accel->copies)
 		gpu_stream_put(accel->copies);
 	if (accel->stream)

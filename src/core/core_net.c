@@ -5,6 +5,7 @@
 #include "core/core_nodes.h"
 #include "core/core_service.h"
 #include "core/core_wire.h"
+#include "net/net_rest.h"
 #include "util/util_config.h"
 
 #include <stdlib.h>
@@ -149,7 +150,16 @@ void core_net_remove(struct core_comm *comm)
 void core_net_tell(const struct core_comm *comm, int rank, const struct net_header *header,
 		   const void *data, size_t bytes, _Atomic int *underway)
 {
+	net_watch(core_mpi_node_leader(comm->members[rank].node));
 	net_tell(NET_MAIN, comm->members[rank].process, NET_MAIN, header, data, bytes, underway);
+}
+
+void core_net_send(const struct core_comm *comm, int rank, const struct net_header *header,
+		   const void *data, size_t bytes, bool fetched, _Atomic int *status)
+{
+	net_watch(core_mpi_node_leader(comm->members[rank].node));
+	net_send(NET_MAIN, comm->members[rank].process, NET_MAIN, header, data, bytes, fetched,
+		 status);
 }
 
 void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, uint64_t call,
@@ -242,6 +252,7 @@ void core_net_stop(void)
 	/* Messages may be on their way yet to who is still in a call. */
 	core_mpi_job_barrier();
 	core_service_stop();
+	net_rest_stop();
 	net_lock(NET_MAIN);
 	while (unclaimed)
 		drop_oldest();

@@ -36,10 +36,12 @@ bool core_net_is_up(void);
 enum util_status core_net_add(struct core_comm *comm);
 void core_net_remove(struct core_comm *comm);
 
-/* Tell something of a call to the member's process; or to the services of all other nodes. See
- * net_tell for `underway`. */
+/* Tell something of a call to the member's process; send it data; tell the services of all other
+ * nodes. See net_tell and net_send. */
 void core_net_tell(const struct core_comm *comm, int rank, const struct net_header *header,
 		   const void *data, size_t bytes, _Atomic int *underway);
+void core_net_send(const struct core_comm *comm, int rank, const struct net_header *header,
+		   const void *data, size_t bytes, bool fetched, _Atomic int *status);
 void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, uint64_t call,
 			 _Atomic int *underway);
 

@@ -2,13 +2,10 @@
 #include "core/core_service.h"
 #include "core/core_agree.h"
 #include "core/core_net.h"
-#include "util/util_log.h"
+#include "util/util_thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* Asked, and not sure yet. */
 struct question {
@@ -130,22 +127,13 @@ static void *serve(void *argument)
 
 enum util_status core_service_start(void)
 {
-	sigset_t all, old;
-	int error;
+	enum util_status status;
 
 	atomic_store(&ends, false);
 	net_set_handler(NET_SERVICE, receive);
-	/* The application's signals are the application's threads'. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	error = pthread_create(&thread, NULL, serve, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	running = !error;
-	if (running)
-		return UTIL_OK;
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no thread for the node's service: %s",
-		 strerror(error));
-	return UTIL_ERR_SYSTEM;
+	status = util_thread_start(&thread, "gpucoll-service", serve);
+	running = status == UTIL_OK;
+	return status;
 }
 
 void core_service_stop(void)

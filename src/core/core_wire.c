@@ -273,9 +273,9 @@ void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint3
 				    .message = (uint32_t)message};
 
 	/* Short ones would not hold up their sender, however many they are. */
-	net_send(NET_MAIN, comm->members[rank].process, NET_MAIN, &header,
-		 slot_at(wire, wire->out, link, message), bytes, message >= wire->num_slots,
-		 &wire->outgoing[link].status[message % wire->num_slots]);
+	core_net_send(comm, rank, &header, slot_at(wire, wire->out, link, message), bytes,
+		      message >= wire->num_slots,
+		      &wire->outgoing[link].status[message % wire->num_slots]);
 }
 
 enum util_status core_wire_drain(struct core_wire *wire)

@@ -36,7 +36,7 @@ static struct {
 	size_t mine_bytes;
 	unsigned char *table;          /* all addresses */
 	const struct address **others; /* in it */
-	atomic_bool *lost;             /* by process */
+	atomic_bool *lost, *watched;   /* by process */
 } net;
 
 static const char *text_of(ucs_status_t status)
@@ -214,6 +214,13 @@ static void on_lost(void *arg, ucp_ep_h endpoint, ucs_status_t status)
 		 text_of(status));
 }
 
+static void on_hello(void *request, ucs_status_t status, void *user)
+{
+	(void)status;
+	(void)user;
+	net_ucx.ucp_request_free(request);
+}
+
 static const ucp_address_t *address_of(int process, enum net_port port)
 {
 	const struct address *address = net.others[process];
@@ -222,8 +229,7 @@ static const ucp_address_t *address_of(int process, enum net_port port)
 	return address->bytes[port] ? (const ucp_address_t *)(address->ports + skip) : NULL;
 }
 
-/* Under the port's lock. NULL: it can't be had, which has been logged once. */
-static ucp_ep_h endpoint_to(struct port *port, int process, enum net_port to)
+static ucs_status_t connect_to(struct port *port, int process, enum net_port to, ucp_ep_h *endpoint)
 {
 	ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
 						UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -231,18 +237,48 @@ static ucp_ep_h endpoint_to(struct port *port, int process, enum net_port to)
 				  .address = address_of(process, to),
 				  .err_mode = UCP_ERR_HANDLING_MODE_PEER,
 				  .err_handler = {.cb = on_lost, .arg = (void *)(intptr_t)process}};
+
+	return net_ucx.ucp_ep_create(port->worker, &params, endpoint);
+}
+
+/* Under the port's lock. NULL: it can't be had, which has been logged once. */
+static ucp_ep_h endpoint_to(struct port *port, int process, enum net_port to)
+{
 	ucp_ep_h *endpoint = &port->endpoints[to][process];
 	ucs_status_t status;
 
-	if (*endpoint || !params.address || net_is_lost(process))
+	if (*endpoint || !address_of(process, to) || net_is_lost(process))
 		return net_is_lost(process) ? NULL : *endpoint;
-	status = net_ucx.ucp_ep_create(port->worker, &params, endpoint);
+	status = connect_to(port, process, to, endpoint);
 	if (status == UCS_OK)
 		return *endpoint;
 	fail("ucp_ep_create", status);
 	*endpoint = NULL;
 	atomic_store(&net.lost[process], true);
 	return NULL;
+}
+
+/*
+ * What is sent once, for UCX to make the connection, is no message of ours (on_message). UCX sets
+ * keepalives on connections that it makes, not on those that it accepts, and keeps one of two that
+ * both sides make to each other; a service makes none but for what goes the first one's way back,
+ * which is therefore made before. All are closed with the worker.
+ */
+void net_watch(int process)
+{
+	struct port *port = &net.ports[NET_MAIN];
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
+				     .cb.send = on_hello};
+	ucp_ep_h endpoint;
+
+	if (atomic_load_explicit(&net.watched[process], memory_order_relaxed) ||
+	    atomic_exchange(&net.watched[process], true))
+		return;
+	pthread_mutex_lock(&port->lock);
+	if (endpoint_to(port, process, NET_SERVICE) &&
+	    connect_to(port, process, NET_SERVICE, &endpoint) == UCS_OK)
+		net_ucx.ucp_am_send_nbx(endpoint, AM_ID, NULL, 0, NULL, 0, &param);
+	pthread_mutex_unlock(&port->lock);
 }
 
 bool net_is_lost(int process)
@@ -349,6 +385,29 @@ void net_tell(enum net_port from, int process, enum net_port to, const struct ne
 	if (underway)
 		atomic_fetch_add_explicit(underway, 1, memory_order_relaxed);
 	send_to(from, process, to, send, send->copy, bytes, false);
+}
+
+static void on_flushed(void *request, ucs_status_t status, void *user)
+{
+	tell(user, status_of(status));
+	net_ucx.ucp_request_free(request);
+}
+
+void net_flush(enum net_port number, _Atomic int *status)
+{
+	struct port *port = &net.ports[number];
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+						     UCP_OP_ATTR_FIELD_USER_DATA,
+				     .cb.send = on_flushed,
+				     .user_data = (void *)status};
+	void *request;
+
+	pthread_mutex_lock(&port->lock);
+	tell(status, UTIL_IN_PROGRESS);
+	request = net_ucx.ucp_worker_flush_nbx(port->worker, &param);
+	if (!UCS_PTR_IS_PTR(request))
+		tell(status, status_of(UCS_PTR_STATUS(request)));
+	pthread_mutex_unlock(&port->lock);
 }
 
 /* ---- progress ---- */
@@ -504,7 +563,8 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 	net.num = num;
 	net.others = calloc((size_t)num, sizeof(*net.others));
 	net.lost = calloc((size_t)num, sizeof(*net.lost));
-	if (net.others && net.lost)
+	net.watched = calloc((size_t)num, sizeof(*net.watched));
+	if (net.others && net.lost && net.watched)
 		status = start_context();
 	if (status == UTIL_OK)
 		status = start_port(NET_MAIN);
@@ -562,5 +622,6 @@ void net_stop(void)
 	free(net.table);
 	free(net.others);
 	free(net.lost);
+	free(net.watched);
 	memset(&net, 0, sizeof(net));
 }

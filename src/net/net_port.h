@@ -84,6 +84,19 @@ void net_send(enum net_port from, int process, enum net_port to, const struct ne
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, _Atomic int *underway);
 
+/*
+ * `*status` is UTIL_IN_PROGRESS until all that was sent from the port before has left the process,
+ * or is with hardware that needs no help.
+ */
+void net_flush(enum net_port port, _Atomic int *status);
+
+/*
+ * Find out when the link to a process that has a service port goes down: by a connection that has
+ * nothing to carry. TCP's keepalive, which UCX_TCP_KEEPIDLE and so on set to half a minute, is for
+ * connections without anything unacknowledged; others are given up after a quarter of an hour.
+ */
+void net_watch(int process);
+
 /* Whether a connection to it was lost. */
 bool net_is_lost(int process);
 

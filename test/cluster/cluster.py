@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Several hosts on one machine, for MPI jobs: each is a process in network, UTS, IPC, mount and PID namespaces of its own,
-with its own /dev/shm and /sys, joined by veth links to a bridge in a control namespace, where the launcher runs.
+with its own /dev/shm and /sys, joined by veth links (eth0, and eth1 in a network of its own) to bridges in a control namespace,
+where the launcher runs.
 
-    cluster.py [--hosts N] [--netem "delay 1ms loss 0.1%"] mpich|openmpi RANKS_PER_HOST COMMAND ...
+    cluster.py [--hosts N] [--qdisc "netem delay 1ms loss 0.1%"] mpich|openmpi RANKS_PER_HOST COMMAND ...
 
 runs the command under mpiexec on N hosts with so many ranks each. Needs root and iproute2.
 """
@@ -18,14 +19,14 @@ import time
 from pathlib import Path
 
 AGENT = Path(__file__).resolve().parent / "agent.sh"
-NETWORK = "10.77.0"
+NETWORKS = ["10.77.0", "10.77.1"]  # of eth0, which launchers use, and of eth1
 # PID namespaces want a process of their own to reap orphans; sh does.
 HOST = "mount -t tmpfs tmpfs /dev/shm && mount -t sysfs sysfs /sys && hostname {name} && ip link set lo up && echo up && " \
        "while :; do sleep 1000 & wait $!; done"
 
 
 class Refused(Exception):
-    """This machine does not let us make namespaces; the text says what failed."""
+    """This machine does not let us make such hosts; the text says what failed."""
 
 
 def run(*command):
@@ -47,9 +48,9 @@ def start(namespaces, script):
 
 
 class Cluster:
-    def __init__(self, hosts, netem=None):
-        self.addresses = [f"{NETWORK}.{i + 1}" for i in range(hosts)]
-        self.netem = netem
+    def __init__(self, hosts, qdisc=None):
+        self.addresses = [f"{NETWORKS[0]}.{i + 1}" for i in range(hosts)]
+        self.qdisc = qdisc
         self.processes = []
 
     def __enter__(self):
@@ -68,9 +69,9 @@ class Cluster:
         self.tear_down()
 
     def set_up(self):
-        process, self.control = start(["--net"], "ip link set lo up && ip link add br0 type bridge && "
-                                      f"ip addr add {NETWORK}.254/24 dev br0 && ip link set br0 up && echo up && "
-                                      "exec sleep 100000")
+        bridges = [f"ip link add br{i} type bridge && ip addr add {network}.254/24 dev br{i} && ip link set br{i} up"
+                   for i, network in enumerate(NETWORKS)]
+        process, self.control = start(["--net"], " && ".join(["ip link set lo up", *bridges, "echo up", "exec sleep 100000"]))
         self.processes.append(process)
         self.pids = []
         for i, address in enumerate(self.addresses):
@@ -79,23 +80,32 @@ class Cluster:
             self.processes.append(process)
             self.pids.append(pid)
             Path(self.state, address).write_text(f"{pid}\n")
-            self.connect(i, address, pid)
+            for link in range(len(NETWORKS)):
+                self.connect(i, link)
         for i, pid in enumerate(self.pids):
-            self.wait_until_up(pid, "eth0")
-            self.wait_until_up(self.control, f"veth{i}")
+            for link in range(len(NETWORKS)):
+                self.wait_until_up(pid, f"eth{link}")
+                self.wait_until_up(self.control, f"veth{i}.{link}")
 
-    def connect(self, i, address, pid):
-        inside = ["nsenter", "--target", self.control, "--net"]
-        run(*inside, "ip", "link", "add", f"veth{i}", "type", "veth", "peer", "name", "eth0", "netns", pid)
-        run(*inside, "ip", "link", "set", f"veth{i}", "master", "br0", "up")
-        self.on_host(i, "ip", "addr", "add", f"{address}/24", "dev", "eth0")
-        self.on_host(i, "ip", "link", "set", "eth0", "up")
-        if self.netem:
-            self.on_host(i, "tc", "qdisc", "add", "dev", "eth0", "root", "netem", *shlex.split(self.netem))
+    def connect(self, i, link):
+        end = f"eth{link}"
+        self.on_bridges("ip", "link", "add", f"veth{i}.{link}", "type", "veth", "peer", "name", end, "netns", self.pids[i])
+        self.on_bridges("ip", "link", "set", f"veth{i}.{link}", "master", f"br{link}", "up")
+        self.on_host(i, "ip", "addr", "add", f"{NETWORKS[link]}.{i + 1}/24", "dev", end)
+        self.on_host(i, "ip", "link", "set", end, "up")
+        if self.qdisc:
+            self.on_host(i, "tc", "qdisc", "add", "dev", end, "root", *shlex.split(self.qdisc))
+
+    def set_link(self, i, link, state):
+        """Pull the cable of the host's link, or put it in again: "down" or "up"."""
+        self.on_bridges("ip", "link", "set", f"veth{i}.{link}", state)
 
     def on_host(self, i, *command):
         """Run a command in the host's network."""
         return run("nsenter", "--target", self.pids[i], "--net", *command)
+
+    def on_bridges(self, *command):
+        return run("nsenter", "--target", self.control, "--net", *command)
 
     def wait_until_up(self, pid, link):
         for _ in range(100):
@@ -121,7 +131,7 @@ class Cluster:
             return [*inside, name, "-launcher", "ssh", "-launcher-exec", str(AGENT), "-iface", "br0", *options, "-n",
                     str(sum(ranks)), "-hosts", hosts]
         name = "mpirun.openmpi" if shutil.which("mpirun.openmpi") else "mpirun"
-        network = f"{NETWORK}.0/24"
+        network = f"{NETWORKS[0]}.0/24"
         return [*inside, name, "--allow-run-as-root", "--oversubscribe", "--mca", "op", "^avx", "--mca", "plm_rsh_agent",
                 str(AGENT), "--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "btl_tcp_if_include", network, "--mca",
                 "oob_tcp_if_include", network, *options, "-n", str(sum(ranks)), "--host", hosts]
@@ -130,17 +140,17 @@ class Cluster:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=2)
-    parser.add_argument("--netem", help="what tc-netem(8) is to do to what each host sends")
+    parser.add_argument("--qdisc", help="what tc(8) is to do to what each host sends: netem ..., tbf ...")
     parser.add_argument("mpi", choices=["mpich", "openmpi"])
     parser.add_argument("ranks", type=int)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
     try:
-        with Cluster(arguments.hosts, arguments.netem) as cluster:
+        with Cluster(arguments.hosts, arguments.qdisc) as cluster:
             command = cluster.command(arguments.mpi, [arguments.ranks] * arguments.hosts)
             sys.exit(subprocess.run([*command, *arguments.command], env=os.environ).returncode)
     except Refused as refused:
-        sys.exit(f"no namespaces here: {refused}")
+        sys.exit(f"no such hosts here: {refused}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@
  *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
  *     test_agree fault             a rank loses its device: an error, or the right result
  *     test_agree killed RANK MS    the rank is killed: all others get an error
+ *     test_agree cut               somebody else takes a link down: all get an error
+ *     test_agree leave [CALLS]     a root waits in the real MPI for those to whom it has sent
  */
 #include "test.h"
 
@@ -319,7 +321,7 @@ static void *kill_soon(void *argument)
 
 static void test_killed(int victim, int ms)
 {
-	enum { CALLS = 1000000, COUNT = 100000 };
+	enum { CALLS = 10000000, COUNT = 100000 };
 	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
 	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
 	int error = MPI_SUCCESS, length = 0;
@@ -331,6 +333,10 @@ static void test_killed(int victim, int ms)
 	for (int i = 0; i < CALLS && !error; i++) {
 		if (i == 20 && test_rank == victim)
 			pthread_create(&thread, NULL, kill_soon, (void *)(intptr_t)ms);
+		if (i == 20 && victim < 0 && test_rank == 0) {
+			printf("calls are under way\n");
+			fflush(stdout);
+		}
 		error = MPI_Allreduce(from.data, to.data, i % 3 ? COUNT : 1, MPI_INT, MPI_SUM,
 				      MPI_COMM_WORLD);
 	}
@@ -339,6 +345,36 @@ static void test_killed(int victim, int ms)
 	fflush(stdout);
 	sleep(1); /* Hydra ends the job when the first one leaves without MPI_Finalize */
 	_exit(0);
+}
+
+/*
+ * Rank 0 has what it called for when its data are out of its hands, and then waits, outside of any
+ * collective, for those who need them.
+ */
+static void test_leave(int calls)
+{
+	enum { COUNT = 28000 };
+	struct buffer buffer = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int *values = malloc(COUNT * sizeof(int));
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "leave");
+	for (int call = 0; call < calls; call++) {
+		for (int i = 0; i < COUNT; i++)
+			values[i] = test_rank == 0 ? call + i : -1;
+		buffer_put(&buffer, values, COUNT * sizeof(int));
+		MPI_Bcast(buffer.data, COUNT, MPI_INT, 0, MPI_COMM_WORLD);
+		for (int i = 1; test_rank == 0 && i < test_size; i++)
+			MPI_Recv(NULL, 0, MPI_INT, i, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		if (test_rank)
+			MPI_Send(NULL, 0, MPI_INT, 0, 0, MPI_COMM_WORLD);
+		fetch(&buffer, values, COUNT);
+		for (int i = 0; i < COUNT; i++)
+			ok &= values[i] == call + i;
+	}
+	test_result(ok);
+	buffer_free(&buffer);
+	free(values);
 }
 
 static void test_fuzz(int calls, uint64_t seed)
@@ -595,6 +631,10 @@ int main(int argc, char **argv)
 	test_start();
 	if (!strcmp(name, "killed"))
 		test_killed(calls, argc > 3 ? atoi(argv[3]) : 0);
+	else if (!strcmp(name, "cut"))
+		test_killed(-1, 0);
+	else if (!strcmp(name, "leave"))
+		test_leave(calls);
 	else if (!strcmp(name, "fuzz"))
 		test_fuzz(calls, argc > 3 ? strtoull(argv[3], NULL, 10) : 1);
 	else if (!strcmp(name, "mixed"))
