@@ -106,6 +106,7 @@ def environment(mpi, preload, extra=()):
     libraries = asan_preload() + list(preload)
     if mpi == "mpich":
         libraries.append(str(BUILD / "emu/yield_shim.so"))
+        env["YIELD_SHIM_NAP"] = "1"
     env["LD_PRELOAD"] = ":".join(libraries)
     if not ON_GPU:
         env["LD_LIBRARY_PATH"] = f"{BUILD / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
