@@ -179,12 +179,16 @@ void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, 
 static bool is_lost(const struct core_comm *comm, int rank, uint64_t call)
 {
 	const struct core_member *member = &comm->members[rank];
+	int leader;
 
 	if (core_comm_is_near(comm, rank))
 		return rank != comm->rank && core_mpi_has_ended(member->local_rank) &&
 		       !core_agree_is_past(comm, rank, call);
-	return comm->spans &&
-	       (net_is_lost(member->process) || net_is_lost(core_mpi_node_leader(member->node)));
+	if (!comm->spans)
+		return false;
+	leader = core_mpi_node_leader(member->node);
+	net_watch(leader);
+	return net_is_lost(member->process) || net_is_lost(leader);
 }
 
 int core_net_find_lost(const struct core_comm *comm, uint64_t call)

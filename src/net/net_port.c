@@ -2,6 +2,7 @@
 #include "net/net_port.h"
 #include "net/net_ucx.h"
 #include "util/util_log.h"
+#include "util/util_time.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -36,7 +37,8 @@ static struct {
 	size_t mine_bytes;
 	unsigned char *table;          /* all addresses */
 	const struct address **others; /* in it */
-	atomic_bool *lost, *watched;   /* by process */
+	atomic_bool *lost;             /* by process */
+	_Atomic uint64_t *watches;     /* by process: see net_watch */
 } net;
 
 static const char *text_of(ucs_status_t status)
@@ -258,26 +260,41 @@ static ucp_ep_h endpoint_to(struct port *port, int process, enum net_port to)
 	return NULL;
 }
 
-/*
- * What is sent once, for UCX to make the connection, is no message of ours (on_message). UCX sets
- * keepalives on connections that it makes, not on those that it accepts, and keeps one of two that
- * both sides make to each other; a service makes none but for what goes the first one's way back,
- * which is therefore made before. All are closed with the worker.
- */
-void net_watch(int process)
+/* Under the main port's lock. What is sent once, for UCX to make the connection, is no message of
+ * ours (on_message). It is closed with the worker. */
+static void start_watch(int process)
 {
 	struct port *port = &net.ports[NET_MAIN];
 	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
 				     .cb.send = on_hello};
 	ucp_ep_h endpoint;
 
-	if (atomic_load_explicit(&net.watched[process], memory_order_relaxed) ||
-	    atomic_exchange(&net.watched[process], true))
+	if (!net_is_lost(process) && connect_to(port, process, NET_SERVICE, &endpoint) == UCS_OK)
+		net_ucx.ucp_am_send_nbx(endpoint, AM_ID, NULL, 0, NULL, 0, &param);
+}
+
+/*
+ * UCX sets keepalives on connections that it makes, not on those that it accepts, and keeps one of
+ * two that both sides make to each other; a service makes none but for what goes the first one's
+ * way back. So that one is made first; and some time before, as UCX 1.13 complains of a closed
+ * socket when it accepts two at once.
+ */
+void net_watch(int process)
+{
+	enum { BETWEEN = 100000000 }; /* ns */
+	static const uint64_t done = UINT64_MAX;
+	struct port *port = &net.ports[NET_MAIN];
+	uint64_t began = atomic_load_explicit(&net.watches[process], memory_order_relaxed);
+
+	if (began == done || (began && util_now() - began < BETWEEN))
 		return;
 	pthread_mutex_lock(&port->lock);
-	if (endpoint_to(port, process, NET_SERVICE) &&
-	    connect_to(port, process, NET_SERVICE, &endpoint) == UCS_OK)
-		net_ucx.ucp_am_send_nbx(endpoint, AM_ID, NULL, 0, NULL, 0, &param);
+	began = net.watches[process];
+	if (!began)
+		endpoint_to(port, process, NET_SERVICE);
+	else if (began != done)
+		start_watch(process);
+	net.watches[process] = began ? done : util_now();
 	pthread_mutex_unlock(&port->lock);
 }
 
@@ -563,8 +580,8 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 	net.num = num;
 	net.others = calloc((size_t)num, sizeof(*net.others));
 	net.lost = calloc((size_t)num, sizeof(*net.lost));
-	net.watched = calloc((size_t)num, sizeof(*net.watched));
-	if (net.others && net.lost && net.watched)
+	net.watches = calloc((size_t)num, sizeof(*net.watches));
+	if (net.others && net.lost && net.watches)
 		status = start_context();
 	if (status == UTIL_OK)
 		status = start_port(NET_MAIN);
@@ -622,6 +639,6 @@ void net_stop(void)
 	free(net.table);
 	free(net.others);
 	free(net.lost);
-	free(net.watched);
+	free(net.watches);
 	memset(&net, 0, sizeof(net));
 }

@@ -93,7 +93,8 @@ void net_flush(enum net_port port, _Atomic int *status);
 /*
  * Find out when the link to a process that has a service port goes down: by a connection that has
  * nothing to carry. TCP's keepalive, which UCX_TCP_KEEPIDLE and so on set to half a minute, is for
- * connections without anything unacknowledged; others are given up after a quarter of an hour.
+ * connections without anything unacknowledged; others are given up after a quarter of an hour. To
+ * be called again and again: the connection is made by the second call or a later one.
  */
 void net_watch(int process);
 
