@@ -149,6 +149,26 @@ def make_cluster():
         yield make
 
 
+@pytest.fixture(scope="session")
+def verbs_device():
+    """A device for verbs: the machine's, or soft RoCE on the first link that takes it."""
+    active = [path.parents[2].name for path in Path("/sys/class/infiniband").glob("*/ports/1/state") if "ACTIVE" in path.read_text()]
+    if active:
+        yield active[0]
+        return
+    if not shutil.which("rdma"):
+        pytest.skip("no verbs: there is no device, and no rdma of iproute2 to make one")
+    name, said = "gpucoll_rxe", ""
+    for link in sorted(path.name for path in Path("/sys/class/net").iterdir() if path.name != "lo"):
+        made = run_command(["rdma", "link", "add", name, "type", "rxe", "netdev", link], os.environ, 10)
+        if made.status == 0:
+            yield name
+            run_command(["rdma", "link", "delete", name], os.environ, 10)
+            return
+        said = made.output.strip()
+    pytest.skip(f"no verbs: there is no device, and no soft RoCE: {said}")
+
+
 def assert_passed(result):
     assert result.status == 0, result.output[-4000:]
     assert "checks passed, 0 failed" in result.output, result.output[-4000:]

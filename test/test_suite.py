@@ -642,6 +642,25 @@ def test_cluster_mixed(make_cluster, mpi):
 
 
 @each_mpi
+@pytest.mark.parametrize("transport", ["rc", "ud"])
+def test_nodes_over_verbs(run_mpi, mpi, transport, verbs_device):
+    """Nodes on one machine, whose device sends to itself."""
+    env = {"UCX_TLS": f"{transport},self", "UCX_NET_DEVICES": f"{verbs_device}:1"}
+    result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, env=env)
+    assert_passed(result)
+    assert "hier-ring" in result.output, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("shape", ["00", "01"])
+def test_long_wait_is_reported(run_mpi, mpi, shape):
+    result = on_nodes(run_mpi, mpi, shape, "test_agree", "late", 2, env={"GPUCOLL_TIMEOUT": "1"})
+    assert_passed(result)
+    assert re.search(r"\[0\] WARN .*MPI_Allreduce has waited 1 s for rank 1 of 2 to come to call \d+ of communicator 0x", result.output), \
+        result.output
+
+
+@each_mpi
 def test_cluster_over_a_bad_link(make_cluster, mpi):
     """Packets are late, lost and out of order."""
     hosts = make_cluster(2, "netem delay 1ms 1ms loss 1% reorder 10%")
@@ -651,17 +670,19 @@ def test_cluster_over_a_bad_link(make_cluster, mpi):
 @each_mpi
 def test_link_goes_down(make_cluster, mpi):
     """The network between nodes is cut in mid-call, not the launcher's: all ranks get an error, within some seconds of each
-    other, before the launcher misses the first one."""
+    other, before the launcher misses the first one. Before that they report what they wait for."""
     hosts = make_cluster(2)
     keepalive = {"UCX_TCP_KEEPIDLE": "1s", "UCX_TCP_KEEPINTVL": "1s", "UCX_TCP_KEEPCNT": "3"}
     script = SURVIVING.format(environment="").replace("sleep 1", "sleep 6")
     try:
         result = on_hosts(hosts, mpi, [2, 1], "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "cut",
-                          env={"UCX_NET_DEVICES": "eth1", **keepalive}, timeout=60,
+                          env={"UCX_NET_DEVICES": "eth1", "GPUCOLL_TIMEOUT": "1", **keepalive}, timeout=60,
                           when=("calls are under way", lambda: hosts.set_link(1, 1, "down")))
     finally:
         hosts.set_link(1, 1, "up")
     assert_survived(result, 3)
+    awaited = r"(message \d+ of rank \d|room for message \d+ to rank \d|rank \d of 3 to|copies, or messages to other nodes)"
+    assert re.search(rf"WARN .*MPI_Allreduce has waited 1 s for {awaited}", result.output), result.output
 
 
 @each_mpi

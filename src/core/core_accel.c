@@ -801,9 +801,10 @@ void core_accel_describe(const struct core_accel *accel, char *text, size_t byte
 			 "together");
 		break;
 	case CORE_ACCEL_RUN:
-		snprintf(text, bytes,
-			 accel->linked ? "its kernel, or messages of other ranks"
-				       : "its kernel or copies");
+		if (accel->linked)
+			core_steps_describe(&accel->steps, text, bytes);
+		else
+			snprintf(text, bytes, "its kernel or copies");
 		break;
 	case CORE_ACCEL_LAST:
 		snprintf(text, bytes, "its kernel or copies");

@@ -4,6 +4,7 @@
 #include "core/core_agree.h"
 #include "core/core_wire.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void core_steps_begin(struct core_steps *steps)
@@ -76,26 +77,25 @@ static enum util_status look_near(const struct core_steps *steps, const struct g
 	return told >= steps->args.epoch + k + 1 ? UTIL_OK : UTIL_IN_PROGRESS;
 }
 
-static enum util_status look_far(struct core_steps *steps, const struct gpu_step *step,
-				 const struct gpu_operand *o, uint32_t round)
+static enum util_status look_far(const struct core_steps *steps, const struct gpu_operand *o,
+				 uint32_t round, uint64_t *bytes)
 {
-	uint64_t k = message_of(o, round), bytes = 0;
-	enum util_status status;
+	uint64_t k = message_of(o, round);
 
 	if (o->kind == GPU_OPERAND_SEND)
 		return core_wire_has_room(steps->comm->wire, o->index, k);
-	status = core_wire_look(steps->comm->wire, o->index, k, &bytes);
-	steps->truncates |= bytes > bytes_of(steps, step, round);
-	return status;
+	return core_wire_look(steps->comm->wire, o->index, k, bytes);
 }
 
-/* UTIL_OK: the message is there, or there is room for it. */
-static enum util_status look(struct core_steps *steps, const struct gpu_step *step,
-			     const struct gpu_operand *o, uint32_t round)
+/* UTIL_OK: the message is there, or there is room for it. `*bytes`: how long one is that came from
+ * another node, or 0. */
+static enum util_status look(const struct core_steps *steps, const struct gpu_operand *o,
+			     uint32_t round, uint64_t *bytes)
 {
+	*bytes = 0;
 	if (!is_link(o))
 		return UTIL_OK;
-	return is_far(steps, o) ? look_far(steps, step, o, round) : look_near(steps, o, round);
+	return is_far(steps, o) ? look_far(steps, o, round, bytes) : look_near(steps, o, round);
 }
 
 static void pass_on_near(const struct core_steps *steps, const struct gpu_operand *o,
@@ -147,9 +147,12 @@ static enum util_status look_at_step(struct core_steps *steps, const struct gpu_
 {
 	const struct gpu_operand *o = &steps->program->operands[step->first];
 	enum util_status status = UTIL_OK;
+	uint64_t bytes;
 
-	for (uint32_t i = 0; i < num_operands(step) && status == UTIL_OK; i++)
-		status = look(steps, step, &o[i], round);
+	for (uint32_t i = 0; i < num_operands(step) && status == UTIL_OK; i++) {
+		status = look(steps, &o[i], round, &bytes);
+		steps->truncates |= bytes && bytes > bytes_of(steps, step, round);
+	}
 	return status;
 }
 
@@ -269,4 +272,48 @@ enum util_status core_steps_settle(struct core_steps *steps)
 		return UTIL_IN_PROGRESS;
 	steps->running = false;
 	return UTIL_OK;
+}
+
+/* ---- what is waited for ---- */
+
+/* The first thing, of the lane's next step. NULL: nothing. */
+static const struct gpu_operand *awaited(const struct core_steps *steps, uint32_t lane)
+{
+	uint32_t round = steps->lanes[lane].round;
+	const struct gpu_step *step;
+	uint64_t bytes;
+
+	if (round == steps->rounds)
+		return NULL;
+	step = step_at(steps, lane, steps->lanes[lane].step);
+	for (uint32_t i = 0; i < num_operands(step); i++) {
+		const struct gpu_operand *o = &steps->program->operands[step->first + i];
+
+		if (look(steps, o, round, &bytes) == UTIL_IN_PROGRESS)
+			return o;
+	}
+	return NULL;
+}
+
+void core_steps_describe(const struct core_steps *steps, char *text, size_t bytes)
+{
+	const struct gpu_operand *o = NULL;
+	uint32_t lane = 0;
+
+	if (steps->running) {
+		snprintf(text, bytes, "%s",
+			 steps->args.waits ? "its kernel, or messages of other ranks"
+					   : "its kernel");
+		return;
+	}
+	while (lane < num_lanes(steps) && !(o = awaited(steps, lane)))
+		lane++;
+	if (!o)
+		snprintf(text, bytes, "copies, or messages to other nodes to be fetched");
+	else if (o->kind == GPU_OPERAND_RECEIVE)
+		snprintf(text, bytes, "message %llu of rank %d",
+			 (unsigned long long)message_of(o, steps->lanes[lane].round), o->peer);
+	else
+		snprintf(text, bytes, "room for message %llu to rank %d",
+			 (unsigned long long)message_of(o, steps->lanes[lane].round), o->peer);
 }

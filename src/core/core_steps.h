@@ -46,4 +46,7 @@ enum util_status core_steps_progress(struct core_steps *steps);
 /* UTIL_OK: nothing is running. UTIL_IN_PROGRESS. */
 enum util_status core_steps_settle(struct core_steps *steps);
 
+/* What is waited for, for people. Ranks are the communicator's. */
+void core_steps_describe(const struct core_steps *steps, char *text, size_t bytes);
+
 #endif

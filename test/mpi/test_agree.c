@@ -16,6 +16,7 @@
  *     test_agree fault             a rank loses its device: an error, or the right result
  *     test_agree killed RANK MS    the rank is killed: all others get an error
  *     test_agree cut               somebody else takes a link down: all get an error
+ *     test_agree late SECONDS      the last rank comes to a call so late
  *     test_agree leave [CALLS]     a root waits in the real MPI for those to whom it has sent
  */
 #include "test.h"
@@ -377,6 +378,30 @@ static void test_leave(int calls)
 	free(values);
 }
 
+static void test_late(int seconds)
+{
+	enum { COUNT = 1000 };
+	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int values[COUNT];
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "late by %d s", seconds);
+	for (int i = 0; i < COUNT; i++)
+		values[i] = i + test_rank;
+	buffer_put(&from, values, sizeof(values));
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (test_rank == test_size - 1)
+		sleep((unsigned)seconds);
+	MPI_Allreduce(from.data, to.data, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	fetch(&to, values, COUNT);
+	for (int i = 0; i < COUNT; i++)
+		ok &= values[i] == test_size * i + test_size * (test_size - 1) / 2;
+	test_result(ok);
+	buffer_free(&from);
+	buffer_free(&to);
+}
+
 static void test_fuzz(int calls, uint64_t seed)
 {
 	enum { CALLS_OF_ONE = 50 };
@@ -633,6 +658,8 @@ int main(int argc, char **argv)
 		test_killed(calls, argc > 3 ? atoi(argv[3]) : 0);
 	else if (!strcmp(name, "cut"))
 		test_killed(-1, 0);
+	else if (!strcmp(name, "late"))
+		test_late(calls);
 	else if (!strcmp(name, "leave"))
 		test_leave(calls);
 	else if (!strcmp(name, "fuzz"))
