@@ -544,10 +544,13 @@ def test_bounded_staging_pool(run_mpi, mpi):
 SHAPES = {"2x1": "01", "2x2": "0011", "round-robin": "0101", "3+1": "0001", "uneven": "01022", "2x3+1": "0001112", "4x2": "00112233"}
 
 
+# What a shell does for a rank's node to be its digit of the shape.
+HOSTID = 's={shape}; r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; export GPUCOLL_HOSTID="node $(echo $s | cut -c$((r + 1)))";'
+
+
 def on_nodes(run_mpi, mpi, shape, program, *arguments, env=(), timeout=150):
     """Run a test program on ranks whose nodes are the shape's digits, by GPUCOLL_HOSTID."""
-    script = (f's={shape}; r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; export GPUCOLL_HOSTID="node $(echo $s | cut -c$((r + 1)))"; '
-              f'exec "$@"')
+    script = HOSTID.format(shape=shape) + ' exec "$@"'
     return run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / program, *arguments,
                    env={"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", **dict(env)}, timeout=timeout)
 
@@ -602,8 +605,7 @@ def assert_survived(result, survivors):
 @pytest.mark.parametrize("shape,victim", [("000", 1), ("01", 1), ("0011", 3)])
 def test_killed_rank(run_mpi, mpi, shape, victim):
     """A rank is killed, in or between calls: all others get an error, wherever they are."""
-    script = SURVIVING.format(environment=f's={shape}; r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; '
-                                          'export GPUCOLL_HOSTID="node $(echo $s | cut -c$((r + 1)))";')
+    script = SURVIVING.format(environment=HOSTID.format(shape=shape))
     result = run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "killed", victim, 5,
                      env={"CUEMU_SMS": "8"}, options=RECOVERY[mpi], timeout=60)
     assert_survived(result, len(shape) - 1)

@@ -147,17 +147,22 @@ void core_net_remove(struct core_comm *comm)
 
 /* ---- messages that go ---- */
 
+static int leader_of(const struct core_comm *comm, int rank)
+{
+	return core_mpi_node_leader(comm->members[rank].node);
+}
+
 void core_net_tell(const struct core_comm *comm, int rank, const struct net_header *header,
 		   const void *data, size_t bytes, _Atomic int *underway)
 {
-	net_watch(core_mpi_node_leader(comm->members[rank].node));
+	net_watch(leader_of(comm, rank));
 	net_tell(NET_MAIN, comm->members[rank].process, NET_MAIN, header, data, bytes, underway);
 }
 
 void core_net_send(const struct core_comm *comm, int rank, const struct net_header *header,
 		   const void *data, size_t bytes, bool fetched, _Atomic int *status)
 {
-	net_watch(core_mpi_node_leader(comm->members[rank].node));
+	net_watch(leader_of(comm, rank));
 	net_send(NET_MAIN, comm->members[rank].process, NET_MAIN, header, data, bytes, fetched,
 		 status);
 }
@@ -179,21 +184,18 @@ void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, 
 static bool is_lost(const struct core_comm *comm, int rank, uint64_t call)
 {
 	const struct core_member *member = &comm->members[rank];
-	int leader;
 
 	if (core_comm_is_near(comm, rank))
 		return rank != comm->rank && core_mpi_has_ended(member->local_rank) &&
 		       !core_agree_is_past(comm, rank, call);
-	if (!comm->spans)
-		return false;
-	leader = core_mpi_node_leader(member->node);
-	net_watch(leader);
-	return net_is_lost(member->process) || net_is_lost(leader);
+	return comm->spans && (net_is_lost(member->process) || net_is_lost(leader_of(comm, rank)));
 }
 
 int core_net_find_lost(const struct core_comm *comm, uint64_t call)
 {
 	for (int i = 0; i < comm->size; i++) {
+		if (comm->spans && !core_comm_is_near(comm, i))
+			net_watch(leader_of(comm, i));
 		if (is_lost(comm, i, call))
 			return i;
 	}

@@ -216,10 +216,9 @@ static void on_lost(void *arg, ucp_ep_h endpoint, ucs_status_t status)
 		 text_of(status));
 }
 
-static void on_hello(void *request, ucs_status_t status, void *user)
+static void on_done(void *request, ucs_status_t status, void *user)
 {
-	(void)status;
-	(void)user;
+	tell(user, status_of(status));
 	net_ucx.ucp_request_free(request);
 }
 
@@ -265,8 +264,10 @@ static ucp_ep_h endpoint_to(struct port *port, int process, enum net_port to)
 static void start_watch(int process)
 {
 	struct port *port = &net.ports[NET_MAIN];
-	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
-				     .cb.send = on_hello};
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+						     UCP_OP_ATTR_FIELD_USER_DATA,
+				     .cb.send = on_done,
+				     .user_data = NULL}; /* nobody asks */
 	ucp_ep_h endpoint;
 
 	if (!net_is_lost(process) && connect_to(port, process, NET_SERVICE, &endpoint) == UCS_OK)
@@ -404,18 +405,12 @@ void net_tell(enum net_port from, int process, enum net_port to, const struct ne
 	send_to(from, process, to, send, send->copy, bytes, false);
 }
 
-static void on_flushed(void *request, ucs_status_t status, void *user)
-{
-	tell(user, status_of(status));
-	net_ucx.ucp_request_free(request);
-}
-
 void net_flush(enum net_port number, _Atomic int *status)
 {
 	struct port *port = &net.ports[number];
 	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
 						     UCP_OP_ATTR_FIELD_USER_DATA,
-				     .cb.send = on_flushed,
+				     .cb.send = on_done,
 				     .user_data = (void *)status};
 	void *request;
 

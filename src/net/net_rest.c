@@ -15,9 +15,9 @@ static atomic_bool ends;
 static bool running, busy; /* the thread is there, and has something to do */
 static _Atomic int flushed;
 
-/* Under the lock. True: nothing is left. A flush that had to wait is followed by another one, for
- * what has been sent since it began. */
-static bool is_out(void)
+/* Under the lock. True: all is out. A flush that had to wait is followed by another one, for what
+ * has been sent since it began. */
+static bool flush(void)
 {
 	if (busy && atomic_load_explicit(&flushed, memory_order_acquire) == UTIL_IN_PROGRESS)
 		return false;
@@ -35,7 +35,7 @@ static void move(void)
 	while (!out && !atomic_load(&ends)) {
 		net_progress(NET_MAIN);
 		net_lock(NET_MAIN);
-		out = is_out();
+		out = flush();
 		net_unlock(NET_MAIN);
 		if (!out)
 			nanosleep(&nap, NULL);
@@ -68,7 +68,7 @@ static void wake(void)
 void net_rest_leave(void)
 {
 	net_lock(NET_MAIN);
-	if ((!busy || !running) && !is_out())
+	if ((!busy || !running) && !flush())
 		wake();
 	net_unlock(NET_MAIN);
 }

@@ -309,7 +309,8 @@ static void fuzz_communicator(uint64_t *common, uint64_t seed, int calls)
 /*
  * One rank is killed, in or between calls; all others are to leave the call in which they miss it,
  * with an error, though the launcher leaves them alone. Each says so, and ends without
- * MPI_Finalize, which could not succeed.
+ * MPI_Finalize, which could not succeed. With no victim (-1) it is the link that somebody takes
+ * down, once rank 0 has said that calls are under way.
  */
 static void *kill_soon(void *argument)
 {
