@@ -2,8 +2,9 @@
 /*
  * Alltoall over connections.
  *
- * Pairwise: in step k rank r sends to r + k and receives from r - k. When: large blocks. Cost: n -
- * 1 messages of B bytes, each byte sent once.
+ * Pairwise: in step k rank r sends to r + k and receives from r - k; in place it exchanges blocks
+ * with k - r, as what comes takes the place of what goes to the same rank. When: large blocks.
+ * Cost: n - 1 messages of B bytes, each byte sent once.
  *
  * Bruck: blocks travel by the bits of the distance to their destination, each in at most log2(n)
  * hops. When: small blocks of one size. Cost: log2(n) rounds of n / 2 blocks, so every byte is sent
@@ -36,11 +37,48 @@ static void pairwise_channel(struct sched *sched, int channel)
 	}
 }
 
+/* Of all connections between different ranks. */
+static int number_of(int ranks, int from, int to)
+{
+	return from * (ranks - 1) + to - (to > from);
+}
+
+/* In a step all partners are partners of each other, so nobody waits for who waits for another. */
+static void exchange_channel(struct sched *sched, int channel)
+{
+	int n = sched->request.ranks, first = (int)sched->num_connections;
+
+	for (int rank = 0; rank < n; rank++) {
+		for (int peer = 0; peer < n; peer++) {
+			if (peer != rank)
+				sched_connect(sched, rank, peer);
+		}
+	}
+	for (int rank = 0; rank < n; rank++) {
+		sched_lane(sched, rank, channel);
+		for (int k = 0; k < n; k++) {
+			int peer = (k - rank + n) % n;
+			struct sched_operand block = sched_place(SCHED_OUT, rank, peer);
+
+			if (peer == rank)
+				continue;
+			sched_copy(sched, channel, block,
+				   sched_fifo(first + number_of(n, rank, peer)));
+			sched_copy(sched, channel, sched_fifo(first + number_of(n, peer, rank)),
+				   block);
+		}
+	}
+}
+
 void algo_pairwise(struct sched *sched)
 {
 	sched->pieces = sched->request.channels;
-	for (int channel = 0; channel < sched->request.channels; channel++)
-		pairwise_channel(sched, channel);
+	for (int channel = 0; channel < sched->request.channels; channel++) {
+		if (sched->request.in_place)
+			exchange_channel(sched, channel);
+		else
+			pairwise_channel(sched, channel);
+	}
 }
 
 /*

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One-shot and two-shot: all-pairs over mapped memory. In a one-shot allreduce every rank reduces
- * everything for itself. In two shots rank r reduces piece r of all inputs and writes it to all
- * outputs (reduce: to the root's; bcast: it reads piece r of the root's input only).
+ * One-shot and two-shot: all-pairs over mapped memory. In one shot every rank that has an output
+ * makes it from all inputs by itself. In two shots rank r reduces piece r of all inputs and writes
+ * it to all outputs (reduce: to the root's; bcast: it reads piece r of the root's input only).
  *
- * When: all ranks reach each other's memory. One-shot for small messages where each rank has a GPU
- * for itself, two-shot otherwise. Cost: no message, only the two ends of the phase; one-shot reads
- * n S bytes on every rank, two-shot S and writes S. In place, two-shot needs no scratch: rank r
- * alone touches piece r. One-shot can't work in place: an input could be overwritten before another
- * rank has read it.
+ * When: all ranks reach each other's memory, or have copies of all inputs (core_eager.h). One-shot
+ * for small messages where each rank has a GPU for itself, two-shot otherwise. Cost: no message,
+ * only the two ends of the phase; one-shot reads n S bytes on every rank, two-shot S and writes S.
+ * In place, two-shot needs no scratch: rank r alone touches piece r. One-shot can't work in place:
+ * an input could be overwritten before another rank has read it.
  */
 #include "algos/algo.h"
 
@@ -18,17 +18,36 @@ static void from_all(struct sched *sched)
 		sched_from(sched, sched_place(SCHED_IN, i, 0));
 }
 
+static void gather(struct sched *sched, int piece)
+{
+	int root = sched->request.root;
+
+	for (int i = 0; i < sched->request.ranks; i++)
+		sched_copy(sched, piece, sched_place(SCHED_IN, i, i),
+			   sched_place(SCHED_OUT, root, i));
+}
+
+static void reduce_to(struct sched *sched, int piece, int rank)
+{
+	sched_step(sched, piece);
+	from_all(sched);
+	sched_to(sched, sched_place(SCHED_OUT, rank, 0));
+}
+
 void algo_oneshot(struct sched *sched)
 {
-	int channels = sched->request.channels;
+	const struct sched_request *request = &sched->request;
 
-	sched->pieces = channels;
-	for (int rank = 0; rank < sched->request.ranks; rank++) {
-		for (int channel = 0; channel < channels; channel++) {
+	sched->pieces = request->channels;
+	for (int rank = 0; rank < request->ranks; rank++) {
+		if (request->coll != SCHED_ALLREDUCE && rank != request->root)
+			continue;
+		for (int channel = 0; channel < request->channels; channel++) {
 			sched_lane(sched, rank, channel);
-			sched_step(sched, channel);
-			from_all(sched);
-			sched_to(sched, sched_place(SCHED_OUT, rank, 0));
+			if (request->coll == SCHED_GATHER)
+				gather(sched, channel);
+			else
+				reduce_to(sched, channel, rank);
 		}
 	}
 }
