@@ -1807,9 +1807,17 @@ bool core_mpi_job_all(bool yes)
 	return PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, private_comm) == MPI_SUCCESS && all;
 }
 
-void core_mpi_job_barrier(void)
+void core_mpi_job_barrier(void (*meanwhile)(void))
 {
-	PMPI_Barrier(private_comm);
+	MPI_Request request;
+	int done = 0;
+
+	if (!meanwhile || PMPI_Ibarrier(private_comm, &request) != MPI_SUCCESS) {
+		PMPI_Barrier(private_comm);
+		return;
+	}
+	while (!done && PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS)
+		meanwhile();
 }
 
 enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, int **sizes)

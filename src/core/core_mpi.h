@@ -77,8 +77,9 @@ bool core_mpi_has_ended(int local_rank);
 bool core_mpi_node_all(bool yes);
 bool core_mpi_job_all(bool yes);
 
-/* Wait for all processes of the job. Collective over it. */
-void core_mpi_job_barrier(void);
+/* Wait for all processes of the job, and do something over and over meanwhile, if not NULL.
+ * Collective over it. */
+void core_mpi_job_barrier(void (*meanwhile)(void));
 
 /*
  * Collect some bytes from each process of the job: one after the other in `*all`, with how many

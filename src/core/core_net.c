@@ -7,7 +7,9 @@
 #include "core/core_wire.h"
 #include "net/net_rest.h"
 #include "util/util_config.h"
+#include "util/util_time.h"
 
+#include <sched.h>
 #include <stdlib.h>
 
 /* A message whose communicator this process does not know yet. */
@@ -251,20 +253,39 @@ void core_net_start(void)
 	net_stop();
 }
 
+static void progress(void)
+{
+	net_progress(NET_MAIN);
+	net_progress(NET_SERVICE);
+	sched_yield();
+}
+
+/* To those that are lost no connection will be made. */
+static void settle(void)
+{
+	static const uint64_t patience = 1000000000; /* ns */
+	uint64_t since = util_now();
+
+	net_settle();
+	while (!net_is_settled() && util_now() - since < patience)
+		progress();
+}
+
 void core_net_stop(void)
 {
 	if (!up)
 		return;
 	/* Messages may be on their way yet to who is still in a call. */
-	core_mpi_job_barrier();
+	core_mpi_job_barrier(NULL);
 	core_service_stop();
 	net_rest_stop();
 	net_lock(NET_MAIN);
 	while (unclaimed)
 		drop_oldest();
 	net_unlock(NET_MAIN);
+	settle();
 	/* Nobody is to see a connection break off. */
-	core_mpi_job_barrier();
+	core_mpi_job_barrier(progress);
 	up = false;
 	net_stop();
 }

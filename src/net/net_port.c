@@ -27,8 +27,14 @@ struct address {
 	unsigned char ports[];
 };
 
+/* See net_watch. */
+struct watch {
+	_Atomic uint64_t began; /* ns; 0: not yet; UINT64_MAX: it is there, or could not be had */
+	ucp_ep_h endpoint;      /* under the main port's lock */
+};
+
 static struct {
-	bool up;
+	bool up; /* connections are not to break off */
 	uint64_t job;
 	int process, num;
 	ucp_context_h context;
@@ -38,7 +44,8 @@ static struct {
 	unsigned char *table;          /* all addresses */
 	const struct address **others; /* in it */
 	atomic_bool *lost;             /* by process */
-	_Atomic uint64_t *watches;     /* by process: see net_watch */
+	struct watch *watches;         /* by process */
+	_Atomic int settling;          /* endpoints */
 } net;
 
 static const char *text_of(ucs_status_t status)
@@ -260,7 +267,7 @@ static ucp_ep_h endpoint_to(struct port *port, int process, enum net_port to)
 }
 
 /* Under the main port's lock. What is sent once, for UCX to make the connection, is no message of
- * ours (on_message). It is closed with the worker. */
+ * ours (on_message). */
 static void start_watch(int process)
 {
 	struct port *port = &net.ports[NET_MAIN];
@@ -268,10 +275,12 @@ static void start_watch(int process)
 						     UCP_OP_ATTR_FIELD_USER_DATA,
 				     .cb.send = on_done,
 				     .user_data = NULL}; /* nobody asks */
-	ucp_ep_h endpoint;
+	ucp_ep_h *endpoint = &net.watches[process].endpoint;
 
-	if (!net_is_lost(process) && connect_to(port, process, NET_SERVICE, &endpoint) == UCS_OK)
-		net_ucx.ucp_am_send_nbx(endpoint, AM_ID, NULL, 0, NULL, 0, &param);
+	if (!net_is_lost(process) && connect_to(port, process, NET_SERVICE, endpoint) == UCS_OK)
+		net_ucx.ucp_am_send_nbx(*endpoint, AM_ID, NULL, 0, NULL, 0, &param);
+	else
+		*endpoint = NULL;
 }
 
 /*
@@ -285,17 +294,18 @@ void net_watch(int process)
 	enum { BETWEEN = 100000000 }; /* ns */
 	static const uint64_t done = UINT64_MAX;
 	struct port *port = &net.ports[NET_MAIN];
-	uint64_t began = atomic_load_explicit(&net.watches[process], memory_order_relaxed);
+	struct watch *watch = &net.watches[process];
+	uint64_t began = atomic_load_explicit(&watch->began, memory_order_relaxed);
 
 	if (began == done || (began && util_now() - began < BETWEEN))
 		return;
 	pthread_mutex_lock(&port->lock);
-	began = net.watches[process];
+	began = watch->began;
 	if (!began)
 		endpoint_to(port, process, NET_SERVICE);
 	else if (began != done)
 		start_watch(process);
-	net.watches[process] = began ? done : util_now();
+	watch->began = began ? done : util_now();
 	pthread_mutex_unlock(&port->lock);
 }
 
@@ -420,6 +430,53 @@ void net_flush(enum net_port number, _Atomic int *status)
 	if (!UCS_PTR_IS_PTR(request))
 		tell(status, status_of(UCS_PTR_STATUS(request)));
 	pthread_mutex_unlock(&port->lock);
+}
+
+static void on_settled(void *request, ucs_status_t status, void *user)
+{
+	(void)status;
+	(void)user;
+	atomic_fetch_sub(&net.settling, 1);
+	net_ucx.ucp_request_free(request);
+}
+
+/* An endpoint's flush waits for its connection; a worker's does not. */
+static void settle(ucp_ep_h endpoint)
+{
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
+				     .cb.send = on_settled};
+
+	if (!endpoint)
+		return;
+	atomic_fetch_add(&net.settling, 1);
+	if (!UCS_PTR_IS_PTR(net_ucx.ucp_ep_flush_nbx(endpoint, &param)))
+		atomic_fetch_sub(&net.settling, 1);
+}
+
+static void settle_port(struct port *port)
+{
+	if (!port->worker)
+		return;
+	pthread_mutex_lock(&port->lock);
+	for (int i = 0; i < net.num; i++) {
+		for (int j = 0; j < NET_NUM_PORTS; j++)
+			settle(port->endpoints[j][i]);
+		if (port == &net.ports[NET_MAIN])
+			settle(net.watches[i].endpoint);
+	}
+	pthread_mutex_unlock(&port->lock);
+}
+
+void net_settle(void)
+{
+	net.up = false; /* some go earlier than others */
+	for (int i = 0; i < NET_NUM_PORTS; i++)
+		settle_port(&net.ports[i]);
+}
+
+bool net_is_settled(void)
+{
+	return !net.settling;
 }
 
 /* ---- progress ---- */

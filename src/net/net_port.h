@@ -91,6 +91,15 @@ void net_tell(enum net_port from, int process, enum net_port to, const struct ne
 void net_flush(enum net_port port, _Atomic int *status);
 
 /*
+ * Have all connections that this process has begun made, before any process goes on to net_stop:
+ * UCX 1.13 may end a process whose answer to the beginning of a connection has not left by then.
+ * net_is_settled: they are. All processes must make progress meanwhile. From net_settle on nobody
+ * complains of a connection that breaks off.
+ */
+void net_settle(void);
+bool net_is_settled(void);
+
+/*
  * Find out when the link to a process that has a service port goes down: by a connection that has
  * nothing to carry. TCP's keepalive, which UCX_TCP_KEEPIDLE and so on set to half a minute, is for
  * connections without anything unacknowledged; others are given up after a quarter of an hour. To
