@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All tests of the built tree: each runs a program, or a few, and looks at what came out."""
+import concurrent.futures
 import itertools
 import os
+import pathlib
 import random
 import re
 import shutil
+import socket
 import sys
+import threading
 import time
 from xml.etree import ElementTree
 
@@ -561,7 +565,16 @@ def test_nodes(run_mpi, mpi, shape):
     """All collectives on ranks of several nodes."""
     result = on_nodes(run_mpi, mpi, SHAPES[shape], "test_coll", 1)
     assert_passed(result)
-    assert "hier-ring" in result.output and "WARN" not in result.output, result.output
+    assert "hier-ring" in result.output and "eager" in result.output and "WARN" not in result.output, result.output
+
+
+@each_mpi
+def test_nodes_without_eager(run_mpi, mpi):
+    """Short calls in messages, too, and those of ranks without data."""
+    result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env={"GPUCOLL_EAGER_MAX": "0"})
+    assert_passed(result)
+    for absent in ("eager", "it can't work in place", "a rank has no data", "no data"):
+        assert absent not in result.output, result.output
 
 
 @each_mpi
@@ -576,7 +589,7 @@ def test_nodes_agreement(run_mpi, mpi, case):
 @pytest.mark.parametrize("shape,seed", [("2x1", 1), ("2x2", 2), ("uneven", 3)])
 def test_nodes_random_calls(run_mpi, mpi, shape, seed):
     """Random calls over random communicators of ranks of several nodes, also by a tree, and with little room for messages."""
-    env = {1: {"GPUCOLL_ALGO": "hier-tree"}, 2: {"GPUCOLL_SCRATCH": "1M"}, 3: {"GPUCOLL_CHANNELS": "2"}}[seed]
+    env = {1: {"GPUCOLL_ALGO": "hier-tree"}, 2: {"GPUCOLL_SCRATCH": "1M"}, 3: {"GPUCOLL_CHANNELS": "2", "GPUCOLL_EAGER_MAX": "0"}}[seed]
     assert_passed(on_nodes(run_mpi, mpi, SHAPES[shape], "test_agree", "fuzz", 300, seed, env=env))
 
 
@@ -641,6 +654,40 @@ def test_cluster_random_calls(make_cluster, mpi):
 @each_mpi
 def test_cluster_mixed(make_cluster, mpi):
     assert_passed(on_hosts(make_cluster(2), mpi, [2, 1], "test_agree", "mixed", 60))
+
+
+def listening_ports(ports):
+    """Those of the range on which some process of this machine listens."""
+    lines = pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return {port for line in lines if line.split()[3] == "0A" and (port := int(line.split()[1].split(":")[1], 16)) in ports}
+
+
+def disturb(ports, ended):
+    """Connect to all who listen, say something, and stay or go; over and over. Returns how often somebody took it."""
+    source, connections, taken = random.Random(1), [], 0
+    while not ended.wait(0.02):
+        for port in listening_ports(ports):
+            try:
+                connections.append(socket.create_connection(("127.0.0.1", port), timeout=1))
+                connections[-1].sendall(source.randbytes(source.choice([1, 7, 8, 100, 5000])))
+                taken += 1
+            except OSError:
+                pass
+        while len(connections) > 20:
+            connections.pop(source.randrange(len(connections))).close()
+    return taken
+
+
+@each_mpi
+def test_strangers_on_the_port(run_mpi, mpi):
+    """Others connect to UCX's ports and send what is no message: nothing happens."""
+    ports, ended = range(27100, 27400), threading.Event()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        stranger = pool.submit(disturb, ports, ended)
+        result = on_nodes(run_mpi, mpi, "001", "test_agree", "mixed", 150, env={"UCX_TCP_PORT_RANGE": "27100-27399"})
+        ended.set()
+    assert_passed(result)
+    assert stranger.result() > 20
 
 
 @each_mpi

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_accel.h"
+#include "core/core_eager.h"
 #include "core/core_mpi.h"
 #include "core/core_net.h"
 #include "core/core_nodes.h"
@@ -46,6 +47,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
+	accel->fetching = accel->eager = false;
 	accel->polls = 0;
 	accel->failed_at = 0;
 	accel->rounds = 1;
@@ -162,23 +164,35 @@ static const struct core_block *table_of(const struct core_comm *comm,
 	return shape->out.num_blocks > 1 ? shape->out.blocks : NULL;
 }
 
+/* Earlier work on the buffers, and then what this call needs before it is announced. */
+static enum util_status wait_for_stream(struct core_accel *accel)
+{
+	enum util_status status = gpu_stream_poll_legacy(accel->stream);
+
+	if (status == UTIL_OK && !accel->fetching) {
+		accel->fetching = true;
+		status = core_eager_fetch(accel);
+	}
+	if (status != UTIL_OK || (!accel->clearing && !(accel->offer.flags & CORE_OFFER_EAGER)))
+		return status;
+	return gpu_stream_poll(accel->stream);
+}
+
 static enum util_status announce(struct core_accel *accel)
 {
-	enum util_status status = UTIL_OK;
+	enum util_status status = accel->stream ? wait_for_stream(accel) : UTIL_OK;
 
-	if (accel->stream)
-		status = gpu_stream_poll_legacy(accel->stream);
-	if (status == UTIL_OK && accel->clearing)
-		status = gpu_stream_poll(accel->stream);
 	if (status == UTIL_IN_PROGRESS)
 		return status;
 	if (status != UTIL_OK)
 		return core_accel_stage(accel, "earlier work failed");
-	if (accel->comm->spans)
-		core_wire_begin(accel->comm->wire, accel->number);
-	if (!core_agree_begin(&accel->agree, accel->comm, accel->number, &accel->offer,
-			      table_of(accel->comm, &accel->shape)))
+	if (!core_agree_open(&accel->agree, accel->comm, accel->number))
 		return core_accel_stage(accel, "ranks too far apart");
+	if (accel->comm->spans) {
+		core_wire_begin(accel->comm->wire, accel->number);
+		core_eager_publish(accel);
+	}
+	core_agree_announce(&accel->agree, &accel->offer, table_of(accel->comm, &accel->shape));
 	return UTIL_OK;
 }
 
@@ -526,7 +540,7 @@ static bool has_lost(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	for (int i = 0; accel->stream && i < comm->size; i++) {
+	for (int i = 0; accel->stream && !accel->eager && i < comm->size; i++) {
 		enum gpu_transport transport =
 			accel->linked ? core_links_transport(comm, i) : GPU_TRANSPORT_P2P;
 
@@ -661,7 +675,7 @@ static void pass(struct core_accel *accel)
 	}
 	core_agree_pass(accel->comm, accel->number);
 	/* Nobody else touches its memory. */
-	if (accel->linked)
+	if (accel->linked || accel->eager)
 		start_last(accel);
 	else
 		go(accel, CORE_ACCEL_MEET);

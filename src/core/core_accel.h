@@ -85,6 +85,9 @@ struct core_accel {
 	uint64_t messages;              /* of a link, fewer than so many */
 	uint64_t scratch_start;         /* in the arena, of the schedule's scratch blocks */
 	bool linked;                    /* the schedule has links: ranks meet in messages only */
+	bool fetching;                  /* the copy of core_eager.h has begun */
+	bool eager;                     /* inputs come from there */
+	size_t eager_used;              /* of the room for them */
 	struct core_schedule *schedule; /* NULL: none was taken */
 	const struct sched *sched;      /* of it */
 	struct core_steps steps;        /* of the phase that is running, or was */

@@ -79,9 +79,14 @@ static size_t slot_bytes(int local_size)
 	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
-size_t core_agree_area_bytes(int local_size)
+/* After the slots, the records of each. */
+enum { RECORDS_BYTES = 64 << 10 };
+
+size_t core_agree_area_bytes(int local_size, bool records)
 {
-	return progress_bytes(local_size) + CORE_AGREE_SLOTS * slot_bytes(local_size);
+	size_t slot = slot_bytes(local_size) + (records ? RECORDS_BYTES : 0);
+
+	return progress_bytes(local_size) + CORE_AGREE_SLOTS * slot;
 }
 
 static char *slot_at(const struct core_comm *comm, uint64_t call)
@@ -111,6 +116,20 @@ static struct core_block *table_of(const struct core_agree *agree, int rank)
 		slot_at(agree->comm, agree->call) + sizeof(struct slot) + desks_bytes(local_size);
 
 	return (struct core_block *)tables + core_comm_local_rank(agree->comm, rank) * local_size;
+}
+
+size_t core_agree_record_bytes(const struct core_comm *comm)
+{
+	return (size_t)(RECORDS_BYTES / comm->size / CACHE_LINE * CACHE_LINE);
+}
+
+void *core_agree_record(const struct core_agree *agree, int rank)
+{
+	const struct core_comm *comm = agree->comm;
+	size_t slots = core_agree_area_bytes(core_mpi_job.local_size, false);
+
+	return (char *)comm->area + slots + agree->call % CORE_AGREE_SLOTS * RECORDS_BYTES +
+	       (size_t)rank * core_agree_record_bytes(comm);
 }
 
 const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank)
@@ -292,22 +311,24 @@ static bool slot_is_free(struct core_comm *comm, uint64_t call)
 	return call < CORE_AGREE_SLOTS || all_past(comm, call + 1 - CORE_AGREE_SLOTS);
 }
 
-bool core_agree_begin(struct core_agree *agree, struct core_comm *comm, uint64_t call,
-		      const struct core_offer *offer, const struct core_block *table)
+bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call)
 {
-	struct desk *desk;
-
 	*agree = (struct core_agree){.comm = comm, .call = call};
-	if (!slot_is_free(comm, call))
-		return false;
-	desk = desk_of(agree, comm->rank);
+	return slot_is_free(comm, call);
+}
+
+void core_agree_announce(const struct core_agree *agree, const struct core_offer *offer,
+			 const struct core_block *table)
+{
+	const struct core_comm *comm = agree->comm;
+	struct desk *desk = desk_of(agree, comm->rank);
+
 	desk->offer = *offer;
 	if (table)
 		memcpy(table_of(agree, comm->rank), table, (size_t)comm->size * sizeof(*table));
-	/* Release: whoever sees the number sees the offer (and the buffers' contents, for its
-	 * kernels). */
-	atomic_store_explicit(&desk->announced, call + 1, memory_order_release);
-	return true;
+	/* Release: whoever sees the number sees the offer and the record (and the buffers'
+	 * contents, for its kernels). */
+	atomic_store_explicit(&desk->announced, agree->call + 1, memory_order_release);
 }
 
 static uint64_t word_value(const struct core_agree *agree, enum core_agree_state decision)

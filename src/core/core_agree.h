@@ -37,6 +37,8 @@ enum {
 	CORE_OFFER_LINKS_FAILED = 256, /* a call with messages did: it may have missed decisions */
 	CORE_OFFER_LL_CLEAR = 64,      /* no LL packets of older calls are left in its arenas */
 	CORE_OFFER_BEHIND = 512,       /* other nodes have calls to see before they hear of more */
+	CORE_OFFER_EAGER = 1024,       /* there is a record of its input (core_eager.h) */
+	CORE_OFFER_WHOLE = 2048,       /* of a node: there can be links between its members */
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
@@ -109,15 +111,24 @@ struct core_agree {
 	bool answered;
 };
 
-/* Bytes of a slot's area on the board for a node of `local_size` processes. */
-size_t core_agree_area_bytes(int local_size);
+/* Bytes of a slot's area on the board for a node of `local_size` processes; `records`: with room
+ * for those of core_eager.h. */
+size_t core_agree_area_bytes(int local_size, bool records);
+
+/* Begin a call. False: the slot is still in use, and this call is to be staged. */
+bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call);
+
+/* Announce. `table` has a block for each member, or is NULL. */
+void core_agree_announce(const struct core_agree *agree, const struct core_offer *offer,
+			 const struct core_block *table);
 
 /*
- * Announce. `table` has a block for each member, or is NULL. False: the slot is still in use, and
- * this call is to be staged.
+ * Where the record of a member's input is, on any node, 16-byte aligned; and the most bytes that it
+ * has. Written by the member before it announces itself, or, where that is on another node, by the
+ * speaker of this one before it settles the call. Only for communicators of several nodes.
  */
-bool core_agree_begin(struct core_agree *agree, struct core_comm *comm, uint64_t call,
-		      const struct core_offer *offer, const struct core_block *table);
+void *core_agree_record(const struct core_agree *agree, int rank);
+size_t core_agree_record_bytes(const struct core_comm *comm);
 
 /* Look again. Never waits. */
 enum core_agree_state core_agree_poll(struct core_agree *agree);

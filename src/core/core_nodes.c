@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_nodes.h"
+#include "core/core_eager.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum {
 	MAX_ROUNDS = 6,     /* 1 << this is at least CORE_MAX_RANKS nodes */
@@ -15,12 +17,25 @@ static const uint64_t patience = 1000000, little_patience = 50000;
 
 _Static_assert(1 << MAX_ROUNDS >= CORE_MAX_RANKS, "rounds for all nodes");
 
+/* A message that says that nodes are ready: what their offers come to, and then, if all made
+ * records, those of their members. */
+struct ready {
+	struct core_summary summary;
+	unsigned char records[];
+};
+
+/* Before each record, which begins at a multiple of this. */
+struct label {
+	uint32_t rank, bytes; /* of the record */
+};
+
 /* What came for a call and a round before this node was there. */
 struct early {
 	struct early *next;
 	uint64_t call;
 	uint32_t round;
-	struct core_summary summary;
+	size_t bytes;
+	struct ready message;
 };
 
 struct core_nodes {
@@ -31,6 +46,7 @@ struct core_nodes {
 	bool sent, asked;
 	uint64_t since; /* ns: this node got ready */
 	struct core_summary common;
+	struct ready *message; /* the last one sent, with room for all records */
 	/* Under the main port's lock. */
 	struct early *early;
 	uint64_t staged; /* the last call, + 1, that somebody stages */
@@ -40,13 +56,31 @@ struct core_nodes {
 	_Atomic int leaving;
 };
 
+static size_t padded(size_t bytes)
+{
+	return (bytes + sizeof(struct label) - 1) / sizeof(struct label) * sizeof(struct label);
+}
+
+/* Of a message. */
+static size_t most_bytes(const struct core_comm *comm)
+{
+	return sizeof(struct ready) +
+	       (size_t)comm->size * (sizeof(struct label) + padded(core_agree_record_bytes(comm)));
+}
+
 struct core_nodes *core_nodes_create(const struct core_comm *comm)
 {
 	struct core_nodes *nodes = calloc(1, sizeof(*nodes));
 
-	while (nodes && 1 << nodes->rounds < comm->num_nodes)
+	if (!nodes)
+		return NULL;
+	while (1 << nodes->rounds < comm->num_nodes)
 		nodes->rounds++;
-	return nodes;
+	nodes->message = calloc(1, most_bytes(comm));
+	if (nodes->message)
+		return nodes;
+	free(nodes);
+	return NULL;
 }
 
 static void drop_until(struct core_nodes *nodes, uint64_t call)
@@ -69,8 +103,10 @@ void core_nodes_free(struct core_nodes *nodes)
 		return;
 	drop_until(nodes, UINT64_MAX);
 	/* After a failure, UCX may still count here. */
-	if (!nodes->leaving)
-		free(nodes);
+	if (nodes->leaving)
+		return;
+	free(nodes->message);
+	free(nodes);
 }
 
 /* The speaker of the node so many further on. */
@@ -95,23 +131,28 @@ static void on_ready(struct core_comm *comm, const struct net_header *header,
 		     struct net_payload *payload)
 {
 	struct core_nodes *nodes = comm->agreement;
-	struct core_summary summary;
+	size_t bytes = net_payload_bytes(payload);
+	const void *data = net_payload_data(payload);
 	struct early *entry;
 
-	if (header->link >= (uint32_t)nodes->rounds ||
-	    !net_payload_copy(payload, &summary, sizeof(summary)))
+	if (header->link >= (uint32_t)nodes->rounds || !data || bytes < sizeof(struct ready) ||
+	    bytes > most_bytes(comm))
 		return;
 	if (header->message % ACK_EVERY == 0)
 		acknowledge(comm, header);
 	/* Here the call may have gone to the real MPI long ago. */
 	if (core_agree_is_past(comm, comm->rank, header->call))
 		return;
-	entry = malloc(sizeof(*entry));
+	entry = malloc(offsetof(struct early, message) + bytes);
 	if (!entry) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no memory for a message of a node");
 		return;
 	}
-	*entry = (struct early){nodes->early, header->call, header->link, summary};
+	entry->call = header->call;
+	entry->round = header->link;
+	entry->bytes = bytes;
+	memcpy(&entry->message, data, bytes);
+	entry->next = nodes->early;
 	nodes->early = entry;
 }
 
@@ -134,19 +175,46 @@ void core_nodes_receive(struct core_comm *comm, const struct net_header *header,
 		nodes->staged = header->call + 1;
 }
 
-/* Take what came for the round. False: nothing yet. */
-static bool take_early(struct core_nodes *nodes, uint64_t call)
+/* Members' records from elsewhere. UTIL_ERR_PEER: they are damaged. */
+static enum util_status take_records(const struct core_agree *agree, const unsigned char *from,
+				     size_t bytes)
 {
-	struct early **link = &nodes->early, *entry;
+	const struct core_comm *comm = agree->comm;
+	const unsigned char *end = from + bytes;
+	struct label label;
 
-	while ((entry = *link) && (entry->call != call || entry->round != (uint32_t)nodes->round))
+	for (; from < end; from += padded(label.bytes)) {
+		if ((size_t)(end - from) < sizeof(label))
+			return UTIL_ERR_PEER;
+		memcpy(&label, from, sizeof(label));
+		from += sizeof(label);
+		if (padded(label.bytes) > (size_t)(end - from) ||
+		    label.rank >= (uint32_t)comm->size ||
+		    core_comm_is_near(comm, (int)label.rank) ||
+		    !core_eager_is_sound(comm, (const void *)from, label.bytes))
+			return UTIL_ERR_PEER;
+		memcpy(core_agree_record(agree, (int)label.rank), from, label.bytes);
+	}
+	return UTIL_OK;
+}
+
+/* Take what came for the round. UTIL_IN_PROGRESS: nothing yet. */
+static enum util_status take_early(const struct core_agree *agree)
+{
+	struct core_nodes *nodes = agree->comm->agreement;
+	struct early **link = &nodes->early, *entry;
+	enum util_status status;
+
+	while ((entry = *link) &&
+	       (entry->call != agree->call || entry->round != (uint32_t)nodes->round))
 		link = &entry->next;
 	if (!entry)
-		return false;
+		return UTIL_IN_PROGRESS;
 	*link = entry->next;
-	core_summary_add(&nodes->common, &entry->summary);
+	core_summary_add(&nodes->common, &entry->message.summary);
+	status = take_records(agree, entry->message.records, entry->bytes - sizeof(entry->message));
 	free(entry);
-	return true;
+	return status;
 }
 
 /* ---- going on ---- */
@@ -156,7 +224,7 @@ bool core_nodes_has_begun(const struct core_agree *agree)
 	return agree->comm->agreement->call == agree->call + 1;
 }
 
-void core_nodes_begin(const struct core_agree *agree, bool able)
+void core_nodes_begin(const struct core_agree *agree, bool whole)
 {
 	struct core_nodes *nodes = agree->comm->agreement;
 
@@ -166,7 +234,10 @@ void core_nodes_begin(const struct core_agree *agree, bool able)
 	nodes->sent = nodes->asked = false;
 	nodes->since = util_now();
 	core_agree_summarize(agree, &nodes->common);
-	nodes->common.fits &= able;
+	if (whole) {
+		nodes->common.any |= CORE_OFFER_WHOLE;
+		nodes->common.all |= CORE_OFFER_WHOLE;
+	}
 	drop_until(nodes, agree->call);
 	net_unlock(NET_MAIN);
 }
@@ -183,19 +254,53 @@ bool core_nodes_has_too_many(const struct core_comm *comm)
 	return found;
 }
 
-static void send(struct core_comm *comm, uint64_t call)
+/* Whether the round's receiver may not know of the member: it knows of its own node and those after
+ * this one; this node knows of so many before it. */
+static bool is_news(const struct core_comm *comm, int rank)
 {
+	int back = comm->node - comm->nodes[rank], known = 1 << comm->agreement->round;
+
+	back += back < 0 ? comm->num_nodes : 0;
+	return back < known && back < comm->num_nodes - known;
+}
+
+/* Returns the bytes of the message. */
+static size_t write_message(const struct core_agree *agree)
+{
+	const struct core_comm *comm = agree->comm;
+	struct core_nodes *nodes = comm->agreement;
+	unsigned char *to = nodes->message->records;
+
+	nodes->message->summary = nodes->common;
+	if (!(nodes->common.all & CORE_OFFER_EAGER))
+		return sizeof(struct ready);
+	for (int i = 0; i < comm->size; i++) {
+		const struct core_eager_record *record = core_agree_record(agree, i);
+		struct label label = {(uint32_t)i, record->bytes};
+
+		if (!is_news(comm, i))
+			continue;
+		memcpy(to, &label, sizeof(label));
+		memcpy(to + sizeof(label), record, record->bytes);
+		to += sizeof(label) + padded(record->bytes);
+	}
+	return (size_t)(to - (unsigned char *)nodes->message);
+}
+
+static void send(const struct core_agree *agree)
+{
+	struct core_comm *comm = agree->comm;
 	struct core_nodes *nodes = comm->agreement;
 	struct net_header header = {.kind = CORE_NET_READY,
 				    .comm = comm->id,
-				    .call = call,
+				    .call = agree->call,
 				    .link = (uint32_t)nodes->round,
 				    .message = ++nodes->number[nodes->round]};
 
 	nodes->sent = true;
 	nodes->underway[nodes->round]++;
-	core_net_tell(comm, speaker_at(comm, 1 << nodes->round), &header, &nodes->common,
-		      sizeof(nodes->common), &nodes->leaving);
+	core_net_tell(comm, speaker_at(comm, 1 << nodes->round), &header, nodes->message,
+		      write_message(agree), &nodes->leaving);
 }
 
 static void ask(const struct core_comm *comm, uint64_t call)
@@ -209,23 +314,29 @@ static void ask(const struct core_comm *comm, uint64_t call)
 	core_net_tell_nodes(comm, CORE_NET_ASK, call, NULL);
 }
 
-/* UTIL_ERR_UNSUPPORTED: somebody stages it. */
+/* UTIL_ERR_UNSUPPORTED: somebody stages it. UTIL_ERR_PEER: what came is damaged. */
 static enum util_status go_on(struct core_agree *agree)
 {
 	struct core_comm *comm = agree->comm;
 	struct core_nodes *nodes = comm->agreement;
+	enum util_status status;
+	bool able;
 
 	for (; nodes->round < nodes->rounds; nodes->round++, nodes->sent = false) {
 		if (!nodes->sent)
-			send(comm, agree->call);
+			send(agree);
 		if (nodes->staged == agree->call + 1)
 			return UTIL_ERR_UNSUPPORTED;
-		if (!take_early(nodes, agree->call)) {
+
+		status = take_early(agree);
+		if (status == UTIL_IN_PROGRESS)
 			ask(comm, agree->call);
-			return UTIL_IN_PROGRESS;
-		}
+		if (status != UTIL_OK)
+			return status;
 	}
-	return nodes->common.fits ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+	/* Members that have no data can't have links, and may not need any. */
+	able = nodes->common.all & (CORE_OFFER_EAGER | CORE_OFFER_WHOLE);
+	return nodes->common.fits && able ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 
 enum util_status core_nodes_progress(struct core_agree *agree)

@@ -4,10 +4,11 @@
  *
  * On each node the members agree as everywhere (core_agree.h), on one of two things: somebody there
  * stages the call, or the node is ready for it, which it can't take back. One member of each node
- * that is ready, its speaker, tells the others so, with what the offers come to, in a
- * dissemination: in round k node i sends to node i + 2^k what it knows of itself and the 2^k - 1
- * before it, so after log2(n) rounds all have heard of all. The call is accelerated where all are
- * ready; nobody can have heard of all where one is not.
+ * that is ready, its speaker, tells the others so, with what the offers come to, and, if all that
+ * it has heard of have made them, the records of inputs (core_eager.h), in a dissemination: in
+ * round k node i sends to node i + 2^k what it knows of itself and the 2^k - 1 before it, so after
+ * log2(n) rounds all have heard of all. The call is accelerated where all are ready; nobody can
+ * have heard of all where one is not.
  *
  * Members that stage look at nobody and tell nobody. So a speaker that has waited for a while asks
  * the services of the other nodes (core_service.h), who look at their boards and answer when
@@ -35,12 +36,12 @@ bool core_nodes_has_too_many(const struct core_comm *comm);
 
 /*
  * By the speaker, after CORE_AGREE_READY. core_nodes_begin: once for a call, which is when it has
- * not begun; `able`: whether this node's ranks can do it. core_nodes_progress: go on. UTIL_OK: it
- * is settled (core_agree_settle). UTIL_IN_PROGRESS. UTIL_ERR_PEER: a member has failed, or was
+ * not begun; `whole`: see CORE_OFFER_WHOLE. core_nodes_progress: go on. UTIL_OK: it is settled
+ * (core_agree_settle). UTIL_IN_PROGRESS. UTIL_ERR_PEER: a member has failed, or was
  * found lost by others; so is that.
  */
 bool core_nodes_has_begun(const struct core_agree *agree);
-void core_nodes_begin(const struct core_agree *agree, bool able);
+void core_nodes_begin(const struct core_agree *agree, bool whole);
 enum util_status core_nodes_progress(struct core_agree *agree);
 
 /* Tell the other nodes that this process could not do its part in the call. core_nodes_has_told:

@@ -2,6 +2,7 @@
 /* What a process offers for an accelerated call: where its buffers are, and how others reach them.
  */
 #include "core/core_accel.h"
+#include "core/core_eager.h"
 #include "core/core_mpi.h"
 #include "core/core_nodes.h"
 #include "core/core_wire.h"
@@ -169,6 +170,13 @@ static enum util_status take_resources(struct core_accel *accel, const struct gp
 	return UTIL_OK;
 }
 
+static bool may_need_links(const struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	return comm->wants_links || comm->spans || core_plan_wants_links(accel->shape.coll);
+}
+
 static uint16_t channels(void)
 {
 	enum { MOST = 16 };
@@ -195,8 +203,7 @@ static enum util_status offer_arenas(struct core_accel *accel)
 	struct core_offer *offer = &accel->offer;
 	struct gpu_pointer where;
 
-	if (!accel->stream ||
-	    (!comm->wants_links && !comm->spans && !core_plan_wants_links(accel->shape.coll)))
+	if (!accel->stream || !may_need_links(accel))
 		return UTIL_OK;
 	if (open_arenas(accel) != UTIL_OK)
 		return comm->spans ? core_accel_stage(accel, "no memory for messages") : UTIL_OK;
@@ -225,6 +232,17 @@ static enum util_status offer_arenas(struct core_accel *accel)
 	return UTIL_OK;
 }
 
+/* Who has no data may have messages to pass on, or to send without bytes, by kernels where it is at
+ * work. */
+static enum util_status go_without_data(struct core_accel *accel)
+{
+	struct gpu_pointer where;
+
+	if (!may_need_links(accel) || !gpu_context_current(&where))
+		return UTIL_OK;
+	return take_resources(accel, &where);
+}
+
 static enum util_status offer_buffers(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
@@ -243,8 +261,10 @@ static enum util_status offer_buffers(struct core_accel *accel)
 	status = classify(accel, &in);
 	if (status == UTIL_OK)
 		status = classify(accel, &out);
-	if (status != UTIL_OK || (!has_in && !has_out))
+	if (status != UTIL_OK)
 		return status;
+	if (!has_in && !has_out)
+		return go_without_data(accel);
 	if (has_in && has_out && !in_one_context(&in.where, &out.where))
 		return core_accel_stage(accel, "buffers in two contexts");
 	status = take_resources(accel,
@@ -310,6 +330,7 @@ enum util_status core_offer_make(struct core_accel *accel)
 	if (status != UTIL_OK)
 		return status;
 	set_flags(accel);
+	core_eager_offer(accel);
 	if (accel->comm->spans && core_comm_speaks(accel->comm) &&
 	    core_nodes_has_too_many(accel->comm))
 		offer->flags |= CORE_OFFER_BEHIND;

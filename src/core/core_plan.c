@@ -4,6 +4,7 @@
  * pieces become addresses and bytes.
  */
 #include "core/core_accel.h"
+#include "core/core_eager.h"
 #include "core/core_mpi.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
@@ -332,6 +333,24 @@ static const char *take_linked(struct core_accel *accel, const struct sched_requ
 	return first;
 }
 
+/* Inputs are copies that are there for each rank: nobody touches another's memory, and nothing is
+ * in place. */
+static enum util_status take_eager(struct core_accel *accel, struct sched_request *request)
+{
+	const struct algo *algo = algo_find("oneshot", request->coll);
+	enum util_status status;
+
+	request->in_place = false;
+	status = core_schedule_take(accel->comm, algo ? algo : algo_find("direct", request->coll),
+				    request, &accel->schedule);
+	if (status != UTIL_OK)
+		return status;
+	accel->sched = accel->schedule->sched;
+	accel->eager = true;
+	accel->reason = "eager";
+	return UTIL_OK;
+}
+
 enum util_status core_plan_make(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
@@ -345,6 +364,9 @@ enum util_status core_plan_make(struct core_accel *accel)
 	enum util_status status = UTIL_OK;
 	const char *why = NULL;
 
+	accel->width = 0;
+	if (accel->common.all & CORE_OFFER_EAGER)
+		return take_eager(accel, &request);
 	plan_rounds(accel, sched_num_blocks(&request));
 	if (!take_wanted(accel, &request, &status) &&
 	    (status == UTIL_OK || status == UTIL_ERR_UNSUPPORTED)) {
@@ -448,7 +470,7 @@ static struct gpu_place scratch_place(const struct core_accel *accel,
 
 /* Where a place of the program is in the round. In the second phase everything is in this rank's
  * memory, and whole. */
-static struct gpu_place look_up(const struct core_accel *accel, const struct core_place *place,
+static struct gpu_place look_up(struct core_accel *accel, const struct core_place *place,
 				uint32_t phase)
 {
 	bool mine = place->rank == accel->comm->rank;
@@ -458,6 +480,8 @@ static struct gpu_place look_up(const struct core_accel *accel, const struct cor
 	struct core_block block;
 	int index = 0;
 
+	if (accel->eager && place->buffer == SCHED_IN)
+		return core_eager_bring(accel, place->rank, place->block, &accel->eager_used);
 	if (place->buffer == SCHED_SCRATCH)
 		return scratch_place(accel, place);
 	if (place->buffer == SCHED_HOLD) {
@@ -497,7 +521,7 @@ static uint64_t cut_step(struct core_accel *accel, const struct gpu_step *step)
 		least = bytes < least ? bytes : least;
 	}
 	/* Who pushes its block does not know; see is_sent_too_much. */
-	if (accel->sched->request.coll != SCHED_GATHER)
+	if (accel->eager || accel->sched->request.coll != SCHED_GATHER)
 		accel->truncates |= longest > least;
 	places[step->sized].bytes = least;
 	return least;
@@ -513,6 +537,7 @@ static struct volume set_places(struct core_accel *accel, uint32_t phase)
 	const struct core_program *program = accel->schedule->program;
 	struct volume volume = {0};
 
+	accel->eager_used = 0;
 	for (int i = 0; i < program->num_places; i++)
 		accel->steps.args.places[i] = look_up(accel, &program->places[i], phase);
 	for (uint32_t i = 0; i < program->num_lanes[phase]; i++) {

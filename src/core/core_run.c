@@ -57,7 +57,8 @@ void core_start(void (*stop)(void))
 	}
 	if (status != UTIL_OK || !core_mpi_job.any_driver)
 		return;
-	core_board_start(core_agree_area_bytes(core_mpi_job.local_size));
+	core_board_start(
+		core_agree_area_bytes(core_mpi_job.local_size, core_mpi_job.num_nodes > 1));
 	start_fdpass();
 	core_net_start();
 	core_awake = core_attentive = true;

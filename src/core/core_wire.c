@@ -122,6 +122,16 @@ uint64_t core_wire_outbox(const struct core_wire *wire)
 	return wire->out_address;
 }
 
+void *core_wire_ahead_in(const struct core_wire *wire)
+{
+	return wire->in->base;
+}
+
+void *core_wire_ahead_out(const struct core_wire *wire)
+{
+	return wire->out->base;
+}
+
 static char *slot_at(const struct core_wire *wire, const struct gpu_staging_block *arena,
 		     uint32_t link, uint64_t message)
 {

@@ -32,6 +32,11 @@ enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu
 uint64_t core_wire_inbox(const struct core_wire *wire);
 uint64_t core_wire_outbox(const struct core_wire *wire);
 
+/* The first bytes of the arenas, of which slots take none, as this process writes and reads them:
+ * for the inputs of core_eager.h. */
+void *core_wire_ahead_in(const struct core_wire *wire);
+void *core_wire_ahead_out(const struct core_wire *wire);
+
 /*
  * A call begins: its messages may come, and wait. Before this process announces itself.
  *

@@ -122,6 +122,13 @@ bool gpu_context_is_current(void)
 	return gpu_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current;
 }
 
+bool gpu_context_current(struct gpu_pointer *where)
+{
+	*where = (struct gpu_pointer){.memory = GPU_MEMORY_DEVICE};
+	return gpu_driver.cuCtxGetCurrent(&where->context) == CUDA_SUCCESS && where->context &&
+	       gpu_driver.cuCtxGetDevice(&where->device) == CUDA_SUCCESS;
+}
+
 uint64_t gpu_device_identity(int ordinal)
 {
 	static _Atomic uint64_t known[MAX_DEVICES]; /* every thread would write the same */

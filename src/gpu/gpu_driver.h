@@ -19,6 +19,7 @@
  * header. */
 #define GPU_DRIVER_CALLS(X)                                                                        \
 	X(cuCtxGetCurrent)                                                                         \
+	X(cuCtxGetDevice)                                                                          \
 	X(cuCtxGetStreamPriorityRange)                                                             \
 	X(cuEventCreate)                                                                           \
 	X(cuEventDestroy)                                                                          \

@@ -76,12 +76,9 @@ size_t net_payload_bytes(const struct net_payload *payload)
 	return payload->bytes;
 }
 
-bool net_payload_copy(const struct net_payload *payload, void *to, size_t bytes)
+const void *net_payload_data(const struct net_payload *payload)
 {
-	if (payload->rendezvous || payload->bytes != bytes)
-		return false;
-	memcpy(to, payload->data, bytes);
-	return true;
+	return payload->rendezvous ? NULL : payload->data;
 }
 
 static enum util_status status_of(ucs_status_t status)
@@ -339,13 +336,10 @@ static void on_sent(void *request, ucs_status_t status, void *user)
 
 static void post(ucp_ep_h endpoint, struct send *send, const void *data, size_t bytes, bool fetched)
 {
-	/* A long message is read by the receiver when it knows where to. */
-	enum { LONG = 32 << 10 };
 	ucp_request_param_t param = {
 		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
 				UCP_OP_ATTR_FIELD_FLAGS,
-		.flags = bytes >= LONG || (fetched && bytes) ? UCP_AM_SEND_FLAG_RNDV
-							     : UCP_AM_SEND_FLAG_EAGER,
+		.flags = fetched ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
 		.cb.send = on_sent,
 		.user_data = send};
 	void *request = net_ucx.ucp_am_send_nbx(endpoint, AM_ID, &send->header,
@@ -389,12 +383,14 @@ static void send_to(enum net_port from, int process, enum net_port to, struct se
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, bool fetched, _Atomic int *status)
 {
+	/* A long message is read by the receiver when it knows where to. */
+	enum { LONG = 32 << 10 };
 	struct send *send = prepare(header, 0);
 
 	tell(status, send ? UTIL_IN_PROGRESS : UTIL_ERR_PEER);
 	if (send)
 		send->status = status;
-	send_to(from, process, to, send, data, bytes, fetched);
+	send_to(from, process, to, send, data, bytes, bytes >= LONG || (fetched && bytes));
 }
 
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,

@@ -37,8 +37,8 @@ struct net_payload;
 
 size_t net_payload_bytes(const struct net_payload *payload);
 
-/* Copy a short one, of just so many bytes. False: it is not. */
-bool net_payload_copy(const struct net_payload *payload, void *to, size_t bytes);
+/* A short one, for as long as it is not taken or dropped; of any alignment. NULL: it is long. */
+const void *net_payload_data(const struct net_payload *payload);
 
 /*
  * A message has come. The handler may take the payload, or keep it to take or drop it later;
@@ -76,8 +76,8 @@ void net_set_handler(enum net_port port, net_handler handler);
  * then UTIL_OK, or UTIL_ERR_PEER if they did not arrive. `fetched`: when the receiver has them,
  * rather than when they are out; long ones always are.
  *
- * net_tell: a short message, which is copied. `*underway`, if not NULL, is larger by one until it
- * is out: the first one to a process waits for the connection.
+ * net_tell: a message that is short however many bytes it has, and is copied. `*underway`, if not
+ * NULL, is larger by one until it is out: the first one to a process waits for the connection.
  */
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, bool fetched, _Atomic int *status);

@@ -41,6 +41,7 @@ struct util_config {
 	int proto;           /* enum util_proto */
 	int exec;            /* enum util_exec */
 	int net;             /* enum util_net */
+	size_t eager_max;    /* bytes: all inputs of a call over several nodes that go ahead */
 	size_t channels;
 	size_t ll_max;  /* bytes: messages of up to so many go by LL */
 	size_t scratch; /* bytes for messages, of a GPU and communicator */

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_eager.h"
+#include "core/core_wire.h"
+#include "util/util_config.h"
+
+#include <string.h>
+
+/* Kernels access as many bytes at a time as addresses allow, so those stay what they are modulo
+ * this. */
+enum { ALIGNMENT = 16 };
+
+/* An alltoall in place has its input where its output goes. */
+static const struct core_buffer *input_of(const struct core_shape *shape)
+{
+	return shape->in_place && !shape->in.num_blocks ? &shape->out : &shape->in;
+}
+
+static uintptr_t first_byte(const struct core_buffer *in)
+{
+	return in->address + (uintptr_t)in->lo;
+}
+
+static size_t num_bytes(const struct core_buffer *in)
+{
+	return (size_t)(in->hi - in->lo);
+}
+
+/* Where in a record, which is aligned, the first byte is. */
+static size_t data_offset(const struct core_buffer *in)
+{
+	const struct core_eager_record *record = NULL;
+	size_t header = sizeof(*record) + (size_t)in->num_blocks * sizeof(record->blocks[0]);
+
+	return header + (first_byte(in) - header) % ALIGNMENT;
+}
+
+void core_eager_offer(struct core_accel *accel)
+{
+	const struct core_buffer *in = input_of(&accel->shape);
+	size_t room = core_agree_record_bytes(accel->comm);
+
+	if (!accel->comm->spans || accel->offer.algo || !util_config.eager_max)
+		return;
+	if (num_bytes(in) <= util_config.eager_max / (size_t)accel->comm->size &&
+	    num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room)
+		accel->offer.flags |= CORE_OFFER_EAGER;
+}
+
+enum util_status core_eager_fetch(const struct core_accel *accel)
+{
+	const struct core_buffer *in = input_of(&accel->shape);
+
+	if (!(accel->offer.flags & CORE_OFFER_EAGER) || !num_bytes(in))
+		return UTIL_OK;
+	return gpu_stream_copy(accel->stream, core_wire_ahead_out(accel->comm->wire),
+			       (const void *)first_byte(in), num_bytes(in));
+}
+
+void core_eager_publish(const struct core_accel *accel)
+{
+	const struct core_buffer *in = input_of(&accel->shape);
+	struct core_eager_record *record = core_agree_record(&accel->agree, accel->comm->rank);
+	size_t data = data_offset(in);
+
+	if (!(accel->offer.flags & CORE_OFFER_EAGER))
+		return;
+	record->bytes = (uint32_t)(data + num_bytes(in));
+	record->num_blocks = (uint32_t)in->num_blocks;
+	for (int i = 0; i < in->num_blocks; i++) {
+		const struct core_block *block = &in->blocks[i];
+
+		/* One without bytes may be anywhere. */
+		record->blocks[i].bytes = (uint32_t)block->bytes;
+		record->blocks[i].offset =
+			block->bytes ? (uint32_t)(data + (size_t)(block->offset - in->lo)) : 0;
+	}
+	if (num_bytes(in))
+		memcpy((char *)record + data, core_wire_ahead_out(accel->comm->wire),
+		       num_bytes(in));
+}
+
+bool core_eager_is_sound(const struct core_comm *comm, const struct core_eager_record *record,
+			 size_t bytes)
+{
+	if (bytes < sizeof(*record) || bytes > core_agree_record_bytes(comm) ||
+	    record->bytes != bytes || record->num_blocks > (uint32_t)comm->size ||
+	    bytes < sizeof(*record) + record->num_blocks * sizeof(record->blocks[0]))
+		return false;
+	for (uint32_t i = 0; i < record->num_blocks; i++) {
+		if (record->blocks[i].offset > bytes ||
+		    record->blocks[i].bytes > bytes - record->blocks[i].offset)
+			return false;
+	}
+	return true;
+}
+
+struct gpu_place core_eager_bring(const struct core_accel *accel, int rank, int block, size_t *used)
+{
+	const struct core_eager_record *record = core_agree_record(&accel->agree, rank);
+	const struct core_wire *wire = accel->comm->wire;
+	uint32_t index = record->num_blocks > 1 ? (uint32_t)block : 0, offset, bytes;
+	size_t at;
+
+	if (index >= record->num_blocks || !record->blocks[index].bytes)
+		return (struct gpu_place){0};
+	offset = record->blocks[index].offset;
+	bytes = record->blocks[index].bytes;
+	at = *used + (offset - *used) % ALIGNMENT;
+	memcpy((char *)core_wire_ahead_in(wire) + at, (const char *)record + offset, bytes);
+	*used = at + bytes;
+	return (struct gpu_place){core_wire_inbox(wire) + at, bytes};
+}

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Short calls over several nodes: the inputs travel with the agreement.
+ *
+ * Each member copies its input to the host before it announces itself, and leaves it, as a record,
+ * on its node's board. What the nodes tell each other in their agreement (core_nodes.h) then has
+ * the records of all members. So who knows that all are ready has all inputs, and makes its result
+ * from them alone: one exchange between nodes, whatever the collective, which is the proof that the
+ * call may be accelerated, too. Nobody writes an output before that, so a call that is staged after
+ * all has lost nothing but the copy.
+ *
+ * All inputs go to all nodes, so this is for so few bytes that they cost less than another round.
+ */
+#ifndef CORE_EAGER_H
+#define CORE_EAGER_H
+
+#include "core/core_accel.h"
+
+/* A member's input. */
+struct core_eager_record {
+	uint32_t bytes; /* of all of it */
+	uint32_t num_blocks;
+	struct {
+		uint32_t offset, bytes; /* in the record */
+	} blocks[];                     /* as those of struct core_buffer */
+};
+
+/*
+ * If the call is one for this, set CORE_OFFER_EAGER. Then: core_eager_fetch starts the copy of the
+ * input, in stream order; core_eager_publish, when that is done, makes the record, between
+ * core_agree_open and core_agree_announce.
+ */
+void core_eager_offer(struct core_accel *accel);
+enum util_status core_eager_fetch(const struct core_accel *accel);
+void core_eager_publish(const struct core_accel *accel);
+
+/* Whether so many bytes, which come from elsewhere, are a record of a member. */
+bool core_eager_is_sound(const struct core_comm *comm, const struct core_eager_record *record,
+			 size_t bytes);
+
+/*
+ * When the call is agreed on, and all have said CORE_OFFER_EAGER: bring a block of a member's input
+ * to where kernels read it. `*used`: bytes of the room for that, 0 at first.
+ */
+struct gpu_place core_eager_bring(const struct core_accel *accel, int rank, int block,
+				  size_t *used);
+
+#endif
