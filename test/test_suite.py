@@ -552,11 +552,12 @@ SHAPES = {"2x1": "01", "2x2": "0011", "round-robin": "0101", "3+1": "0001", "une
 HOSTID = 's={shape}; r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; export GPUCOLL_HOSTID="node $(echo $s | cut -c$((r + 1)))";'
 
 
-def on_nodes(run_mpi, mpi, shape, program, *arguments, env=(), timeout=150):
-    """Run a test program on ranks whose nodes are the shape's digits, by GPUCOLL_HOSTID."""
-    script = HOSTID.format(shape=shape) + ' exec "$@"'
+def on_nodes(run_mpi, mpi, shape, program, *arguments, first="", env=(), timeout=150, **more):
+    """Run a test program on ranks whose nodes are the shape's digits, by GPUCOLL_HOSTID. `first`: what the shell is to do in
+    each, $r being the rank."""
+    script = f'{HOSTID.format(shape=shape)} {first} exec "$@"'
     return run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / program, *arguments,
-                   env={"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", **dict(env)}, timeout=timeout)
+                   env={"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", **dict(env)}, timeout=timeout, **more)
 
 
 @each_mpi
@@ -575,6 +576,25 @@ def test_nodes_without_eager(run_mpi, mpi):
     assert_passed(result)
     for absent in ("eager", "it can't work in place", "a rank has no data", "no data"):
         assert absent not in result.output, result.output
+
+
+@pytest.fixture(scope="session")
+def ucx_with_cuda(tmp_path_factory):
+    library = tmp_path_factory.mktemp("ucx") / "emu_ucp.so"
+    compile_with("cc", "-std=gnu11", "-shared", "-fPIC", f"-I{CUDA}/include", "-o", library, SOURCE / "test/emu/emu_ucp.c")
+    return str(library)
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("off", ["", "1"])
+def test_nodes_with_device_memory(run_mpi, mpi, off, ucx_with_cuda):
+    """UCX is given device memory, where it takes that; one rank does not."""
+    first = f'test $r != "{off}" || export GPUCOLL_NET_GDR=off;'
+    result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, first=first, after=[ucx_with_cuda])
+    assert_passed(result)
+    used = re.findall(r"emu_ucp: (\d+) messages from device memory, (\d+) into it", result.output)
+    assert len(used) == (2 if off else 3) and all(int(n) > 10 for pair in used for n in pair), used
 
 
 @each_mpi
@@ -750,8 +770,7 @@ def test_leaving_with_messages_in_the_process(make_cluster, mpi):
 @each_mpi
 def test_nodes_without_network(run_mpi, mpi):
     """GPUCOLL_NET=off on one rank leaves the calls to the real MPI, on all."""
-    script = 'test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 0 || export GPUCOLL_NET=off; exec "$@"'
-    result = on_nodes(run_mpi, mpi, "01", "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_coll", 1)
+    result = on_nodes(run_mpi, mpi, "01", "test_coll", 1, first="test $r = 0 || export GPUCOLL_NET=off;")
     assert_passed(result)
     assert "several nodes, without a network" in result.output and "hier" not in result.output, result.output
 

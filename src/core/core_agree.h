@@ -39,6 +39,7 @@ enum {
 	CORE_OFFER_BEHIND = 512,       /* other nodes have calls to see before they hear of more */
 	CORE_OFFER_EAGER = 1024,       /* there is a record of its input (core_eager.h) */
 	CORE_OFFER_WHOLE = 2048,       /* of a node: there can be links between its members */
+	CORE_OFFER_DEVICE_WIRE = 4096, /* what other nodes send it comes into device memory */
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */

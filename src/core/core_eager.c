@@ -108,5 +108,5 @@ struct gpu_place core_eager_bring(const struct core_accel *accel, int rank, int 
 	at = *used + (offset - *used) % ALIGNMENT;
 	memcpy((char *)core_wire_ahead_in(wire) + at, (const char *)record + offset, bytes);
 	*used = at + bytes;
-	return (struct gpu_place){core_wire_inbox(wire) + at, bytes};
+	return (struct gpu_place){core_wire_ahead_address(wire) + at, bytes};
 }

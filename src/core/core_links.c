@@ -357,7 +357,7 @@ void core_links_set_args(struct core_accel *accel)
 		return;
 	args->mine[GPU_TRANSPORT_NET] = core_wire_inbox(comm->wire);
 	core_wire_lay_out(comm->wire, args->slots[GPU_PROTOCOL_SIMPLE], args->slot_bytes,
-			  args->num_slots);
+			  args->num_slots, accel->common.any & CORE_OFFER_DEVICE_WIRE);
 }
 
 bool core_links_are_apart(void)

@@ -7,6 +7,7 @@
 #include "core/core_wire.h"
 #include "net/net_rest.h"
 #include "util/util_config.h"
+#include "util/util_log.h"
 #include "util/util_time.h"
 
 #include <sched.h>
@@ -162,11 +163,10 @@ void core_net_tell(const struct core_comm *comm, int rank, const struct net_head
 }
 
 void core_net_send(const struct core_comm *comm, int rank, const struct net_header *header,
-		   const void *data, size_t bytes, bool fetched, _Atomic int *status)
+		   const struct net_data *data, _Atomic int *status)
 {
 	net_watch(leader_of(comm, rank));
-	net_send(NET_MAIN, comm->members[rank].process, NET_MAIN, header, data, bytes, fetched,
-		 status);
+	net_send(NET_MAIN, comm->members[rank].process, NET_MAIN, header, data, status);
 }
 
 void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, uint64_t call,
@@ -247,6 +247,9 @@ void core_net_start(void)
 		net_set_handler(NET_MAIN, receive);
 		up = core_mpi_job_all(!leader || core_service_start() == UTIL_OK);
 	}
+	if (up && leader && util_config.net_gdr == UTIL_GDR_ON && !net_takes_device_memory())
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+			 "GPUCOLL_NET_GDR=on is not possible: this UCX takes no device memory");
 	if (up)
 		return;
 	core_service_stop();

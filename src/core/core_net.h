@@ -41,7 +41,7 @@ void core_net_remove(struct core_comm *comm);
 void core_net_tell(const struct core_comm *comm, int rank, const struct net_header *header,
 		   const void *data, size_t bytes, _Atomic int *underway);
 void core_net_send(const struct core_comm *comm, int rank, const struct net_header *header,
-		   const void *data, size_t bytes, bool fetched, _Atomic int *status);
+		   const struct net_data *data, _Atomic int *status);
 void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, uint64_t call,
 			 _Atomic int *underway);
 

@@ -229,6 +229,8 @@ static enum util_status offer_arenas(struct core_accel *accel)
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
 	offer->flags |= core_links_are_apart() ? CORE_OFFER_APART : 0;
 	offer->flags |= comm->links_failed ? CORE_OFFER_LINKS_FAILED : 0;
+	if (comm->spans && core_wire_is_on_device(comm->wire))
+		offer->flags |= CORE_OFFER_DEVICE_WIRE;
 	return UTIL_OK;
 }
 

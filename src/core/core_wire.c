@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_wire.h"
+#include "util/util_config.h"
 #include "util/util_log.h"
 
 #include <stdatomic.h>
@@ -25,12 +26,21 @@ struct outgoing {
 	_Atomic int status[CORE_WIRE_MAX_SLOTS]; /* of the last message from the slot */
 };
 
+/* In host memory or in device memory. */
+struct arena {
+	struct gpu_shm *host;
+	struct gpu_scratch *device;
+	uint64_t address; /* for kernels */
+	char *base;       /* for UCX */
+};
+
 /* All is guarded by the main port's lock, but for statuses, which the port sets. */
 struct core_wire {
-	struct gpu_staging_block *in, *out;
-	uint64_t in_address, out_address; /* for kernels */
-	uint64_t call;                    /* + 1 */
-	bool laid_out;
+	struct gpu_shm *ahead;  /* what comes in, then what goes out */
+	uint64_t ahead_address; /* for kernels */
+	struct arena in, out;
+	uint64_t call; /* + 1 */
+	bool laid_out, all_long;
 	uint64_t start, slot_bytes;
 	uint32_t num_slots;
 	bool failed; /* a message can't be had */
@@ -73,6 +83,14 @@ static bool is_busy(const struct core_wire *wire)
 	return false;
 }
 
+static void close_arena(struct arena *arena)
+{
+	if (arena->host)
+		gpu_shm_free(arena->host);
+	if (arena->device)
+		gpu_scratch_put(arena->device);
+}
+
 /* What UCX may still touch, after a failure, is left to the end of the process. */
 void core_wire_free(struct core_wire *wire)
 {
@@ -82,62 +100,96 @@ void core_wire_free(struct core_wire *wire)
 		drop_held(wire);
 	if (is_busy(wire))
 		return;
-	if (wire->in)
-		gpu_staging_put(wire->in);
-	if (wire->out)
-		gpu_staging_put(wire->out);
+	close_arena(&wire->in);
+	close_arena(&wire->out);
+	if (wire->ahead)
+		gpu_shm_free(wire->ahead);
 	free(wire);
 }
 
-static enum util_status open_arena(struct gpu_staging_block **block, uint64_t *address,
-				   size_t bytes, struct gpu_stream *stream)
+static enum util_status open_host(struct gpu_shm **shm, size_t bytes, struct gpu_stream *stream,
+				  uint64_t *address)
 {
-	if (!*block && gpu_staging_get(bytes, gpu_stream_where(stream), block) != UTIL_OK)
+	if (!*shm && gpu_shm_create(bytes, shm) != UTIL_OK)
 		return UTIL_ERR_UNSUPPORTED;
-	*address = gpu_staging_device_address(*block, stream);
-	if (*address)
+	*address = gpu_shm_address(*shm, stream);
+	return *address ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+}
+
+/* Memory of another context is left to that one's end: what UCX knows of it is not ours to say. */
+static enum util_status open_device(struct gpu_scratch **scratch, size_t bytes,
+				    struct gpu_stream *stream)
+{
+	if (*scratch && (*scratch)->context_id == gpu_stream_context_id(stream))
 		return UTIL_OK;
-	/* What could not be pinned may be so another time. */
-	gpu_staging_put(*block);
-	*block = NULL;
-	return UTIL_ERR_UNSUPPORTED;
+	*scratch = NULL;
+	return gpu_scratch_get(bytes, stream, scratch);
+}
+
+static enum util_status open_arena(struct arena *arena, size_t bytes, struct gpu_stream *stream)
+{
+	bool device = util_config.net_gdr != UTIL_GDR_OFF && net_takes_device_memory();
+	enum util_status status;
+
+	if (device && !arena->host && open_device(&arena->device, bytes, stream) == UTIL_OK) {
+		arena->address = arena->device->address;
+		arena->base = (char *)arena->address;
+		return UTIL_OK;
+	}
+	status = open_host(&arena->host, bytes, stream, &arena->address);
+	if (status == UTIL_OK)
+		arena->base = gpu_shm_host(arena->host);
+	return status;
 }
 
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
 {
-	enum util_status status = open_arena(&wire->in, &wire->in_address, bytes, stream);
+	enum util_status status =
+		open_host(&wire->ahead, (size_t)2 * CORE_WIRE_AHEAD, stream, &wire->ahead_address);
 
 	if (status == UTIL_OK)
-		status = open_arena(&wire->out, &wire->out_address, bytes, stream);
+		status = open_arena(&wire->in, bytes, stream);
+	if (status == UTIL_OK)
+		status = open_arena(&wire->out, bytes, stream);
 	return status;
+}
+
+bool core_wire_is_on_device(const struct core_wire *wire)
+{
+	return wire->in.device;
 }
 
 uint64_t core_wire_inbox(const struct core_wire *wire)
 {
-	return wire->in_address;
+	return wire->in.address;
 }
 
 uint64_t core_wire_outbox(const struct core_wire *wire)
 {
-	return wire->out_address;
+	return wire->out.address;
 }
 
 void *core_wire_ahead_in(const struct core_wire *wire)
 {
-	return wire->in->base;
+	return gpu_shm_host(wire->ahead);
 }
 
 void *core_wire_ahead_out(const struct core_wire *wire)
 {
-	return wire->out->base;
+	return (char *)gpu_shm_host(wire->ahead) + CORE_WIRE_AHEAD;
 }
 
-static char *slot_at(const struct core_wire *wire, const struct gpu_staging_block *arena,
-		     uint32_t link, uint64_t message)
+uint64_t core_wire_ahead_address(const struct core_wire *wire)
+{
+	return wire->ahead_address;
+}
+
+static char *slot_at(const struct core_wire *wire, const struct arena *arena, uint32_t link,
+		     uint64_t message)
 {
 	uint64_t slot = (uint64_t)link * wire->num_slots + message % wire->num_slots;
 
-	return (char *)arena->base + wire->start + slot * wire->slot_bytes;
+	return arena->base + wire->start + slot * wire->slot_bytes;
 }
 
 /* ---- messages that come ---- */
@@ -156,7 +208,7 @@ static void take(struct core_wire *wire, uint32_t link, uint32_t message,
 
 	wire->incoming[link].slots[slot].message = message + UINT64_C(1);
 	wire->incoming[link].slots[slot].bytes = bytes;
-	net_payload_take(payload, slot_at(wire, wire->in, link, message),
+	net_payload_take(payload, slot_at(wire, &wire->in, link, message), wire->in.device != NULL,
 			 &wire->incoming[link].slots[slot].status);
 }
 
@@ -231,12 +283,13 @@ void core_wire_begin(struct core_wire *wire, uint64_t call)
 }
 
 void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
-		       uint32_t num_slots)
+		       uint32_t num_slots, bool all_long)
 {
 	net_lock(NET_MAIN);
 	wire->start = start;
 	wire->slot_bytes = slot_bytes;
 	wire->num_slots = num_slots;
+	wire->all_long = all_long;
 	wire->laid_out = true;
 	take_held(wire);
 	net_unlock(NET_MAIN);
@@ -283,8 +336,12 @@ void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint3
 				    .message = (uint32_t)message};
 
 	/* Short ones would not hold up their sender, however many they are. */
-	core_net_send(comm, rank, &header, slot_at(wire, wire->out, link, message), bytes,
-		      message >= wire->num_slots,
+	struct net_data data = {.at = slot_at(wire, &wire->out, link, message),
+				.bytes = bytes,
+				.device = wire->out.device != NULL,
+				.fetched = wire->all_long || message >= wire->num_slots};
+
+	core_net_send(comm, rank, &header, &data,
 		      &wire->outgoing[link].status[message % wire->num_slots]);
 }
 

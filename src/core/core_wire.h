@@ -3,11 +3,15 @@
  * The links of a communicator between nodes: memory for what goes out and what comes in, and the
  * messages between them.
  *
- * A process has two arenas for them in pinned host memory, laid out like the ones in device memory
- * (gpu_program.h), with its own numbers of links. What kernels leave in the slots of the one is
- * sent to the same slots of the receiver's other. A slot of the first may be used again when its
- * message is out, and of the other when it was read; a message that comes before its slot is free
- * waits where it is, which holds up its sender.
+ * A process has two arenas for them, laid out like the ones in device memory (gpu_program.h), with
+ * its own numbers of links. What kernels leave in the slots of the one is sent to the same slots of
+ * the receiver's other. A slot of the first may be used again when its message is out, and of the
+ * other when it was read; a message that comes before its slot is free waits where it is, which
+ * holds up its sender.
+ *
+ * The arenas are in pinned host memory, or, where UCX takes that, in device memory. UCX writes to
+ * device memory only what it fetches, so if anybody's arenas are there all messages are long ones.
+ * Kernels see what the network has written as they are launched after UCX has told of it.
  *
  * Of a communicator there is one call at a time. Messages of others are late ones, of a call that
  * failed, and are dropped.
@@ -16,7 +20,8 @@
 #define CORE_WIRE_H
 
 #include "core/core_net.h"
-#include "gpu/gpu_staging.h"
+#include "gpu/gpu_scratch.h"
+#include "gpu/gpu_shm.h"
 #include "gpu/kernels/gpu_program.h"
 
 enum { CORE_WIRE_MAX_SLOTS = 4 }; /* of a link */
@@ -25,26 +30,31 @@ struct core_wire *core_wire_create(void);    /* NULL: no memory */
 void core_wire_free(struct core_wire *wire); /* NULL is allowed */
 
 /* Make the arenas, of so many bytes, and have kernels in the stream's context reach them.
- * UTIL_ERR_UNSUPPORTED, without a warning: there is no pinned memory. */
+ * UTIL_ERR_UNSUPPORTED, without a warning: there is no memory. core_wire_is_on_device: where what
+ * comes in arrives. */
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream);
+bool core_wire_is_on_device(const struct core_wire *wire);
 
 /* For kernels: where arrives what comes in, and where they leave what goes out. */
 uint64_t core_wire_inbox(const struct core_wire *wire);
 uint64_t core_wire_outbox(const struct core_wire *wire);
 
-/* The first bytes of the arenas, of which slots take none, as this process writes and reads them:
- * for the inputs of core_eager.h. */
+/* Pinned memory for the inputs of core_eager.h, CORE_WIRE_AHEAD bytes in either direction: where it
+ * is for this process, and for kernels what comes in. */
+enum { CORE_WIRE_AHEAD = 64 << 10 };
 void *core_wire_ahead_in(const struct core_wire *wire);
 void *core_wire_ahead_out(const struct core_wire *wire);
+uint64_t core_wire_ahead_address(const struct core_wire *wire);
 
 /*
  * A call begins: its messages may come, and wait. Before this process announces itself.
  *
  * core_wire_lay_out: where they go; slots of `slot_bytes` begin at `start` in the arenas.
+ * `all_long`: some member's arenas are in device memory.
  */
 void core_wire_begin(struct core_wire *wire, uint64_t call);
 void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
-		       uint32_t num_slots);
+		       uint32_t num_slots, bool all_long);
 
 /*
  * Message `message` of an incoming link: whether it is in its slot, and then how long it is, which

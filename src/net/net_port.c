@@ -38,6 +38,7 @@ static struct {
 	uint64_t job;
 	int process, num;
 	ucp_context_h context;
+	bool takes_device;
 	struct port ports[NET_NUM_PORTS];
 	struct address *mine;
 	size_t mine_bytes;
@@ -100,13 +101,20 @@ static void on_fetched(void *request, ucs_status_t status, size_t bytes, void *u
 	net_ucx.ucp_request_free(request);
 }
 
-static void fetch(struct net_payload *payload, void *to, _Atomic int *status)
+/* Without the memory's type UCX would ask the driver each time. */
+static ucs_memory_type_t type_of(bool device)
 {
-	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-						     UCP_OP_ATTR_FIELD_USER_DATA |
-						     UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
-				     .cb.recv_am = on_fetched,
-				     .user_data = (void *)status};
+	return device ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+}
+
+static void fetch(struct net_payload *payload, void *to, bool device, _Atomic int *status)
+{
+	ucp_request_param_t param = {
+		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+				UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
+		.cb.recv_am = on_fetched,
+		.memory_type = type_of(device),
+		.user_data = (void *)status};
 	void *request;
 
 	tell(status, UTIL_IN_PROGRESS);
@@ -125,19 +133,27 @@ static void give_back(struct net_payload *payload)
 		free(payload->data);
 }
 
-void net_payload_take(struct net_payload *payload, void *to, _Atomic int *status)
+/* Nobody has sent a short message to device memory, unless it is damaged. */
+static void copy(struct net_payload *payload, void *to, bool device, _Atomic int *status)
+{
+	bool well = !device || !payload->bytes;
+
+	if (well)
+		memcpy(to, payload->data, payload->bytes);
+	if (payload->kept)
+		give_back(payload);
+	tell(status, well ? UTIL_OK : UTIL_ERR_PEER);
+}
+
+void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomic int *status)
 {
 	pthread_mutex_t *lock = &payload->port->lock;
 
 	pthread_mutex_lock(lock);
-	if (payload->rendezvous) {
-		fetch(payload, to, status);
-	} else {
-		memcpy(to, payload->data, payload->bytes);
-		if (payload->kept)
-			give_back(payload);
-		tell(status, UTIL_OK);
-	}
+	if (payload->rendezvous)
+		fetch(payload, to, device, status);
+	else
+		copy(payload, to, device, status);
 	if (payload->kept)
 		free(payload);
 	pthread_mutex_unlock(lock);
@@ -334,16 +350,18 @@ static void on_sent(void *request, ucs_status_t status, void *user)
 	net_ucx.ucp_request_free(request);
 }
 
-static void post(ucp_ep_h endpoint, struct send *send, const void *data, size_t bytes, bool fetched)
+static void post(ucp_ep_h endpoint, struct send *send, const struct net_data *data)
 {
 	ucp_request_param_t param = {
 		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-				UCP_OP_ATTR_FIELD_FLAGS,
-		.flags = fetched ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
+				UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
+		.flags = data->fetched ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER,
 		.cb.send = on_sent,
+		.memory_type = type_of(data->device),
 		.user_data = send};
-	void *request = net_ucx.ucp_am_send_nbx(endpoint, AM_ID, &send->header,
-						sizeof(send->header), data, bytes, &param);
+	void *request =
+		net_ucx.ucp_am_send_nbx(endpoint, AM_ID, &send->header, sizeof(send->header),
+					data->at, data->bytes, &param);
 
 	if (!UCS_PTR_IS_PTR(request))
 		end_send(send, UCS_PTR_STATUS(request));
@@ -364,7 +382,7 @@ static struct send *prepare(const struct net_header *header, size_t copied)
 
 /* Takes `send`, which may be NULL. */
 static void send_to(enum net_port from, int process, enum net_port to, struct send *send,
-		    const void *data, size_t bytes, bool fetched)
+		    const struct net_data *data)
 {
 	struct port *port = &net.ports[from];
 	ucp_ep_h endpoint;
@@ -374,29 +392,32 @@ static void send_to(enum net_port from, int process, enum net_port to, struct se
 	pthread_mutex_lock(&port->lock);
 	endpoint = endpoint_to(port, process, to);
 	if (endpoint)
-		post(endpoint, send, data, bytes, fetched);
+		post(endpoint, send, data);
 	else
 		end_send(send, UCS_ERR_CONNECTION_RESET);
 	pthread_mutex_unlock(&port->lock);
 }
 
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
-	      const void *data, size_t bytes, bool fetched, _Atomic int *status)
+	      const struct net_data *data, _Atomic int *status)
 {
 	/* A long message is read by the receiver when it knows where to. */
 	enum { LONG = 32 << 10 };
+	struct net_data mine = *data;
 	struct send *send = prepare(header, 0);
 
 	tell(status, send ? UTIL_IN_PROGRESS : UTIL_ERR_PEER);
 	if (send)
 		send->status = status;
-	send_to(from, process, to, send, data, bytes, bytes >= LONG || (fetched && bytes));
+	mine.fetched = data->bytes >= LONG || (data->fetched && data->bytes);
+	send_to(from, process, to, send, &mine);
 }
 
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, _Atomic int *underway)
 {
 	struct send *send = prepare(header, bytes);
+	struct net_data copied;
 
 	if (!send) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no memory for a message to rank %d",
@@ -408,7 +429,8 @@ void net_tell(enum net_port from, int process, enum net_port to, const struct ne
 	send->underway = underway;
 	if (underway)
 		atomic_fetch_add_explicit(underway, 1, memory_order_relaxed);
-	send_to(from, process, to, send, send->copy, bytes, false);
+	copied = (struct net_data){.at = send->copy, .bytes = bytes};
+	send_to(from, process, to, send, &copied);
 }
 
 void net_flush(enum net_port number, _Atomic int *status)
@@ -547,6 +569,7 @@ static enum util_status start_context(void)
 			       .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
 			       .mt_workers_shared = 1,
 			       .name = "gpucoll"};
+	ucp_context_attr_t attributes = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
 	ucp_config_t *config;
 	ucs_status_t status = net_ucx.ucp_config_read(NULL, NULL, &config);
 
@@ -555,7 +578,16 @@ static enum util_status start_context(void)
 	status = net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
 					  &net.context);
 	net_ucx.ucp_config_release(config);
-	return status == UCS_OK ? UTIL_OK : fail("ucp_init", status);
+	if (status != UCS_OK)
+		return fail("ucp_init", status);
+	status = net_ucx.ucp_context_query(net.context, &attributes);
+	net.takes_device = status == UCS_OK && attributes.memory_types >> UCS_MEMORY_TYPE_CUDA & 1;
+	return UTIL_OK;
+}
+
+bool net_takes_device_memory(void)
+{
+	return net.takes_device;
 }
 
 static enum util_status start_worker(struct port *port)

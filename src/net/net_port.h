@@ -48,10 +48,11 @@ typedef void (*net_handler)(enum net_port port, const struct net_header *header,
 			    struct net_payload *payload);
 
 /*
- * Put the payload into `to`, which has room for it. `*status` is UTIL_IN_PROGRESS until it is
- * there; release, the pair of whose reads must be acquire. A payload that was kept is gone then.
+ * Put the payload into `to`, which has room for it, in host memory or, a long one, in device
+ * memory. `*status` is UTIL_IN_PROGRESS until it is there; release, the pair of whose reads must be
+ * acquire. A payload that was kept is gone then.
  */
-void net_payload_take(struct net_payload *payload, void *to, _Atomic int *status);
+void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomic int *status);
 
 /* Returns what to take or drop later; NULL: there is no memory, and it is dropped. */
 struct net_payload *net_payload_keep(struct net_payload *payload);
@@ -71,16 +72,27 @@ enum util_status net_set_addresses(const void *addresses, const int *bytes);
 
 void net_set_handler(enum net_port port, net_handler handler);
 
+/* Whether UCX can be given device memory. */
+bool net_takes_device_memory(void);
+
+/* What is sent. */
+struct net_data {
+	const void *at;
+	size_t bytes;
+	bool device;  /* it is device memory */
+	bool fetched; /* as a long message, even if it is short */
+};
+
 /*
  * Send to a port of another process. `*status` is UTIL_IN_PROGRESS until the data may be changed,
- * then UTIL_OK, or UTIL_ERR_PEER if they did not arrive. `fetched`: when the receiver has them,
- * rather than when they are out; long ones always are.
+ * then UTIL_OK, or UTIL_ERR_PEER if they did not arrive: a short message when it is out, a long one
+ * when the receiver has it.
  *
  * net_tell: a message that is short however many bytes it has, and is copied. `*underway`, if not
  * NULL, is larger by one until it is out: the first one to a process waits for the connection.
  */
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
-	      const void *data, size_t bytes, bool fetched, _Atomic int *status);
+	      const struct net_data *data, _Atomic int *status);
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, _Atomic int *underway);
 

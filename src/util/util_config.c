@@ -36,6 +36,7 @@ static const char *const level_words[] = {"none", "version", "warn", "info", "tr
 static const char *const proto_words[] = {"auto", "simple", "ll", NULL};
 static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
 static const char *const net_words[] = {"ucx", "off", NULL};
+static const char *const gdr_words[] = {"auto", "on", "off", NULL};
 static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", "net", NULL};
 
 #define FIELD(name) offsetof(struct util_config, name)
@@ -119,6 +120,13 @@ static const struct option options[] = {
 	 "How messages between nodes travel. ucx: by UCX, which chooses among verbs, RoCE, TCP and "
 	 "so on; its own variables (UCX_TLS, UCX_NET_DEVICES) work as ever. off: not at all; "
 	 "calls on communicators of several nodes are staged. One process's off counts for all."},
+	{"GPUCOLL_NET_GDR", TYPE_ENUM, FIELD(net_gdr), "auto", gdr_words,
+	 "Whether UCX is given device memory for messages between nodes, which it moves by "
+	 "GPUDirect "
+	 "RDMA or as it knows best. auto: where it was built with CUDA. on: the same, and a "
+	 "warning "
+	 "where it was not. off: they go through pinned host memory. Each process decides for "
+	 "itself."},
 	{"GPUCOLL_CHANNELS", TYPE_SIZE, FIELD(channels), "0", NULL,
 	 "How many times an algorithm with messages uses each connection side by side, 1 to 16. 0: "
 	 "once inside a node, and up to 4 times between nodes, so that copies go on beside the "

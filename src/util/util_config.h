@@ -23,6 +23,7 @@ enum util_log_level {
 enum util_proto { UTIL_PROTO_AUTO, UTIL_PROTO_SIMPLE, UTIL_PROTO_LL };
 enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
 enum util_net { UTIL_NET_UCX, UTIL_NET_OFF };
+enum util_gdr { UTIL_GDR_AUTO, UTIL_GDR_ON, UTIL_GDR_OFF };
 
 struct util_config {
 	int debug;              /* enum util_log_level */
@@ -41,6 +42,7 @@ struct util_config {
 	int proto;           /* enum util_proto */
 	int exec;            /* enum util_exec */
 	int net;             /* enum util_net */
+	int net_gdr;         /* enum util_gdr */
 	size_t eager_max;    /* bytes: all inputs of a call over several nodes that go ahead */
 	size_t channels;
 	size_t ll_max;  /* bytes: messages of up to so many go by LL */

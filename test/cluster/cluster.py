@@ -12,6 +12,7 @@ import argparse
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -145,6 +146,8 @@ def main():
     parser.add_argument("ranks", type=int)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     arguments = parser.parse_args()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))  # and so leave the cluster, which takes it down
     try:
         with Cluster(arguments.hosts, arguments.qdisc) as cluster:
             command = cluster.command(arguments.mpi, [arguments.ranks] * arguments.hosts)
