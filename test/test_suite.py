@@ -571,9 +571,10 @@ def test_nodes(run_mpi, mpi, shape):
 
 @each_mpi
 def test_nodes_without_eager(run_mpi, mpi):
-    """Short calls in messages, too, and those of ranks without data."""
-    result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env={"GPUCOLL_EAGER_MAX": "0"})
+    """Short calls in messages, too, and those of ranks without data; without a pool that has room for their arenas."""
+    result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env={"GPUCOLL_EAGER_MAX": "0", "GPUCOLL_STAGING_POOL": "1M"})
     assert_passed(result)
+    assert "hier-ring" in result.output, result.output
     for absent in ("eager", "it can't work in place", "a rank has no data", "no data"):
         assert absent not in result.output, result.output
 
