@@ -1031,6 +1031,140 @@ def test_info_devices():
     assert none.status == 1 and "no CUDA driver" in none.output
 
 
+MACHINES = SOURCE / "test/topo"
+# Rows of what nvidia-smi shows of each machine, from the sources that the files name, of GPUs and then NICs.
+PUBLISHED = {
+    "dgx-1-v100": ["gpu0 X NV1 NV1 NV2 NV2 SYS SYS SYS PIX", "gpu1 NV1 X NV2 NV1 SYS NV2 SYS SYS PIX"],
+    "dgx-2": ["gpu0 X" + " NV6" * 15 + " PIX PXB NODE NODE SYS SYS SYS SYS", "gpu1 NV6 X" + " NV6" * 14 + " PIX PXB NODE NODE SYS SYS SYS SYS",
+              "gpu2 NV6 NV6 X" + " NV6" * 13 + " PXB PIX NODE NODE SYS SYS SYS SYS", "gpu4" + " NV6" * 4 + " X" + " NV6" * 11 + " NODE NODE PIX PXB SYS"],
+    "dgx-a100": ["gpu0 X" + " NV12" * 7 + " PXB PXB" + " SYS" * 10, "gpu1 NV12 X" + " NV12" * 6 + " PXB PXB" + " SYS" * 10,
+                 "gpu2 NV12 NV12 X" + " NV12" * 5 + " SYS SYS PXB PXB" + " SYS" * 8,
+                 "gpu4" + " NV12" * 4 + " X NV12 NV12 NV12" + " SYS" * 6 + " PXB PXB" + " SYS" * 4],
+    "dgx-h100": ["gpu0 X" + " NV18" * 7 + " PXB NODE NODE NODE NODE NODE" + " SYS" * 6,
+                 "gpu1 NV18 X" + " NV18" * 6 + " NODE NODE NODE PXB NODE NODE" + " SYS" * 6,
+                 "gpu7" + " NV18" * 7 + " X" + " SYS" * 6 + " NODE NODE NODE NODE NODE PXB"],
+    "pcie-8gpu": ["gpu0 X PIX PHB PHB SYS SYS SYS SYS PHB", "gpu2 PHB PHB X PIX SYS SYS SYS SYS PHB", "gpu4 SYS SYS SYS SYS X PIX PHB PHB SYS"],
+    "cloud-g5": ["gpu0 X PHB PHB PHB", "gpu3 PHB PHB PHB X"],
+}
+
+
+def rows_of(output, start):
+    """The rows of a matrix that gpucoll-info prints, by name."""
+    lines = output.split(start)[1].split("#\n")[0].splitlines()[2:]
+    return {line.split()[1]: line.split()[2:] for line in lines}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_recorded_machine(name):
+    result = run_tool(BUILD / "gpucoll-info", "--machine", MACHINES / f"{name}.machine")
+    assert result.status == 0, result.output
+    classes, rates = rows_of(result.output, "# Paths"), rows_of(result.output, "# GB/s")
+    for row in PUBLISHED[name]:
+        gpu, *published = row.split()
+        expected = [re.sub(r"NV\d+", "NVL", cell).replace("NODE", "PHB") for cell in published]
+        assert classes[gpu][:len(expected)] == expected
+        # Of each NVLink 25 GB/s in these machines.
+        for cell, rate in zip(published, rates[gpu]):
+            if cell.startswith("NV"):
+                assert float(rate) == 25 * int(cell[2:])
+
+
+def test_recorded_machines_are_all_tested():
+    assert {path.stem for path in MACHINES.glob("*.machine")} == set(PUBLISHED)
+
+
+def test_machine_text_reads_as_itself(tmp_path):
+    for path in MACHINES.glob("*.machine"):
+        first = run_tool(BUILD / "gpucoll-info", "--machine", path).output
+        (tmp_path / path.name).write_text(first)
+        assert run_tool(BUILD / "gpucoll-info", "--machine", tmp_path / path.name).output == first
+
+
+@pytest.mark.parametrize("text,said", [
+    ("", "it is empty"),
+    ("gpucoll-machine 2\n", "2: the first line must be 'gpucoll-machine 1', not 'gpucoll-machine 2'"),
+    ("gpucoll-machine 1\ngpu gpu0 rate=fast\n", "2: a rate in GB/s is needed, not 'fast'"),
+    ("gpucoll-machine 1\ngpu gpu0 rate=nan\n", "a rate in GB/s is needed, not 'nan'"),
+    ("gpucoll-machine 1\ngpu gpu0 rate=-1\n", "a rate in GB/s is needed, not '-1'"),
+    ("gpucoll-machine 1\ngpu gpu0 cc=eight\n", "a compute capability such as 8.0 is needed, not 'eight'"),
+    ("gpucoll-machine 1\ngpu gpu0 color=red\n", "an unknown or too long field 'color'"),
+    ("gpucoll-machine 1\ngpu gpu0\ngpu gpu0\n", "3: a new, short name is needed, not 'gpu0'"),
+    ("gpucoll-machine 1\ngpu gpu0\n  nic nic0\n", "3: it can't be below what it is below: 'nic0'"),
+    ("gpucoll-machine 1\nnuma numa0\n    gpu gpu0\n", "3: indentation is two spaces for each level: 'gpu'"),
+    ("gpucoll-machine 1\nnuma numa0\nlink numa0 numa1 rate=1\n", "3: there is no object 'numa1'"),
+    ("gpucoll-machine 1\nnuma numa0\nlink numa0 numa0 rate=1\n", "3: a link to itself: 'numa0'"),
+    ("gpucoll-machine 1\ntpu tpu0\n", "2: unknown: 'tpu'"),
+    ("gpucoll-machine 1\ngpu " + "x" * 600 + "\n", "a line that is too long"),
+])
+def test_machine_text_refuses(tmp_path, text, said):
+    (tmp_path / "a.machine").write_text(text)
+    result = run_tool(BUILD / "gpucoll-info", "--machine", tmp_path / "a.machine")
+    assert result.status == 1 and said.removeprefix("2: the") in result.output, result.output
+
+
+def test_machine_with_few_links(tmp_path):
+    """Through an NVSwitch goes what the narrower end takes; who has no link to it goes over PCI."""
+    (tmp_path / "a.machine").write_text(
+        "gpucoll-machine 1\nnuma numa0\n" + "".join(f"  gpu gpu{i} rate=10\n" for i in range(3)) + "nvswitch s\n"
+        "link gpu0 s rate=50\nlink gpu1 s rate=20\nlink gpu1 gpu0 rate=5\n")
+    result = run_tool(BUILD / "gpucoll-info", "--machine", tmp_path / "a.machine")
+    assert rows_of(result.output, "# Paths") == {"gpu0": ["X", "NVL", "PHB"], "gpu1": ["NVL", "X", "PHB"], "gpu2": ["PHB", "PHB", "X"]}
+    assert rows_of(result.output, "# GB/s") == {"gpu0": ["X", "25", "10"], "gpu1": ["25", "X", "10"], "gpu2": ["10", "10", "X"]}
+
+
+def hwloc_machine():
+    """Two NUMA nodes; below the first, a switch with GPUs 01:00.0 and 02:00.0 and a NIC; below the second, GPU 03:00.0 at a port."""
+    number = itertools.count(1)
+
+    def obj(kind, attributes, *children):
+        return f'<object type="{kind}" gp_index="{next(number)}" {attributes}>{"".join(children)}</object>'
+
+    def sets(mask):
+        node = mask
+        return " ".join(f'{prefix}{kind}set="{value:#x}"' for kind, value in (("cpu", mask), ("node", node))
+                        for prefix in ("", "complete_"))
+
+    def bridge(depth, address, first, last, speed, *children):
+        return obj("Bridge", f'bridge_type="1-1" depth="{depth}" bridge_pci="0000:[{first:02x}-{last:02x}]" pci_busid="0000:{address}" '
+                             f'pci_type="0604 [8086:0001] [0000:0000] 00" pci_link_speed="{speed}"', *children)
+
+    def device(address, kind, speed, *children):
+        return obj("PCIDev", f'pci_busid="0000:{address}" pci_type="{kind} [0000:0000] 00" pci_link_speed="{speed}"', *children)
+
+    def package(i, *devices):
+        core = obj("Core", f'os_index="{i}" {sets(1 << i)}', obj("PU", f'os_index="{i}" {sets(1 << i)}'))
+        memory = obj("NUMANode", f'os_index="{i}" {sets(1 << i)} local_memory="1048576"')
+        host = obj("Bridge", f'bridge_type="0-1" depth="0" bridge_pci="0000:[{16 * i:02x}-{16 * i + 15:02x}]"', *devices)
+        return obj("Package", f'os_index="{i}" {sets(1 << i)}', memory, core, host)
+
+    gpus = [bridge(3, f"0b:0{i}.0", i, i, 15.75, device(f"0{i}:00.0", "0302 [10de:20b0]", 15.75)) for i in (1, 2)]
+    nic = bridge(3, "0b:03.0", 12, 12, 7.88, device("0c:00.0", "0207 [15b3:101b]", 7.88, obj("OSDev", 'name="ib0" osdev_type="2"'),
+                                                     obj("OSDev", 'name="mlx5_0" osdev_type="3"')))
+    switch = bridge(1, "00:01.0", 1, 12, 15.75, bridge(2, "0a:00.0", 1, 12, 15.75, *gpus, nic))
+    port = bridge(1, "10:01.0", 3, 3, 31.5, device("03:00.0", "0302 [10de:20b0]", 31.5))
+    machine = obj("Machine", f'os_index="0" {sets(3)} allowed_cpuset="0x3" allowed_nodeset="0x3"', package(0, switch), package(1, port))
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n<topology version="2.0">{machine}</topology>\n'
+
+
+@emulated_only
+def test_machine_that_hwloc_finds(tmp_path):
+    """A machine from HWLOC_XMLFILE, of whose five GPUs PCI shows three."""
+    (tmp_path / "machine.xml").write_text(hwloc_machine())
+    env = {"HWLOC_XMLFILE": str(tmp_path / "machine.xml"), "LD_LIBRARY_PATH": str(BUILD / "emu"), "CUEMU_DEVICES": "5"}
+    result = run_tool(BUILD / "gpucoll-info", "-t", env=env)
+    assert result.status == 0, result.output
+    classes, rates = rows_of(result.output, "# Paths"), rows_of(result.output, "# GB/s")
+    assert classes["gpu0"] == ["X", "PIX", "SYS", "SYS", "SYS", "PIX"], result.output
+    assert classes["gpu2"] == ["SYS", "SYS", "X", "SYS", "SYS", "SYS"]
+    assert rates["gpu0"] == ["X", "15.75", "15.75", "15.75", "15.75", "7.88"] and rates["gpu4"][3] == "?"
+    assert "# gpu0 mlx5_0\n" in result.output, result.output
+
+
+def test_machine_without_gpus():
+    result = run_tool(BUILD / "gpucoll-info", "-t", env={"LD_LIBRARY_PATH": "", "HWLOC_COMPONENTS": "-pci"})
+    assert result.status == 0 and ("# no GPUs" in result.output or "gpu0" in result.output), result.output
+
+
 BENCHED = ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter", "alltoall", "gather", "scatter"]
 
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpucoll-info: the library's version, its options, the devices that it would see, its schedules.
- */
+/* gpucoll-info: the library's version, its options, the devices that it would see, the machine, its
+ * schedules. */
+#include "info-machine.h"
 #include "info-schedule.h"
 #include "gpu/gpu_driver.h"
 #include "util/util_config.h"
@@ -13,11 +14,15 @@
 
 static void usage(FILE *out)
 {
-	fputs("usage: gpucoll-info [-v] [-c] [-d] [-p COLLECTIVE [schedule options]]\n"
+	fputs("usage: gpucoll-info [-v] [-c] [-d] [-t] [--machine FILE] [-p COLLECTIVE [schedule "
+	      "options]]\n"
 	      "  -v, --version   version and build (default)\n"
 	      "  -c, --config    every option with its value, where that comes from, and what it "
 	      "does\n"
 	      "  -d, --devices   the CUDA devices as the library sees them\n"
+	      "  -t, --topology  the machine as the library sees it: PCI, GPUs, NICs, and paths "
+	      "between them\n"
+	      "  --machine FILE  the same of a machine that was recorded: -t writes such files\n"
 	      "  -p, --plan COLLECTIVE   how the collective can be done: the algorithms and their "
 	      "costs, or with\n"
 	      "                          --algo the schedule of one\n"
@@ -170,7 +175,8 @@ enum {
 	OPTION_ROOT,
 	OPTION_IN_PLACE,
 	OPTION_DOT,
-	OPTION_SVG
+	OPTION_SVG,
+	OPTION_MACHINE
 };
 
 /* Whether it is an option of a plan, which is noted. */
@@ -248,6 +254,8 @@ int main(int argc, char **argv)
 		{"version", no_argument, NULL, 'v'},
 		{"config", no_argument, NULL, 'c'},
 		{"devices", no_argument, NULL, 'd'},
+		{"topology", no_argument, NULL, 't'},
+		{"machine", required_argument, NULL, OPTION_MACHINE},
 		{"plan", required_argument, NULL, 'p'},
 		{"ranks", required_argument, NULL, 'n'},
 		{"size", required_argument, NULL, 's'},
@@ -268,7 +276,7 @@ int main(int argc, char **argv)
 	int option, result = 0, done = 0;
 
 	util_config_load();
-	while ((option = getopt_long(argc, argv, "vcdhp:n:s:", long_options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "vcdthp:n:s:", long_options, NULL)) != -1) {
 		if (plan_option(&plan, option, optarg)) {
 			plan.given = true;
 			continue;
@@ -283,6 +291,12 @@ int main(int argc, char **argv)
 			break;
 		case 'd':
 			result |= print_devices();
+			break;
+		case 't':
+			result |= info_print_machine(stdout);
+			break;
+		case OPTION_MACHINE:
+			result |= info_print_recorded(stdout, optarg);
 			break;
 		case 'm':
 			util_config_print_man(stdout);

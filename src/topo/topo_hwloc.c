@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "topo/topo_hwloc.h"
+
+#include <hwloc.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct finder {
+	struct topo_machine *machine;
+	const struct topo_gpu *gpus;
+	int num_gpus;
+	bool failed; /* there was no memory */
+};
+
+static int add(struct finder *f, enum topo_kind kind, int parent, const char *name, double rate)
+{
+	int index = topo_machine_add(f->machine, kind, parent, name);
+
+	if (index < 0)
+		f->failed = true;
+	else
+		f->machine->objects[index].rate = rate;
+	return index;
+}
+
+static void write_bus(char *text, size_t bytes, const struct hwloc_pcidev_attr_s *pci)
+{
+	snprintf(text, bytes, "%04x:%02x:%02x.%x", (unsigned)pci->domain, (unsigned)pci->bus,
+		 (unsigned)pci->dev, (unsigned)pci->func);
+}
+
+static void set_bus(struct finder *f, int index, const struct hwloc_pcidev_attr_s *pci)
+{
+	struct topo_object *object = &f->machine->objects[index];
+
+	write_bus(object->bus, sizeof(object->bus), pci);
+}
+
+/* ---- devices ---- */
+
+/* CUDA leaves out the function, or writes the domain with more digits or capitals. */
+static bool is_at(const struct topo_gpu *gpu, const struct hwloc_pcidev_attr_s *pci)
+{
+	unsigned domain, bus, device;
+
+	return sscanf(gpu->bus, "%x:%x:%x", &domain, &bus, &device) == 3 && domain == pci->domain &&
+	       bus == pci->bus && device == pci->dev && pci->func == 0;
+}
+
+/* Which of the GPUs it is; -1: none. */
+static int gpu_of(const struct finder *f, hwloc_obj_t device)
+{
+	for (int i = 0; i < f->num_gpus; i++) {
+		if (is_at(&f->gpus[i], &device->attr->pcidev))
+			return i;
+	}
+	return -1;
+}
+
+/* What the device is called as a NIC, by verbs if they know it; NULL: it is none. */
+static const char *nic_of(hwloc_obj_t device)
+{
+	const char *name = NULL;
+
+	for (hwloc_obj_t os = device->io_first_child; os; os = os->next_sibling) {
+		if (os->type != HWLOC_OBJ_OS_DEVICE)
+			continue;
+		if (os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS)
+			return os->name;
+		if (os->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK && !name)
+			name = os->name;
+	}
+	return name;
+}
+
+static void add_gpu(struct finder *f, int gpu, int parent, double rate)
+{
+	char name[TOPO_NAME_BYTES];
+	int index;
+
+	snprintf(name, sizeof(name), "gpu%d", gpu);
+	index = add(f, TOPO_GPU, parent, name, rate);
+	if (index < 0)
+		return;
+	f->machine->objects[index].cc = f->gpus[gpu].cc;
+	snprintf(f->machine->objects[index].bus, sizeof(f->machine->objects[index].bus), "%s",
+		 f->gpus[gpu].bus);
+}
+
+static void add_device(struct finder *f, hwloc_obj_t device, int parent)
+{
+	const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
+	const char *nic = nic_of(device);
+	int gpu = gpu_of(f, device), index;
+
+	if (gpu >= 0) {
+		add_gpu(f, gpu, parent, (double)pci->linkspeed);
+	} else if (nic && topo_machine_find(f->machine, nic) < 0) {
+		index = add(f, TOPO_NIC, parent, nic, (double)pci->linkspeed);
+		if (index >= 0)
+			set_bus(f, index, pci);
+	}
+}
+
+/* ---- bridges ---- */
+
+static bool matters(const struct finder *f, hwloc_obj_t object)
+{
+	if (object->type == HWLOC_OBJ_PCI_DEVICE)
+		return gpu_of(f, object) >= 0 || nic_of(object);
+	for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling) {
+		if (matters(f, child))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Below a host bridge there are root ports; a bridge below a port is a switch's upstream side, and
+ * the bridges below that are its downstream ports. So every second one is a switch.
+ */
+static void add_below(struct finder *f, hwloc_obj_t above, int parent, int depth)
+{
+	for (hwloc_obj_t child = above->io_first_child; child; child = child->next_sibling) {
+		char name[TOPO_NAME_BYTES] = "switch-";
+		int index = parent;
+
+		if (!matters(f, child))
+			continue;
+		if (child->type == HWLOC_OBJ_PCI_DEVICE) {
+			add_device(f, child, parent);
+			continue;
+		}
+		if (depth % 2) {
+			const struct hwloc_pcidev_attr_s *pci = &child->attr->bridge.upstream.pci;
+
+			write_bus(name + strlen(name), sizeof(name) - strlen(name), pci);
+			index = add(f, TOPO_SWITCH, parent, name, (double)pci->linkspeed);
+		}
+		if (!f->failed)
+			add_below(f, child, index, depth + 1);
+	}
+}
+
+/* -1: it is near to several, or firmware does not say. */
+static int numa_of(const struct finder *f, hwloc_obj_t bridge)
+{
+	hwloc_obj_t near = bridge->parent;
+	char name[TOPO_NAME_BYTES];
+
+	while (near && !near->nodeset)
+		near = near->parent;
+	if (!near || hwloc_bitmap_weight(near->nodeset) != 1)
+		return -1;
+	snprintf(name, sizeof(name), "numa%d", hwloc_bitmap_first(near->nodeset));
+	return topo_machine_find(f->machine, name);
+}
+
+static void add_host_bridge(struct finder *f, hwloc_obj_t bridge)
+{
+	const struct hwloc_bridge_attr_s *attributes = &bridge->attr->bridge;
+	char name[TOPO_NAME_BYTES];
+	int index;
+
+	if (attributes->upstream_type != HWLOC_OBJ_BRIDGE_HOST || !matters(f, bridge))
+		return;
+	snprintf(name, sizeof(name), "bridge-%04x:%02x",
+		 (unsigned)attributes->downstream.pci.domain,
+		 (unsigned)attributes->downstream.pci.secondary_bus);
+	index = add(f, TOPO_BRIDGE, numa_of(f, bridge), name, 0);
+	if (!f->failed)
+		add_below(f, bridge, index, 0);
+}
+
+/* ---- all ---- */
+
+static void add_all(struct finder *f, hwloc_topology_t topology)
+{
+	hwloc_obj_t object = NULL;
+	char name[TOPO_NAME_BYTES];
+
+	while ((object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object))) {
+		snprintf(name, sizeof(name), "numa%u", object->os_index);
+		add(f, TOPO_NUMA, -1, name, 0);
+	}
+	while ((object = hwloc_get_next_bridge(topology, object)) && !f->failed)
+		add_host_bridge(f, object);
+	for (int i = 0; i < f->num_gpus && !f->failed; i++) {
+		snprintf(name, sizeof(name), "gpu%d", i);
+		if (topo_machine_find(f->machine, name) < 0)
+			add_gpu(f, i, -1, 0);
+	}
+}
+
+static bool load(hwloc_topology_t topology)
+{
+	return !hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) &&
+	       !hwloc_topology_load(topology);
+}
+
+struct topo_machine *topo_hwloc_find(const struct topo_gpu *gpus, int num_gpus)
+{
+	struct finder f = {.gpus = gpus, .num_gpus = num_gpus};
+	hwloc_topology_t topology;
+
+	if (hwloc_topology_init(&topology))
+		return NULL;
+	f.machine = topo_machine_new();
+	f.failed = !f.machine || !load(topology);
+	if (!f.failed)
+		add_all(&f, topology);
+	hwloc_topology_destroy(topology);
+	if (!f.failed)
+		return f.machine;
+	topo_machine_free(f.machine);
+	return NULL;
+}

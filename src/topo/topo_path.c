@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "topo/topo_path.h"
+
+#include <stdbool.h>
+
+static const struct {
+	const char *name;
+	double latency;
+} classes[TOPO_NUM_CLASSES] = {
+	[TOPO_LOC] = {"LOC", 0},   [TOPO_NVL] = {"NVL", 0.7}, [TOPO_PIX] = {"PIX", 1},
+	[TOPO_PXB] = {"PXB", 1.2}, [TOPO_PHB] = {"PHB", 1.5}, [TOPO_SYS] = {"SYS", 2},
+};
+
+const char *topo_class_name(enum topo_class class)
+{
+	return classes[class].name;
+}
+
+static struct topo_path path(enum topo_class class, double rate)
+{
+	return (struct topo_path){class, rate, classes[class].latency};
+}
+
+/* The slower of two; what is not known is no limit. */
+static double slower(double a, double b)
+{
+	if (a <= 0 || b <= 0)
+		return a > b ? a : b;
+	return a < b ? a : b;
+}
+
+/* ---- links ---- */
+
+/* Of all links between the two. 0: there is none. */
+static double linked(const struct topo_machine *machine, int a, int b)
+{
+	double rate = 0;
+
+	for (int i = 0; i < machine->num_links; i++) {
+		const struct topo_link *link = &machine->links[i];
+
+		if ((link->a == a && link->b == b) || (link->a == b && link->b == a))
+			rate += link->rate;
+	}
+	return rate;
+}
+
+/* Directly, and through each NVSwitch as much as its narrower end takes. */
+static double nvlinked(const struct topo_machine *machine, int a, int b)
+{
+	double rate = linked(machine, a, b);
+
+	for (int i = 0; i < machine->num_objects; i++) {
+		double from, to;
+
+		if (machine->objects[i].kind != TOPO_NVSWITCH)
+			continue;
+		from = linked(machine, a, i);
+		to = linked(machine, i, b);
+		rate += from < to ? from : to;
+	}
+	return rate;
+}
+
+/* ---- the tree ---- */
+
+static bool is_above(const struct topo_machine *machine, int above, int below)
+{
+	for (; below >= 0; below = machine->objects[below].parent) {
+		if (below == above)
+			return true;
+	}
+	return false;
+}
+
+/* -1: the root. */
+static int lowest_common(const struct topo_machine *machine, int a, int b)
+{
+	while (a >= 0 && !is_above(machine, a, b))
+		a = machine->objects[a].parent;
+	return a;
+}
+
+/* The slowest of the way up; `*steps` of it. */
+static double climb(const struct topo_machine *machine, int from, int to, int *steps)
+{
+	double rate = 0;
+
+	for (*steps = 0; from != to; from = machine->objects[from].parent, ++*steps)
+		rate = slower(rate, machine->objects[from].rate);
+	return rate;
+}
+
+/* The NUMA node that it is in; -1: not known. */
+static int numa_of(const struct topo_machine *machine, int object)
+{
+	while (object >= 0 && machine->objects[object].kind != TOPO_NUMA)
+		object = machine->objects[object].parent;
+	return object;
+}
+
+/* Above all NUMA nodes. What hides where it is counts as near if there is but one node. */
+static enum topo_class class_of_root(const struct topo_machine *machine, int a, int b)
+{
+	bool several = topo_machine_nth(machine, TOPO_NUMA, 1) >= 0;
+
+	return several || (numa_of(machine, a) >= 0 && numa_of(machine, b) >= 0) ? TOPO_SYS
+										 : TOPO_PHB;
+}
+
+static enum topo_class class_of(const struct topo_machine *machine, int a, int b, int common,
+				int steps)
+{
+	if (common < 0)
+		return class_of_root(machine, a, b);
+	if (machine->objects[common].kind == TOPO_SWITCH)
+		return steps <= 2 ? TOPO_PIX : TOPO_PXB;
+	return TOPO_PHB;
+}
+
+struct topo_path topo_path_between(const struct topo_machine *machine, int a, int b)
+{
+	int common, up, down;
+	double rate;
+
+	if (a == b)
+		return path(TOPO_LOC, 0);
+	rate = machine->objects[a].kind == TOPO_GPU && machine->objects[b].kind == TOPO_GPU
+		       ? nvlinked(machine, a, b)
+		       : 0;
+	if (rate > 0)
+		return path(TOPO_NVL, rate);
+	common = lowest_common(machine, a, b);
+	rate = slower(climb(machine, a, common, &up), climb(machine, b, common, &down));
+	if (common < 0)
+		rate = slower(rate, linked(machine, numa_of(machine, a), numa_of(machine, b)));
+	return path(class_of(machine, a, b, common, up + down), rate);
+}
+
+/* ---- NICs ---- */
+
+static bool is_better(struct topo_path a, double a_net, struct topo_path b, double b_net)
+{
+	double a_rate = slower(a.rate, a_net), b_rate = slower(b.rate, b_net);
+
+	return a.class != b.class ? a.class < b.class : a_rate > b_rate;
+}
+
+int topo_path_nearest_nic(const struct topo_machine *machine, int gpu)
+{
+	struct topo_path best = {.class = TOPO_NUM_CLASSES};
+	int nearest = -1, nic;
+
+	for (int i = 0; (nic = topo_machine_nth(machine, TOPO_NIC, i)) >= 0; i++) {
+		struct topo_path way = topo_path_between(machine, gpu, nic);
+
+		if (nearest >= 0 &&
+		    !is_better(way, machine->objects[nic].net, best, machine->objects[nearest].net))
+			continue;
+		best = way;
+		nearest = nic;
+	}
+	return nearest;
+}

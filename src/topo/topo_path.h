@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Paths between two objects of a machine: of what class, and how fast.
+ *
+ * Classes are in the words that nvidia-smi and NCCL use, the nearest first.
+ */
+#ifndef TOPO_PATH_H
+#define TOPO_PATH_H
+
+#include "topo/topo_machine.h"
+
+enum topo_class {
+	TOPO_LOC, /* itself */
+	TOPO_NVL, /* NVLinks, also through an NVSwitch */
+	TOPO_PIX, /* one PCI switch at most */
+	TOPO_PXB, /* several, but no host bridge */
+	TOPO_PHB, /* host bridges of one NUMA node */
+	TOPO_SYS, /* from one NUMA node to another */
+	TOPO_NUM_CLASSES
+};
+
+struct topo_path {
+	enum topo_class class;
+	double rate;    /* GB/s in each direction; 0: not known */
+	double latency; /* us: the order of magnitude for the class, not measured */
+};
+
+/* "NVL" and so on. */
+const char *topo_class_name(enum topo_class class);
+
+/* Between two objects of the machine. */
+struct topo_path topo_path_between(const struct topo_machine *machine, int a, int b);
+
+/* The NIC that is best for a GPU: of the nearest class, of these the fastest, of these the first;
+ * -1: there is none. */
+int topo_path_nearest_nic(const struct topo_machine *machine, int gpu);
+
+#endif
