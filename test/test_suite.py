@@ -1160,6 +1160,23 @@ def test_machine_that_hwloc_finds(tmp_path):
     assert "# gpu0 mlx5_0\n" in result.output, result.output
 
 
+@emulated_only
+@pytest.mark.parametrize("links,expected", [
+    # Directly; also a link that is down, and one to a GPU that is not to be seen.
+    ("11x;002;15", {"gpu0": ["X", "50", "?"], "gpu1": ["50", "X", "25"], "gpu2": ["?", "25", "X"]}),
+    ("sss;sss;", {"gpu0": ["X", "75", "?"], "gpu1": ["75", "X", "?"], "gpu2": ["?", "?", "X"]}),
+    ("hh;hh;hh", {"gpu0": ["X", "50", "50"], "gpu1": ["50", "X", "50"], "gpu2": ["50", "50", "X"]}),
+])
+def test_nvlinks(tmp_path, links, expected):
+    compile_with("cc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", SOURCE / "test/emu/emu_nvml.c")
+    env = {"LD_LIBRARY_PATH": f"{tmp_path}:{BUILD / 'emu'}", "CUEMU_DEVICES": "3", "EMU_NVML": links, "HWLOC_COMPONENTS": "-pci"}
+    result = run_tool(BUILD / "gpucoll-info", "-t", env=env)
+    rates, classes = rows_of(result.output, "# GB/s"), rows_of(result.output, "# Paths")
+    gpus = list(expected)
+    assert {gpu: rates[gpu][:3] for gpu in gpus} == expected, result.output
+    assert all((classes[gpu][i] == "NVL") == (rate not in "X?") for gpu in gpus for i, rate in enumerate(expected[gpu]))
+
+
 def test_machine_without_gpus():
     result = run_tool(BUILD / "gpucoll-info", "-t", env={"LD_LIBRARY_PATH": "", "HWLOC_COMPONENTS": "-pci"})
     assert result.status == 0 and ("# no GPUs" in result.output or "gpu0" in result.output), result.output

@@ -2,6 +2,7 @@
 #include "info-machine.h"
 #include "gpu/gpu_driver.h"
 #include "topo/topo_hwloc.h"
+#include "topo/topo_nvml.h"
 #include "topo/topo_path.h"
 
 #include <errno.h>
@@ -152,6 +153,7 @@ int info_print_machine(FILE *out)
 		fputs("gpucoll-info: hwloc can't say what machine this is\n", stderr);
 		return 1;
 	}
+	topo_nvml_add_links(machine);
 	print_all(out, machine);
 	topo_machine_free(machine);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The machine that this process is on: what hwloc finds of PCI and NUMA (HWLOC_XMLFILE names
- * another machine), with the GPUs that CUDA shows. NVLinks are not looked for.
+ * another machine), with the GPUs that CUDA shows. For NVLinks see topo_nvml.h.
  */
 #ifndef TOPO_HWLOC_H
 #define TOPO_HWLOC_H

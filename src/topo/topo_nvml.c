@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "topo/topo_nvml.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What we need of nvml.h, which toolkits may lack; NVML keeps what has been published. */
+enum { NVML_SUCCESS = 0, NVML_MOST_LINKS = 36, NVML_REMOTE_SWITCH = 2 };
+
+struct nvml_pci {
+	char legacy_bus[16];
+	unsigned domain, bus, device, device_id, subsystem_id;
+	char bus_id[32];
+};
+
+static struct {
+	int (*init)(void);
+	int (*shutdown)(void);
+	int (*device_at)(const char *bus, void **device);
+	int (*link_state)(void *device, unsigned link, int *active);
+	int (*link_remote)(void *device, unsigned link, struct nvml_pci *pci);
+	int (*link_remote_type)(void *device, unsigned link, int *type);
+} nvml;
+
+static bool bind(void *library, const char *name, void *to)
+{
+	void *address = dlsym(library, name);
+
+	memcpy(to, &address, sizeof(address));
+	return address;
+}
+
+static bool load(void)
+{
+	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+
+	if (!library)
+		return false;
+	return bind(library, "nvmlInit_v2", &nvml.init) &&
+	       bind(library, "nvmlShutdown", &nvml.shutdown) &&
+	       bind(library, "nvmlDeviceGetHandleByPciBusId_v2", &nvml.device_at) &&
+	       bind(library, "nvmlDeviceGetNvLinkState", &nvml.link_state) &&
+	       bind(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", &nvml.link_remote) &&
+	       bind(library, "nvmlDeviceGetNvLinkRemoteDeviceType", &nvml.link_remote_type) &&
+	       nvml.init() == NVML_SUCCESS;
+}
+
+/* GB/s of a link in each direction, as NVIDIA publishes them; NVML gives a version only. */
+static double rate_of(int cc)
+{
+	if (cc >= 100)
+		return 50;
+	if (cc == 86)
+		return 14.0625;
+	return cc >= 70 ? 25 : 20;
+}
+
+/* The machine's GPU there; -1: it has none. */
+static int gpu_at(const struct topo_machine *machine, const struct nvml_pci *pci)
+{
+	for (int i = 0, gpu; (gpu = topo_machine_nth(machine, TOPO_GPU, i)) >= 0; i++) {
+		unsigned domain, bus, device;
+
+		if (sscanf(machine->objects[gpu].bus, "%x:%x:%x", &domain, &bus, &device) == 3 &&
+		    domain == pci->domain && bus == pci->bus && device == pci->device)
+			return gpu;
+	}
+	return -1;
+}
+
+/* The NVSwitch there, which a hypervisor may hide: all that it hides are one then. */
+static int switch_at(struct topo_machine *machine, const struct nvml_pci *pci)
+{
+	char name[TOPO_NAME_BYTES];
+	int found;
+
+	snprintf(name, sizeof(name), "nvswitch-%04x:%02x:%02x", pci->domain & 0xffff,
+		 pci->bus & 0xff, pci->device & 0xff);
+	found = topo_machine_find(machine, name);
+	return found >= 0 ? found : topo_machine_add(machine, TOPO_NVSWITCH, -1, name);
+}
+
+/* What is at the link's other end; -1: nothing, or a GPU that is hidden from this process. */
+static int remote_of(struct topo_machine *machine, void *device, unsigned link)
+{
+	struct nvml_pci pci = {0};
+	int active = 0, type = -1, gpu;
+
+	if (nvml.link_state(device, link, &active) != NVML_SUCCESS || !active)
+		return -1;
+	nvml.link_remote(device, link, &pci); /* not where a hypervisor hides it */
+	gpu = gpu_at(machine, &pci);
+	if (gpu >= 0)
+		return gpu;
+	if (nvml.link_remote_type(device, link, &type) != NVML_SUCCESS ||
+	    type != NVML_REMOTE_SWITCH)
+		return -1;
+	return switch_at(machine, &pci);
+}
+
+/* Several links between the same two become one. */
+static bool add_link(struct topo_machine *machine, int a, int b, double rate)
+{
+	for (int i = 0; i < machine->num_links; i++) {
+		struct topo_link *link = &machine->links[i];
+
+		if (link->a == a && link->b == b) {
+			link->rate += rate;
+			return true;
+		}
+	}
+	return topo_machine_link(machine, a, b, rate) == 0;
+}
+
+/* Of a link between GPUs both tell; the first one counts. */
+static bool add_links_of(struct topo_machine *machine, int gpu)
+{
+	bool well = true;
+	void *device;
+
+	if (nvml.device_at(machine->objects[gpu].bus, &device) != NVML_SUCCESS)
+		return true;
+	for (unsigned link = 0; link < NVML_MOST_LINKS && well; link++) {
+		int remote = remote_of(machine, device, link);
+
+		if (remote > gpu)
+			well = add_link(machine, gpu, remote, rate_of(machine->objects[gpu].cc));
+	}
+	return well;
+}
+
+bool topo_nvml_add_links(struct topo_machine *machine)
+{
+	bool well = true;
+
+	if (!load())
+		return false;
+	for (int i = 0, gpu; well && (gpu = topo_machine_nth(machine, TOPO_GPU, i)) >= 0; i++)
+		well = add_links_of(machine, gpu);
+	nvml.shutdown();
+	return well;
+}

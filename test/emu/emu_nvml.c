@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A stand-in for NVML's functions about NVLinks. EMU_NVML lists the links of each GPU of the
+ * emulated driver, GPUs with `;` between: the number of the GPU at the other end, `s` for an
+ * NVSwitch, `h` for one that a hypervisor hides, `x` for a link that is down. "11s;00s" is two GPUs
+ * with two links between them, and one each to a switch.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, GPU = 0, SWITCH = 2 };
+
+struct pci {
+	char legacy_bus[16];
+	unsigned domain, bus, device, device_id, subsystem_id;
+	char bus_id[32];
+};
+
+static const char *links_of(void *device)
+{
+	const char *links = getenv("EMU_NVML");
+
+	for (size_t i = (size_t)device - 1; links && i; i--) {
+		links = strchr(links, ';');
+		links = links ? links + 1 : NULL;
+	}
+	return links ? links : "";
+}
+
+/* 0: there is no such link. */
+static char link_of(void *device, unsigned link)
+{
+	const char *links = links_of(device);
+
+	return strcspn(links, ";") > link ? links[link] : 0;
+}
+
+int nvmlInit_v2(void);
+int nvmlInit_v2(void)
+{
+	return SUCCESS;
+}
+
+int nvmlShutdown(void);
+int nvmlShutdown(void)
+{
+	return SUCCESS;
+}
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device);
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **device)
+{
+	unsigned number;
+
+	if (sscanf(bus, "0000:%x:00.0", &number) != 1)
+		return INVALID;
+	*device = (void *)(size_t)number; /* GPU i is at bus i + 1 */
+	return SUCCESS;
+}
+
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, int *active);
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, int *active)
+{
+	char end = link_of(device, link);
+
+	*active = end != 'x';
+	return end ? SUCCESS : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, struct pci *pci);
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, struct pci *pci)
+{
+	char end = link_of(device, link);
+
+	if (end == 'h')
+		return NOT_SUPPORTED;
+	memset(pci, 0, sizeof(*pci));
+	pci->bus = end == 's' ? 0xc4 : (unsigned)(end - '0') + 1;
+	return SUCCESS;
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, int *type);
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, int *type)
+{
+	char end = link_of(device, link);
+
+	*type = end == 's' || end == 'h' ? SWITCH : GPU;
+	return SUCCESS;
+}
