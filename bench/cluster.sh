@@ -40,9 +40,9 @@ bench() { # MPI, libraries, then gpucoll-bench's arguments
 
 for mpi in "$@"; do
 	for collective in allreduce bcast alltoall; do
-		for size in "8 4K 8" "64K 64M 32"; do
-			read -r least most factor <<<"$size"
-			common=("$collective" -b "$least" -e "$most" -f "$factor" -n 10 -w 2)
+		for size in "8 4K 8 2000" "64K 64M 32 10"; do
+			read -r least most factor times <<<"$size"
+			common=("$collective" -b "$least" -e "$most" -f "$factor" -n "$times" -w 2)
 			echo "== $mpi, $collective: the library"
 			bench "$mpi" "$build/mpi/$mpi/libgpucoll.so.0" "${common[@]}" || true
 			echo "== $mpi, $collective: the MPI, host buffers"

@@ -133,7 +133,7 @@ class Cluster:
                     str(sum(ranks)), "-hosts", hosts]
         name = "mpirun.openmpi" if shutil.which("mpirun.openmpi") else "mpirun"
         network = f"{NETWORKS[0]}.0/24"
-        return [*inside, name, "--allow-run-as-root", "--oversubscribe", "--mca", "op", "^avx", "--mca", "plm_rsh_agent",
+        return [*inside, name, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "op", "^avx", "--mca", "plm_rsh_agent",
                 str(AGENT), "--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "btl_tcp_if_include", network, "--mca",
                 "oob_tcp_if_include", network, *options, "-n", str(sum(ranks)), "--host", hosts]
 
