@@ -434,7 +434,8 @@ def test_life(run_mpi, mpi, case):
 @each_mpi
 @pytest.mark.parametrize("case", ["outside", "host_structure", "two_allocations", "default_stream", "insignificant",
                                   "no_neighbours", "new_type_in_threads", "finalize_callback", "permuted_type",
-                                  "pair_in_disguise", "refused_call", "jumping_handler", "full_board", "late_member"])
+                                  "pair_in_disguise", "refused_call", "jumping_handler", "full_board", "late_member",
+                                  "scattered_blocks", "no_data_and_a_busy_stream"])
 def test_edges(run_mpi, mpi, case):
     result = run_mpi(mpi, 3 if case == "late_member" else 2, "test_edges", case, env={"GPUCOLL_STATS": "1"})
     assert_passed(result)
@@ -579,6 +580,26 @@ def test_nodes_without_eager(run_mpi, mpi):
         assert absent not in result.output, result.output
 
 
+@each_mpi
+@pytest.mark.parametrize("case", ["two_allocations", "default_stream", "scattered_blocks", "no_data_and_a_busy_stream",
+                                  "no_data_elsewhere", "too_long_for_nobody"])
+def test_nodes_edges(run_mpi, mpi, case):
+    result = on_nodes(run_mpi, mpi, "01", "test_edges", case, env={"CUEMU_DEVICES": "2"})
+    assert_passed(result)
+    assert "WARN" not in result.output or case == "too_long_for_nobody", result.output
+
+
+@emulated_only
+@each_mpi
+def test_nodes_without_p2p(run_mpi, mpi):
+    """After short calls, which need no links between the ranks of a node, long ones have them."""
+    result = on_nodes(run_mpi, mpi, "0011", "gpucoll-bench", "allreduce", "-b", "64", "-e", "1M", "-f", "128", "-n", "2",
+                      env={"CUEMU_P2P": "none", "CUEMU_DEVICES": "4"})
+    assert result.status == 0 and "0 wrong values" in result.output, result.output
+    assert count_calls(result.output, "accel", "MPI_Allreduce") > 3 * count_calls(result.output, "stage", "MPI_Allreduce"), result.output
+    assert "eager" in result.output and "hier-ring" in result.output, result.output
+
+
 @pytest.fixture(scope="session")
 def ucx_with_cuda(tmp_path_factory):
     library = tmp_path_factory.mktemp("ucx") / "emu_ucp.so"
@@ -710,8 +731,10 @@ def test_strangers_on_the_port(run_mpi, mpi):
     ports, ended = range(27100, 27400), threading.Event()
     with concurrent.futures.ThreadPoolExecutor() as pool:
         stranger = pool.submit(disturb, ports, ended)
-        result = on_nodes(run_mpi, mpi, "001", "test_agree", "mixed", 2000, env={"UCX_TCP_PORT_RANGE": "27100-27399"})
-        ended.set()
+        try:
+            result = on_nodes(run_mpi, mpi, "001", "test_agree", "mixed", 2000, env={"UCX_TCP_PORT_RANGE": "27100-27399"})
+        finally:
+            ended.set()
     assert_passed(result)
     assert stranger.result() > 20
 

@@ -47,7 +47,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
-	accel->fetching = accel->eager = false;
+	accel->fetching = accel->eager = accel->scattered = false;
 	accel->polls = 0;
 	accel->failed_at = 0;
 	accel->rounds = 1;
@@ -164,14 +164,19 @@ static const struct core_block *table_of(const struct core_comm *comm,
 	return shape->out.num_blocks > 1 ? shape->out.blocks : NULL;
 }
 
-/* Earlier work on the buffers, and then what this call needs before it is announced. */
+/* Earlier work on the buffers, and then what this call needs before it is announced. What comes to
+ * the legacy stream in the meantime is not waited for, as it may wait for us. */
 static enum util_status wait_for_stream(struct core_accel *accel)
 {
-	enum util_status status = gpu_stream_poll_legacy(accel->stream);
+	enum util_status status = UTIL_OK;
 
-	if (status == UTIL_OK && !accel->fetching) {
-		accel->fetching = true;
-		status = core_eager_fetch(accel);
+	if (!accel->fetching) {
+		if (has_data(&accel->shape))
+			status = gpu_stream_poll_legacy(accel->stream);
+		if (status == UTIL_OK) {
+			accel->fetching = true;
+			status = core_eager_fetch(accel);
+		}
 	}
 	if (status != UTIL_OK || (!accel->clearing && !(accel->offer.flags & CORE_OFFER_EAGER)))
 		return status;
@@ -437,6 +442,10 @@ static enum util_status agree(struct core_accel *accel)
 		accel->common = *core_agree_common(&accel->agree);
 	else
 		core_agree_summarize(&accel->agree, &accel->common);
+	/* An eager call needs no links; a longer one will. */
+	if (accel->comm->spans && !accel->common.any_without_data &&
+	    !(accel->common.all & CORE_OFFER_WHOLE))
+		accel->comm->wants_links = true;
 	if (accel->agree.vote)
 		learn(accel);
 	return UTIL_OK;
@@ -644,6 +653,8 @@ static enum util_status drain(struct core_accel *accel)
 	enum util_status status;
 
 	if (!accel->comm->spans)
+		return UTIL_OK;
+	if (accel->result == UTIL_OK && accel->eager)
 		return UTIL_OK;
 	if (accel->result == UTIL_OK) {
 		status = core_wire_drain(accel->comm->wire);

@@ -87,6 +87,7 @@ struct core_accel {
 	bool linked;                    /* the schedule has links: ranks meet in messages only */
 	bool fetching;                  /* the copy of core_eager.h has begun */
 	bool eager;                     /* inputs come from there */
+	bool scattered;                 /* a buffer is not in one allocation */
 	size_t eager_used;              /* of the room for them */
 	struct core_schedule *schedule; /* NULL: none was taken */
 	const struct sched *sched;      /* of it */

@@ -33,7 +33,7 @@ static enum util_status clear(const struct core_arena *arena, size_t from, size_
 	return status;
 }
 
-enum util_status core_arena_clear_ll(struct core_arena *arena, struct gpu_stream *stream)
+static enum util_status clear_packets(struct core_arena *arena, struct gpu_stream *stream)
 {
 	size_t bytes = core_arena_ll_bytes(arena->bytes);
 
@@ -42,22 +42,50 @@ enum util_status core_arena_clear_ll(struct core_arena *arena, struct gpu_stream
 	return clear(arena, GPU_ARENA_SLOTS, GPU_ARENA_SLOTS + bytes, stream);
 }
 
+/* Those of other contexts keep old packets, and are not used again. */
+enum util_status core_arena_clear_ll(struct core_arena *arena, struct gpu_stream *stream)
+{
+	memset(arena->others, 0, sizeof(arena->others));
+	return clear_packets(arena, stream);
+}
+
+/* Put the arena away for another context's, if there is one. What there is no place for is left
+ * alone: others may yet say in it what they have read. */
+static void change_context(struct core_arena *arena, unsigned long long context_id)
+{
+	struct gpu_scratch *old = arena->device;
+
+	arena->device = NULL;
+	for (int i = 0; i < CORE_ARENA_OTHERS && !arena->device; i++) {
+		if (arena->others[i] && arena->others[i]->context_id == context_id) {
+			arena->device = arena->others[i];
+			arena->others[i] = NULL;
+		}
+	}
+	for (int i = 0; i < CORE_ARENA_OTHERS && old; i++) {
+		if (!arena->others[i]) {
+			arena->others[i] = old;
+			old = NULL;
+		}
+	}
+}
+
 static enum util_status open_device(struct core_arena *arena, struct gpu_stream *stream,
 				    bool *clearing)
 {
 	enum util_status status;
 
-	if (arena->device && arena->device->context_id == gpu_stream_context_id(stream))
+	if (arena->device && arena->device->context_id != gpu_stream_context_id(stream))
+		change_context(arena, gpu_stream_context_id(stream));
+	if (arena->device)
 		return UTIL_OK;
-	/* One of another context is left alone: others may yet say in it what they have read. */
-	arena->device = NULL;
 	status = gpu_scratch_get(arena->bytes, stream, &arena->device);
 	if (status != UTIL_OK)
 		return status;
 	*clearing = true;
 	status = clear(arena, 0, GPU_ARENA_SLOTS, stream);
 	if (status == UTIL_OK)
-		status = core_arena_clear_ll(arena, stream);
+		status = clear_packets(arena, stream);
 	if (status != UTIL_OK)
 		arena->device = NULL;
 	return status;
@@ -72,7 +100,7 @@ enum util_status core_arena_open(struct core_arena *arena, bool with_shm, struct
 		arena->bytes = core_arena_bytes();
 	status = open_device(arena, stream, clearing);
 	if (status == UTIL_OK && with_shm && !arena->shm)
-		status = gpu_shm_create(arena->bytes, &arena->shm);
+		status = gpu_shm_create(arena->bytes, true, &arena->shm);
 	if (status == UTIL_OK && arena->shm && !gpu_shm_address(arena->shm, stream))
 		status = UTIL_ERR_UNSUPPORTED;
 	return status;
@@ -82,6 +110,10 @@ void core_arena_close(struct core_arena *arena, bool idle)
 {
 	if (arena->device && idle)
 		gpu_scratch_put(arena->device);
+	for (int i = 0; i < CORE_ARENA_OTHERS && idle; i++) {
+		if (arena->others[i])
+			gpu_scratch_put(arena->others[i]);
+	}
 	if (arena->shm)
 		gpu_shm_free(arena->shm);
 	*arena = (struct core_arena){0};

@@ -11,10 +11,14 @@
 #include "gpu/gpu_shm.h"
 #include "gpu/kernels/gpu_program.h"
 
+enum { CORE_ARENA_OTHERS = 7 };
+
 struct core_arena {
 	size_t bytes; /* of each */
 	struct gpu_scratch *device;
 	struct gpu_shm *shm; /* NULL: there is none */
+	/* Those that the device had in other contexts, for when a call is in one of them again. */
+	struct gpu_scratch *others[CORE_ARENA_OTHERS];
 };
 
 /* As many bytes as this process's share of GPUCOLL_SCRATCH. */

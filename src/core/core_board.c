@@ -25,7 +25,8 @@ struct counter {
 struct core_board_slot {
 	_Alignas(CACHE_LINE) uint64_t id;
 	uint32_t members, left;
-	bool has_area;             /* its area is backed with memory, and stays so */
+	bool has_area;
+	size_t backed;             /* bytes of its area that have memory, and keep it */
 	struct counter counters[]; /* local_size of them */
 };
 
@@ -208,7 +209,15 @@ static struct core_board_slot *find_slot(uint64_t id)
 	return unused;
 }
 
-struct core_board_slot *core_board_join(uint64_t id, uint32_t members)
+/* The other pages of the area are never touched, which would give them memory. */
+static void back(struct core_board_slot *slot, size_t bytes)
+{
+	if (slot->backed < bytes && !posix_fallocate(board_fd, area_offset(slot), (off_t)bytes))
+		slot->backed = bytes;
+	slot->has_area = slot->backed >= bytes;
+}
+
+struct core_board_slot *core_board_join(uint64_t id, uint32_t members, size_t bytes)
 {
 	struct core_board_slot *slot;
 
@@ -219,9 +228,7 @@ struct core_board_slot *core_board_join(uint64_t id, uint32_t members)
 	if (slot && slot->id != id) {
 		slot->id = id;
 		slot->members = members;
-		if (!slot->has_area)
-			slot->has_area = posix_fallocate(board_fd, area_offset(slot),
-							 (off_t)area_bytes) == 0;
+		back(slot, bytes);
 	}
 	pthread_mutex_unlock(&header()->lock);
 	return slot;
@@ -290,8 +297,7 @@ void core_board_leave(struct core_board_slot *slot, const uint64_t ready[CORE_BO
 			bury(slot, ready);
 		for (int i = 0; i < core_mpi_job.local_size; i++)
 			atomic_store_explicit(&slot->counters[i].passed, 0, memory_order_relaxed);
-		if (slot->has_area)
-			memset(core_board_area(slot), 0, area_bytes);
+		memset(board + area_offset(slot), 0, slot->backed);
 		slot->left = 0;
 		slot->id = 0;
 	}

@@ -29,8 +29,8 @@ enum { CORE_BOARD_SLOTS = 1024 };
 struct core_board_slot; /* in shared memory */
 
 /*
- * Make or map the node's board, with areas of `area_bytes` bytes, a multiple of 64. Collective over
- * the node. An error leaves no board: everything is staged.
+ * Make or map the node's board, with areas of `area_bytes` bytes at most, a multiple of 64.
+ * Collective over the node. An error leaves no board: everything is staged.
  */
 enum util_status core_board_start(size_t area_bytes);
 void core_board_stop(void);
@@ -38,10 +38,10 @@ bool core_board_is_up(void);
 
 /*
  * Find the communicator's slot, or take a free one. `members` is the number of its processes on
- * this node; the slot is free again when that many have joined and left. NULL when the board is
- * full or not there.
+ * this node; the slot is free again when that many have joined and left. `bytes`: of the area,
+ * which all give alike. NULL when the board is full or not there.
  */
-struct core_board_slot *core_board_join(uint64_t id, uint32_t members);
+struct core_board_slot *core_board_join(uint64_t id, uint32_t members, size_t bytes);
 
 /* Undo a join that nobody else has followed: the communicator is not to be. */
 void core_board_cancel(uint64_t id);

@@ -39,7 +39,8 @@ void core_eager_offer(struct core_accel *accel)
 	const struct core_buffer *in = input_of(&accel->shape);
 	size_t room = core_agree_record_bytes(accel->comm);
 
-	if (!accel->comm->spans || accel->offer.algo || !util_config.eager_max)
+	/* What is copied is all from the first byte to the last. */
+	if (!accel->comm->spans || accel->offer.algo || !util_config.eager_max || accel->scattered)
 		return;
 	if (num_bytes(in) <= util_config.eager_max / (size_t)accel->comm->size &&
 	    num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room)
@@ -105,6 +106,8 @@ struct gpu_place core_eager_bring(const struct core_accel *accel, int rank, int 
 		return (struct gpu_place){0};
 	offset = record->blocks[index].offset;
 	bytes = record->blocks[index].bytes;
+	if (!accel->launches)
+		return (struct gpu_place){0, bytes};
 	at = *used + (offset - *used) % ALIGNMENT;
 	memcpy((char *)core_wire_ahead_in(wire) + at, (const char *)record + offset, bytes);
 	*used = at + bytes;

@@ -40,7 +40,7 @@ bool core_eager_is_sound(const struct core_comm *comm, const struct core_eager_r
 
 /*
  * When the call is agreed on, and all have said CORE_OFFER_EAGER: bring a block of a member's input
- * to where kernels read it. `*used`: bytes of the room for that, 0 at first.
+ * to where kernels read it, if there are any. `*used`: bytes of the room for that, 0 at first.
  */
 struct gpu_place core_eager_bring(const struct core_accel *accel, int rank, int block,
 				  size_t *used);

@@ -1577,6 +1577,7 @@ const char *core_mpi_shape(const struct core_call *call, const struct core_comm 
 	shape->bytes = shape->counts = shape->own.bytes = 0;
 	shape->in.num_blocks = shape->out.num_blocks = 0;
 	shape->in.lo = shape->in.hi = shape->out.lo = shape->out.hi = 0;
+	shape->in.address = shape->out.address = 0;
 	if (shape->root < 0 || shape->root >= comm->size)
 		return bad;
 	shape->in_place = is_in_place(call, shape->root == comm->rank);

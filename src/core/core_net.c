@@ -23,7 +23,7 @@ struct unclaimed {
 static bool up;
 static struct core_comm *comms; /* of several nodes */
 static struct unclaimed *unclaimed, **last_unclaimed = &unclaimed;
-static unsigned num_unclaimed;
+static size_t unclaimed_bytes;
 
 bool core_net_is_up(void)
 {
@@ -50,6 +50,11 @@ static struct core_comm *find(uint64_t id)
 	return comm;
 }
 
+static size_t bytes_of(const struct unclaimed *entry)
+{
+	return sizeof(*entry) + net_payload_bytes(entry->payload);
+}
+
 static void drop_oldest(void)
 {
 	struct unclaimed *oldest = unclaimed;
@@ -57,7 +62,7 @@ static void drop_oldest(void)
 	unclaimed = oldest->next;
 	if (!unclaimed)
 		last_unclaimed = &unclaimed;
-	num_unclaimed--;
+	unclaimed_bytes -= bytes_of(oldest);
 	net_payload_drop(oldest->payload);
 	free(oldest);
 }
@@ -68,7 +73,7 @@ static void drop_oldest(void)
  */
 static void keep(const struct net_header *header, struct net_payload *payload)
 {
-	enum { MOST = 4096 };
+	enum { MOST = 1 << 20 }; /* bytes */
 	struct unclaimed *entry;
 
 	if (header->kind != CORE_NET_READY || !(entry = malloc(sizeof(*entry))))
@@ -80,7 +85,8 @@ static void keep(const struct net_header *header, struct net_payload *payload)
 	}
 	*last_unclaimed = entry;
 	last_unclaimed = &entry->next;
-	if (++num_unclaimed > MOST)
+	unclaimed_bytes += bytes_of(entry);
+	while (unclaimed_bytes > MOST)
 		drop_oldest();
 }
 
@@ -106,7 +112,7 @@ static void claim(struct core_comm *comm)
 			continue;
 		}
 		*link = entry->next;
-		num_unclaimed--;
+		unclaimed_bytes -= bytes_of(entry);
 		core_nodes_receive(comm, &entry->header, entry->payload);
 		net_payload_drop(entry->payload);
 		free(entry);
@@ -142,10 +148,11 @@ void core_net_remove(struct core_comm *comm)
 		link = &(*link)->next;
 	if (*link)
 		*link = comm->next;
-	core_nodes_free(comm->agreement);
-	core_wire_free(comm->wire);
 	if (up)
 		net_unlock(NET_MAIN);
+	/* Nobody finds it any more. The driver may wait for kernels when memory is unpinned. */
+	core_nodes_free(comm->agreement);
+	core_wire_free(comm->wire);
 }
 
 /* ---- messages that go ---- */
@@ -282,6 +289,8 @@ void core_net_stop(void)
 	core_mpi_job_barrier(NULL);
 	core_service_stop();
 	net_rest_stop();
+	net_set_handler(NET_MAIN, NULL);
+	net_set_handler(NET_SERVICE, NULL);
 	net_lock(NET_MAIN);
 	while (unclaimed)
 		drop_oldest();

@@ -109,12 +109,17 @@ void core_nodes_free(struct core_nodes *nodes)
 	free(nodes);
 }
 
-/* The speaker of the node so many further on. */
-static int speaker_at(const struct core_comm *comm, int distance)
+/* The node so many further on, and its speaker. */
+static int node_at(const struct core_comm *comm, int distance)
 {
 	int node = (comm->node + distance) % comm->num_nodes;
 
-	return comm->speakers[node < 0 ? node + comm->num_nodes : node];
+	return node < 0 ? node + comm->num_nodes : node;
+}
+
+static int speaker_at(const struct core_comm *comm, int distance)
+{
+	return comm->speakers[node_at(comm, distance)];
 }
 
 /* ---- messages that come ---- */
@@ -175,27 +180,39 @@ void core_nodes_receive(struct core_comm *comm, const struct net_header *header,
 		nodes->staged = header->call + 1;
 }
 
-/* Members' records from elsewhere. UTIL_ERR_PEER: they are damaged. */
-static enum util_status take_records(const struct core_agree *agree, const unsigned char *from,
-				     size_t bytes)
+/* Whether what the node sends in the round is of the member: it knows of its own node and so many
+ * before it, and the receiver of those that come after that. */
+static bool is_sent(const struct core_comm *comm, int node, int round, int rank)
+{
+	int back = node - comm->nodes[rank], known = 1 << round;
+
+	back += back < 0 ? comm->num_nodes : 0;
+	return back < known && back < comm->num_nodes - known;
+}
+
+/* The records that come from the node in the round, in order of ranks. UTIL_ERR_PEER: they are
+ * damaged. */
+static enum util_status take_records(const struct core_agree *agree, int node,
+				     const unsigned char *from, size_t bytes)
 {
 	const struct core_comm *comm = agree->comm;
 	const unsigned char *end = from + bytes;
 	struct label label;
 
-	for (; from < end; from += padded(label.bytes)) {
+	for (int i = 0; i < comm->size; i++) {
+		if (!is_sent(comm, node, comm->agreement->round, i))
+			continue;
 		if ((size_t)(end - from) < sizeof(label))
 			return UTIL_ERR_PEER;
 		memcpy(&label, from, sizeof(label));
 		from += sizeof(label);
-		if (padded(label.bytes) > (size_t)(end - from) ||
-		    label.rank >= (uint32_t)comm->size ||
-		    core_comm_is_near(comm, (int)label.rank) ||
+		if (label.rank != (uint32_t)i || padded(label.bytes) > (size_t)(end - from) ||
 		    !core_eager_is_sound(comm, (const void *)from, label.bytes))
 			return UTIL_ERR_PEER;
-		memcpy(core_agree_record(agree, (int)label.rank), from, label.bytes);
+		memcpy(core_agree_record(agree, i), from, label.bytes);
+		from += padded(label.bytes);
 	}
-	return UTIL_OK;
+	return from == end ? UTIL_OK : UTIL_ERR_PEER;
 }
 
 /* Take what came for the round. UTIL_IN_PROGRESS: nothing yet. */
@@ -203,7 +220,7 @@ static enum util_status take_early(const struct core_agree *agree)
 {
 	struct core_nodes *nodes = agree->comm->agreement;
 	struct early **link = &nodes->early, *entry;
-	enum util_status status;
+	enum util_status status = UTIL_OK;
 
 	while ((entry = *link) &&
 	       (entry->call != agree->call || entry->round != (uint32_t)nodes->round))
@@ -212,7 +229,10 @@ static enum util_status take_early(const struct core_agree *agree)
 		return UTIL_IN_PROGRESS;
 	*link = entry->next;
 	core_summary_add(&nodes->common, &entry->message.summary);
-	status = take_records(agree, entry->message.records, entry->bytes - sizeof(entry->message));
+	if (entry->message.summary.all & CORE_OFFER_EAGER)
+		status =
+			take_records(agree, node_at(agree->comm, -(1 << nodes->round)),
+				     entry->message.records, entry->bytes - sizeof(entry->message));
 	free(entry);
 	return status;
 }
@@ -254,16 +274,6 @@ bool core_nodes_has_too_many(const struct core_comm *comm)
 	return found;
 }
 
-/* Whether the round's receiver may not know of the member: it knows of its own node and those after
- * this one; this node knows of so many before it. */
-static bool is_news(const struct core_comm *comm, int rank)
-{
-	int back = comm->node - comm->nodes[rank], known = 1 << comm->agreement->round;
-
-	back += back < 0 ? comm->num_nodes : 0;
-	return back < known && back < comm->num_nodes - known;
-}
-
 /* Returns the bytes of the message. */
 static size_t write_message(const struct core_agree *agree)
 {
@@ -278,7 +288,7 @@ static size_t write_message(const struct core_agree *agree)
 		const struct core_eager_record *record = core_agree_record(agree, i);
 		struct label label = {(uint32_t)i, record->bytes};
 
-		if (!is_news(comm, i))
+		if (!is_sent(comm, comm->node, nodes->round, i))
 			continue;
 		memcpy(to, &label, sizeof(label));
 		memcpy(to + sizeof(label), record, record->bytes);

@@ -38,7 +38,7 @@ bool core_nodes_has_too_many(const struct core_comm *comm);
  * By the speaker, after CORE_AGREE_READY. core_nodes_begin: once for a call, which is when it has
  * not begun; `whole`: see CORE_OFFER_WHOLE. core_nodes_progress: go on. UTIL_OK: it is settled
  * (core_agree_settle). UTIL_IN_PROGRESS. UTIL_ERR_PEER: a member has failed, or was
- * found lost by others; so is that.
+ * found lost by others, or what it sent is damaged; so is that.
  */
 bool core_nodes_has_begun(const struct core_agree *agree);
 void core_nodes_begin(const struct core_agree *agree, bool whole);

@@ -71,6 +71,7 @@ static enum util_status classify(struct core_accel *accel, struct candidate *c)
 {
 	void *first = core_address((void *)c->buffer->address, c->buffer->lo);
 	size_t bytes = (size_t)(c->buffer->hi - c->buffer->lo);
+	bool covered;
 
 	if (is_empty(c->buffer))
 		return UTIL_OK;
@@ -78,8 +79,9 @@ static enum util_status classify(struct core_accel *accel, struct candidate *c)
 	if (c->where.memory == GPU_MEMORY_HOST)
 		return core_accel_stage(accel, "host buffer");
 	gpu_pointer_make_synchronous(first, &c->where);
-	c->windowed = !accel->comm->spans && (c->where.memory == GPU_MEMORY_MANAGED ||
-					      !gpu_pointer_covers(&c->where, first, bytes));
+	covered = gpu_pointer_covers(&c->where, first, bytes);
+	accel->scattered |= !covered;
+	c->windowed = !accel->comm->spans && (c->where.memory == GPU_MEMORY_MANAGED || !covered);
 	if (c->exported && !c->windowed)
 		c->windowed = gpu_ipc_export(c->buffer->address + (uint64_t)c->buffer->lo,
 					     &c->where, &c->region->memory) != UTIL_OK;
@@ -234,13 +236,17 @@ static enum util_status offer_arenas(struct core_accel *accel)
 	return UTIL_OK;
 }
 
-/* Who has no data may have messages to pass on, or to send without bytes, by kernels where it is at
- * work. */
+/* Who has no data may have messages to pass on, or to send without bytes, by kernels in the
+ * thread's context; unless the communicator is at work in another one, which its arena would have
+ * to leave. */
 static enum util_status go_without_data(struct core_accel *accel)
 {
+	const struct gpu_scratch *arena = accel->comm->arena.device;
 	struct gpu_pointer where;
+	unsigned long long id;
 
-	if (!may_need_links(accel) || !gpu_context_current(&where))
+	if (!may_need_links(accel) || !gpu_context_current(&where, &id) ||
+	    (arena && arena->context_id != id))
 		return UTIL_OK;
 	return take_resources(accel, &where);
 }

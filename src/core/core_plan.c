@@ -334,17 +334,18 @@ static const char *take_linked(struct core_accel *accel, const struct sched_requ
 }
 
 /* Inputs are copies that are there for each rank: nobody touches another's memory, and nothing is
- * in place. */
+ * in place, but for blocks that are where they belong. */
 static enum util_status take_eager(struct core_accel *accel, struct sched_request *request)
 {
 	const struct algo *algo = algo_find("oneshot", request->coll);
 	enum util_status status;
 
-	request->in_place = false;
+	request->in_place &= request->coll == SCHED_SCATTER || request->coll == SCHED_ALLGATHER;
 	status = core_schedule_take(accel->comm, algo ? algo : algo_find("direct", request->coll),
 				    request, &accel->schedule);
+	/* The others go on. */
 	if (status != UTIL_OK)
-		return status;
+		return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_SYSTEM : status;
 	accel->sched = accel->schedule->sched;
 	accel->eager = true;
 	accel->reason = "eager";
@@ -595,6 +596,9 @@ static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 	struct volume volume;
 	enum util_status status;
 
+	/* Without data there is nothing to write, but perhaps a message that is too long. */
+	if (accel->eager && !accel->launches)
+		set_places(accel, phase);
 	if (!program->num_lanes[phase] || !accel->launches)
 		return UTIL_OK;
 	status = core_program_upload(program, accel->stream);

@@ -3,6 +3,7 @@
 #include "util/util_config.h"
 #include "util/util_log.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -110,32 +111,71 @@ void core_wire_free(struct core_wire *wire)
 static enum util_status open_host(struct gpu_shm **shm, size_t bytes, struct gpu_stream *stream,
 				  uint64_t *address)
 {
-	if (!*shm && gpu_shm_create(bytes, shm) != UTIL_OK)
+	if (!*shm && gpu_shm_create(bytes, false, shm) != UTIL_OK)
 		return UTIL_ERR_UNSUPPORTED;
 	*address = gpu_shm_address(*shm, stream);
 	return *address ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 
-/* Memory of another context is left to that one's end: what UCX knows of it is not ours to say. */
-static enum util_status open_device(struct gpu_scratch **scratch, size_t bytes,
-				    struct gpu_stream *stream)
+/* The context of all arenas in device memory, in which UCX is called. */
+static struct {
+	pthread_mutex_t lock;          /* of the first two */
+	unsigned long long context_id; /* 0: there is none yet */
+	struct gpu_pointer where;
+	struct gpu_scope scope; /* with the main port's lock held */
+	bool inside;
+} context = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void enter_context(void)
 {
-	if (*scratch && (*scratch)->context_id == gpu_stream_context_id(stream))
-		return UTIL_OK;
-	*scratch = NULL;
-	return gpu_scratch_get(bytes, stream, scratch);
+	context.inside = gpu_scope_enter_again(&context.scope, &context.where);
 }
 
+static void leave_context(void)
+{
+	if (context.inside)
+		gpu_scope_leave(&context.scope);
+}
+
+/* Whether arenas can be in the stream's context. The first one asked for is the one. */
+static bool is_our_context(const struct gpu_stream *stream)
+{
+	unsigned long long id = gpu_stream_context_id(stream);
+	bool first, ours;
+
+	pthread_mutex_lock(&context.lock);
+	first = !context.context_id;
+	if (first) {
+		context.context_id = id;
+		context.where = *gpu_stream_where(stream);
+		net_set_context(enter_context, leave_context);
+	}
+	ours = context.context_id == id;
+	pthread_mutex_unlock(&context.lock);
+	return ours;
+}
+
+static bool open_device(struct arena *arena, size_t bytes, struct gpu_stream *stream)
+{
+	if (util_config.net_gdr == UTIL_GDR_OFF || !net_takes_device_memory() || arena->host ||
+	    !is_our_context(stream))
+		return false;
+	if (!arena->device && gpu_scratch_get(bytes, stream, &arena->device) != UTIL_OK)
+		return false;
+	arena->address = arena->device->address;
+	arena->base = (char *)arena->address;
+	return true;
+}
+
+/* In device memory until it has once been in host memory: for want of it, or for another context,
+ * and then what UCX knows of the first one is left as it is. */
 static enum util_status open_arena(struct arena *arena, size_t bytes, struct gpu_stream *stream)
 {
-	bool device = util_config.net_gdr != UTIL_GDR_OFF && net_takes_device_memory();
 	enum util_status status;
 
-	if (device && !arena->host && open_device(&arena->device, bytes, stream) == UTIL_OK) {
-		arena->address = arena->device->address;
-		arena->base = (char *)arena->address;
+	if (open_device(arena, bytes, stream))
 		return UTIL_OK;
-	}
+	arena->device = NULL;
 	status = open_host(&arena->host, bytes, stream, &arena->address);
 	if (status == UTIL_OK)
 		arena->base = gpu_shm_host(arena->host);

@@ -122,11 +122,12 @@ bool gpu_context_is_current(void)
 	return gpu_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current;
 }
 
-bool gpu_context_current(struct gpu_pointer *where)
+bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id)
 {
 	*where = (struct gpu_pointer){.memory = GPU_MEMORY_DEVICE};
 	return gpu_driver.cuCtxGetCurrent(&where->context) == CUDA_SUCCESS && where->context &&
-	       gpu_driver.cuCtxGetDevice(&where->device) == CUDA_SUCCESS;
+	       gpu_driver.cuCtxGetDevice(&where->device) == CUDA_SUCCESS &&
+	       gpu_driver.cuCtxGetId(where->context, id) == CUDA_SUCCESS;
 }
 
 uint64_t gpu_device_identity(int ordinal)

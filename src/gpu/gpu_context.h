@@ -35,9 +35,9 @@ bool gpu_scope_enter_again(struct gpu_scope *scope, const struct gpu_pointer *po
 bool gpu_scope_enter_alive(struct gpu_scope *scope, int device, unsigned long long context_id);
 
 /* Whether the calling thread has a context, that is, uses CUDA. gpu_context_current: as a buffer in
- * it would be. */
+ * it would be, and the context's id. */
 bool gpu_context_is_current(void);
-bool gpu_context_current(struct gpu_pointer *where);
+bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id);
 
 /* A number for the GPU, the same in all processes of the machine and never 0. */
 uint64_t gpu_device_identity(int ordinal);

@@ -14,7 +14,7 @@ static const uint64_t OUR_IDS = UINT64_C(1) << 63;
 
 struct gpu_shm {
 	struct gpu_shm *next;
-	uint64_t id;
+	uint64_t id; /* 0: it is not to be exported, and not among all */
 	int fd;
 	void *base;
 	size_t bytes;
@@ -34,16 +34,32 @@ enum { MOST_FREED = 64 };
 static uint64_t freed[MOST_FREED];
 static unsigned next_freed;
 
-static bool map(struct gpu_shm *shm)
+/* Shared even if it is not to be exported: a fork must not make copies of pinned pages. */
+static bool map(struct gpu_shm *shm, bool exported)
 {
-	shm->fd = memfd_create("gpucoll", MFD_CLOEXEC);
-	if (shm->fd < 0 || ftruncate(shm->fd, (off_t)shm->bytes))
+	int flags = MAP_SHARED;
+
+	shm->fd = -1;
+	if (exported)
+		shm->fd = memfd_create("gpucoll", MFD_CLOEXEC);
+	else
+		flags |= MAP_ANONYMOUS;
+	if (exported && (shm->fd < 0 || ftruncate(shm->fd, (off_t)shm->bytes)))
 		return false;
-	shm->base = mmap(NULL, shm->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shm->fd, 0);
+	shm->base = mmap(NULL, shm->bytes, PROT_READ | PROT_WRITE, flags, shm->fd, 0);
 	return shm->base != MAP_FAILED;
 }
 
-enum util_status gpu_shm_create(size_t bytes, struct gpu_shm **out)
+static void add(struct gpu_shm *shm)
+{
+	pthread_mutex_lock(&lock);
+	shm->id = OUR_IDS | ++next_id;
+	shm->next = all;
+	all = shm;
+	pthread_mutex_unlock(&lock);
+}
+
+enum util_status gpu_shm_create(size_t bytes, bool exported, struct gpu_shm **out)
 {
 	struct gpu_shm *shm = calloc(1, sizeof(*shm));
 
@@ -51,17 +67,14 @@ enum util_status gpu_shm_create(size_t bytes, struct gpu_shm **out)
 	if (!shm)
 		return UTIL_ERR_UNSUPPORTED;
 	shm->bytes = bytes;
-	if (!map(shm)) {
+	if (!map(shm, exported)) {
 		if (shm->fd >= 0)
 			close(shm->fd);
 		free(shm);
 		return UTIL_ERR_UNSUPPORTED;
 	}
-	pthread_mutex_lock(&lock);
-	shm->id = OUR_IDS | ++next_id;
-	shm->next = all;
-	all = shm;
-	pthread_mutex_unlock(&lock);
+	if (exported)
+		add(shm);
 	*out = shm;
 	return UTIL_OK;
 }
@@ -82,14 +95,16 @@ void gpu_shm_free(struct gpu_shm *shm)
 {
 	struct gpu_scope scope;
 
-	forget(shm);
+	if (shm->id)
+		forget(shm);
 	/* A context that has ended has taken its registrations along. */
 	if (shm->registered && gpu_scope_enter_again(&scope, &shm->where)) {
 		gpu_driver.cuMemHostUnregister(shm->base);
 		gpu_scope_leave(&scope);
 	}
 	munmap(shm->base, shm->bytes);
-	close(shm->fd);
+	if (shm->fd >= 0)
+		close(shm->fd);
 	free(shm);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Pinned host memory that the processes of a node share, for links between devices that can't reach
- * each other. It travels as a descriptor, like memory of the virtual memory API: gpu_ipc_map maps
+ * Pinned host memory of our own, which is not the staging pool's: what the processes of a node
+ * share, for links between devices that can't reach each other, and what the network needs. The
+ * first travels as a descriptor, like memory of the virtual memory API: gpu_ipc_map maps
  * it for kernels of another process.
  */
 #ifndef GPU_SHM_H
@@ -11,8 +12,9 @@
 
 struct gpu_shm;
 
-/* Memory of zeros. UTIL_ERR_UNSUPPORTED, without a warning: the system has none. */
-enum util_status gpu_shm_create(size_t bytes, struct gpu_shm **out);
+/* Memory of zeros; `exported`: it is to be (gpu_shm_export). UTIL_ERR_UNSUPPORTED, without a
+ * warning: the system has none. */
+enum util_status gpu_shm_create(size_t bytes, bool exported, struct gpu_shm **out);
 
 /* Free it, here; who has mapped it keeps it. No kernel may be using it. */
 void gpu_shm_free(struct gpu_shm *shm);

@@ -18,6 +18,9 @@ struct port {
 	ucp_ep_h *endpoints[NET_NUM_PORTS]; /* by process; NULL: not made */
 	net_handler handler;
 	int event_fd;
+	/* Under the lock. */
+	int depth;
+	void (*enter)(void), (*leave)(void); /* see net_set_context */
 };
 
 /* An address as processes exchange it: a multiple of its own size, so that those that follow are
@@ -48,6 +51,34 @@ static struct {
 	struct watch *watches;         /* by process */
 	_Atomic int settling;          /* endpoints */
 } net;
+
+/*
+ * UCX is called with the lock held, in the context that device memory of ours is in: CUDA's parts
+ * of it take the one that is current. Handlers that call us again are in it already.
+ */
+static void enter(struct port *port)
+{
+	if (port->depth++ == 0 && port->enter)
+		port->enter();
+}
+
+static void leave(struct port *port)
+{
+	if (--port->depth == 0 && port->leave)
+		port->leave();
+}
+
+static void lock(struct port *port)
+{
+	pthread_mutex_lock(&port->lock);
+	enter(port);
+}
+
+static void unlock(struct port *port)
+{
+	leave(port);
+	pthread_mutex_unlock(&port->lock);
+}
 
 static const char *text_of(ucs_status_t status)
 {
@@ -147,16 +178,16 @@ static void copy(struct net_payload *payload, void *to, bool device, _Atomic int
 
 void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomic int *status)
 {
-	pthread_mutex_t *lock = &payload->port->lock;
+	struct port *port = payload->port;
 
-	pthread_mutex_lock(lock);
+	lock(port);
 	if (payload->rendezvous)
 		fetch(payload, to, device, status);
 	else
 		copy(payload, to, device, status);
 	if (payload->kept)
 		free(payload);
-	pthread_mutex_unlock(lock);
+	unlock(port);
 }
 
 /* In a handler. A short payload that UCX does not lend is copied. */
@@ -185,12 +216,12 @@ struct net_payload *net_payload_keep(struct net_payload *payload)
 
 void net_payload_drop(struct net_payload *kept)
 {
-	pthread_mutex_t *lock = &kept->port->lock;
+	struct port *port = kept->port;
 
-	pthread_mutex_lock(lock);
+	lock(port);
 	give_back(kept);
 	free(kept);
-	pthread_mutex_unlock(lock);
+	unlock(port);
 }
 
 static enum net_port number_of(const struct port *port)
@@ -312,14 +343,14 @@ void net_watch(int process)
 
 	if (began == done || (began && util_now() - began < BETWEEN))
 		return;
-	pthread_mutex_lock(&port->lock);
+	lock(port);
 	began = watch->began;
 	if (!began)
 		endpoint_to(port, process, NET_SERVICE);
 	else if (began != done)
 		start_watch(process);
 	watch->began = began ? done : util_now();
-	pthread_mutex_unlock(&port->lock);
+	unlock(port);
 }
 
 bool net_is_lost(int process)
@@ -389,13 +420,13 @@ static void send_to(enum net_port from, int process, enum net_port to, struct se
 
 	if (!send)
 		return;
-	pthread_mutex_lock(&port->lock);
+	lock(port);
 	endpoint = endpoint_to(port, process, to);
 	if (endpoint)
 		post(endpoint, send, data);
 	else
 		end_send(send, UCS_ERR_CONNECTION_RESET);
-	pthread_mutex_unlock(&port->lock);
+	unlock(port);
 }
 
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
@@ -442,12 +473,12 @@ void net_flush(enum net_port number, _Atomic int *status)
 				     .user_data = (void *)status};
 	void *request;
 
-	pthread_mutex_lock(&port->lock);
+	lock(port);
 	tell(status, UTIL_IN_PROGRESS);
 	request = net_ucx.ucp_worker_flush_nbx(port->worker, &param);
 	if (!UCS_PTR_IS_PTR(request))
 		tell(status, status_of(UCS_PTR_STATUS(request)));
-	pthread_mutex_unlock(&port->lock);
+	unlock(port);
 }
 
 static void on_settled(void *request, ucs_status_t status, void *user)
@@ -475,14 +506,14 @@ static void settle_port(struct port *port)
 {
 	if (!port->worker)
 		return;
-	pthread_mutex_lock(&port->lock);
+	lock(port);
 	for (int i = 0; i < net.num; i++) {
 		for (int j = 0; j < NET_NUM_PORTS; j++)
 			settle(port->endpoints[j][i]);
 		if (port == &net.ports[NET_MAIN])
 			settle(net.watches[i].endpoint);
 	}
-	pthread_mutex_unlock(&port->lock);
+	unlock(port);
 }
 
 void net_settle(void)
@@ -516,9 +547,10 @@ void net_progress(enum net_port number)
 
 	if (!port->worker || pthread_mutex_trylock(&port->lock))
 		return;
+	enter(port);
 	for (int i = 0; i < MOST && net_ucx.ucp_worker_progress(port->worker); i++)
 		;
-	pthread_mutex_unlock(&port->lock);
+	unlock(port);
 }
 
 void net_sleep(enum net_port number, int most_ms)
@@ -538,6 +570,16 @@ void net_wake(enum net_port number)
 {
 	if (net.ports[number].worker)
 		net_ucx.ucp_worker_signal(net.ports[number].worker);
+}
+
+void net_set_context(void (*enter)(void), void (*leave)(void))
+{
+	struct port *port = &net.ports[NET_MAIN];
+
+	pthread_mutex_lock(&port->lock);
+	port->enter = enter;
+	port->leave = leave;
+	pthread_mutex_unlock(&port->lock);
 }
 
 void net_set_handler(enum net_port number, net_handler handler)

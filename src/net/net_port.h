@@ -70,10 +70,16 @@ void net_stop(void);
 const void *net_address(size_t *bytes);
 enum util_status net_set_addresses(const void *addresses, const int *bytes);
 
+/* NULL: what comes is dropped. */
 void net_set_handler(enum net_port port, net_handler handler);
 
-/* Whether UCX can be given device memory. */
+/*
+ * Whether UCX can be given device memory. Before it is: what brings a thread that drives the main
+ * port into the memory's context, and back; they are called in turns, with the port's lock held.
+ * Not in a handler.
+ */
 bool net_takes_device_memory(void);
+void net_set_context(void (*enter)(void), void (*leave)(void));
 
 /* What is sent. */
 struct net_data {

@@ -111,11 +111,11 @@ static const struct option options[] = {
 	 "out first. One rank's stepped counts for all; fused where it is not possible is "
 	 "reported once."},
 	{"GPUCOLL_EAGER_MAX", TYPE_SIZE, FIELD(eager_max), "64K", NULL,
-	 "A call over several nodes whose ranks' inputs are together up to this many bytes, and "
-	 "not "
-	 "more "
-	 "than 64K, takes one exchange between nodes: the inputs go to all of them along with the "
-	 "agreement on the call's path. 0: never."},
+	 "A call over several nodes in which no rank's input has more than this many bytes, "
+	 "divided "
+	 "by the number of ranks, takes one exchange between nodes: the inputs go to all of them "
+	 "along with the agreement on the call's path. There is room for 64K, with a few bytes for "
+	 "each block. 0: never."},
 	{"GPUCOLL_NET", TYPE_ENUM, FIELD(net), "ucx", net_words,
 	 "How messages between nodes travel. ucx: by UCX, which chooses among verbs, RoCE, TCP and "
 	 "so on; its own variables (UCX_TLS, UCX_NET_DEVICES) work as ever. off: not at all; "

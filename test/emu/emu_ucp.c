@@ -48,25 +48,25 @@ static void *driver(const char *name)
 	return address;
 }
 
-/* Aborts where it is not device memory. */
+/* Aborts where it is not device memory, or its context is not current, as CUDA's parts of UCX take
+ * the one that is. */
 static void copy(struct bounce *bounce, bool to_device)
 {
 	__typeof__(&cuPointerGetAttribute) get = driver(NAME_OF(cuPointerGetAttribute));
-	__typeof__(&cuCtxPushCurrent) push = driver(NAME_OF(cuCtxPushCurrent));
-	__typeof__(&cuCtxPopCurrent) pop = driver(NAME_OF(cuCtxPopCurrent));
+	__typeof__(&cuCtxGetCurrent) get_current = driver(NAME_OF(cuCtxGetCurrent));
 	__typeof__(&cuMemcpyHtoD) put = driver(NAME_OF(cuMemcpyHtoD));
 	__typeof__(&cuMemcpyDtoH) fetch = driver(NAME_OF(cuMemcpyDtoH));
 	__typeof__(&cuStreamSynchronize) wait = driver(NAME_OF(cuStreamSynchronize));
-	CUcontext context;
+	CUcontext context, current;
 
-	if (get(&context, CU_POINTER_ATTRIBUTE_CONTEXT, bounce->device) || push(context))
+	if (get(&context, CU_POINTER_ATTRIBUTE_CONTEXT, bounce->device) || get_current(&current) ||
+	    context != current)
 		abort();
 	if (to_device ? put(bounce->device, bounce->data, bounce->bytes)
 		      : fetch(bounce->data, bounce->device, bounce->bytes))
 		abort();
 	if (wait(NULL)) /* copies from ordinary memory return before they are done */
 		abort();
-	pop(&context);
 }
 
 static bool is_device(const ucp_request_param_t *param, size_t bytes)

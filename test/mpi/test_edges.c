@@ -7,8 +7,10 @@
  */
 #include "test.h"
 
+#include <cuda.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 static int *device_ints(int count, int value)
@@ -455,6 +457,123 @@ static void finalize_callback(void)
 	MPI_Comm_set_attr(MPI_COMM_SELF, keyval, device_ints(4, 1));
 }
 
+/* The blocks that a rank sends are in two allocations, with a hole between, or without. */
+static void scattered_blocks(void)
+{
+	enum { COUNT = 32, MOST = 64 };
+	int *out = device_ints(COUNT * MOST, -1);
+	int *const blocks[] = {device_ints(COUNT, test_rank), device_ints(COUNT, 7),
+			       device_ints(COUNT, test_rank + 100)};
+	int counts[MOST], from[MOST], to[MOST];
+
+	cuda_check(cudaFree(blocks[1]), "cudaFree");
+	for (int i = 0; i < test_size; i++) {
+		counts[i] = COUNT;
+		from[i] = i % 2 ? (int)(blocks[2] - blocks[0]) : 0;
+		to[i] = COUNT * i;
+	}
+	for (int round = 0; round < 4; round++) {
+		bool ok = true;
+
+		snprintf(test_name, sizeof(test_name), "blocks in two allocations, %d", round);
+		MPI_Alltoallv(blocks[0], counts, from, MPI_INT, out, counts, to, MPI_INT,
+			      MPI_COMM_WORLD);
+		for (int i = 0; i < test_size; i++)
+			ok &= int_at(out, COUNT * i + COUNT - 1) == i + test_rank % 2 * 100;
+		test_result(ok);
+	}
+}
+
+static atomic_bool released;
+
+static void CUDA_CB wait_for_release(void *argument)
+{
+	(void)argument;
+	for (int i = 0; i < 10000 && !atomic_load(&released); i++)
+		usleep(1000);
+}
+
+/* A rank that has nothing to send waits for nothing: what is on its stream may wait for it. */
+static void no_data_and_a_busy_stream(void)
+{
+	enum { COUNT = 1000 };
+	int *send = device_ints(COUNT, 3), *recv = device_ints(COUNT, 0);
+	int counts[64] = {COUNT}, displs[64] = {0};
+	bool busy = test_rank == test_size - 1;
+	double start;
+
+	for (int i = 0; i < 3; i++)
+		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	if (busy)
+		cuda_check((cudaError_t)cuLaunchHostFunc(CU_STREAM_LEGACY, wait_for_release, NULL),
+			   "cuLaunchHostFunc");
+	start = MPI_Wtime();
+	snprintf(test_name, sizeof(test_name), "no data, and a busy stream");
+	MPI_Gatherv(send, test_rank ? 0 : COUNT, MPI_INT, recv, counts, displs, MPI_INT, 0,
+		    MPI_COMM_WORLD);
+	test_result(MPI_Wtime() - start < 5);
+	atomic_store(&released, true);
+	cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	test_result(test_rank || int_at(recv, COUNT - 1) == 3);
+}
+
+/* Calls in one context and without data in another, over and over, take no more memory each time.
+ */
+static void no_data_elsewhere(void)
+{
+	enum { COUNT = 100 };
+	int counts[64] = {0};
+	size_t before, after, total;
+	int *send, *recv, devices, other;
+
+	cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+	other = devices > 1 ? 1 : 0;
+	cuda_check(cudaSetDevice(0), "cudaSetDevice");
+	device_ints(1, 0);
+	cuda_check(cudaSetDevice(other), "cudaSetDevice");
+	send = device_ints(COUNT, test_rank);
+	recv = device_ints(COUNT, 0);
+	for (int i = 0; i < 30; i++) {
+		cuda_check(cudaSetDevice(0), "cudaSetDevice");
+		if (i == 10)
+			cuda_check(cudaMemGetInfo(&before, &total), "cudaMemGetInfo");
+		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		MPI_Gatherv(NULL, 0, MPI_INT, NULL, counts, counts, MPI_INT, 0, MPI_COMM_WORLD);
+		/* Data in either of them, too. */
+		cuda_check(cudaSetDevice(other), "cudaSetDevice");
+		MPI_Bcast(recv, COUNT, MPI_INT, 0, MPI_COMM_WORLD);
+	}
+	cuda_check(cudaSetDevice(0), "cudaSetDevice");
+	cuda_check(cudaMemGetInfo(&after, &total), "cudaMemGetInfo");
+	snprintf(test_name, sizeof(test_name), "no data in another context");
+	MPI_Barrier(MPI_COMM_WORLD);
+	test_result(before < after + (16 << 20) && int_at(recv, COUNT - 1) == test_size - 1);
+}
+
+/* Who expects nothing is sent something, and has neither a context nor a buffer. */
+static void too_long_for_nobody(void)
+{
+	enum { COUNT = 16 };
+	int *send = device_ints(COUNT * 64, 5), *recv = device_ints(COUNT, 0);
+	int counts[64], displs[64], error, class = MPI_SUCCESS;
+	bool last = test_rank == test_size - 1;
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	for (int i = 0; i < 3; i++)
+		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	for (int i = 0; i < test_size; i++) {
+		counts[i] = COUNT;
+		displs[i] = COUNT * i;
+	}
+	if (last)
+		cuda_check((cudaError_t)cuCtxSetCurrent(NULL), "cuCtxSetCurrent");
+	snprintf(test_name, sizeof(test_name), "too long for nobody");
+	error = MPI_Scatterv(send, counts, displs, MPI_INT, last ? NULL : recv, last ? 0 : COUNT,
+			     MPI_INT, 0, MPI_COMM_WORLD);
+	MPI_Error_class(error, &class);
+	test_result(last ? class == MPI_ERR_TRUNCATE : class == MPI_SUCCESS);
+}
+
 static const struct test_case cases[] = {
 	{"outside", outside},
 	{"host_structure", host_structure},
@@ -470,6 +589,10 @@ static const struct test_case cases[] = {
 	{"jumping_handler", jumping_handler},
 	{"full_board", full_board},
 	{"late_member", late_member},
+	{"scattered_blocks", scattered_blocks},
+	{"no_data_and_a_busy_stream", no_data_and_a_busy_stream},
+	{"no_data_elsewhere", no_data_elsewhere},
+	{"too_long_for_nobody", too_long_for_nobody},
 };
 
 int main(int argc, char **argv)

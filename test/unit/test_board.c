@@ -92,7 +92,8 @@ static void on_all_ranks(void (*body)(void))
 /* What one publishes the others read in time, and communicators do not mix. */
 static void publish_body(void)
 {
-	struct core_board_slot *a = core_board_join(11, RANKS), *b = core_board_join(22, RANKS);
+	struct core_board_slot *a = core_board_join(11, RANKS, 256),
+			       *b = core_board_join(22, RANKS, 256);
 
 	MUST(a && b && a != b);
 	sync_ranks();
@@ -124,7 +125,7 @@ static void published_counts_are_read(void **state)
 static void churn_body(void)
 {
 	for (uint64_t round = 1; round <= ROUNDS; round++) {
-		struct core_board_slot *slot = core_board_join(round, RANKS);
+		struct core_board_slot *slot = core_board_join(round, RANKS, 256);
 
 		MUST(slot);
 		MUST(core_board_passed(slot, core_mpi_job.local_rank) == 0);
@@ -145,9 +146,9 @@ static void slots_are_reused(void **state)
 static void full_body(void)
 {
 	for (uint64_t id = 1; id <= CORE_BOARD_SLOTS; id++)
-		MUST(core_board_join(id, RANKS));
+		MUST(core_board_join(id, RANKS, 256));
 	sync_ranks();
-	MUST(!core_board_join(CORE_BOARD_SLOTS + 1, RANKS));
+	MUST(!core_board_join(CORE_BOARD_SLOTS + 1, RANKS, 256));
 }
 
 static void full_board_says_so(void **state)
@@ -159,7 +160,7 @@ static void full_board_says_so(void **state)
 static void killed_body(void)
 {
 	if (core_mpi_job.local_rank == 2)
-		core_board_join(5, RANKS);
+		core_board_join(5, RANKS, 256);
 }
 
 /* A process that ends, in whatever way, leaves no file behind. */

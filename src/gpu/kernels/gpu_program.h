@@ -35,8 +35,8 @@ enum gpu_protocol { GPU_PROTOCOL_SIMPLE, GPU_PROTOCOL_LL, GPU_PROTOCOL_NUM };
 
 /*
  * How a link's memory is reached: that of the receiver's device; pinned memory of the host, which
- * ranks of a node share; or, between nodes, pinned memory of each end's own, between which the host
- * passes messages on. There a rank has an arena for what comes in and one for what goes out, and
+ * ranks of a node share; or, between nodes, memory of each end's own, of the host or the device,
+ * between which the host passes messages on. There a rank has an arena for what comes in and one for what goes out, and
  * numbers slots and words in both as its own links.
  */
 enum gpu_transport {
