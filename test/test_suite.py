@@ -1092,6 +1092,40 @@ def test_recorded_machine(name):
                 assert float(rate) == 25 * int(cell[2:])
 
 
+# How many, and their rate: with NVSwitches all that a GPU has; in the hybrid cube mesh all six links in both directions, as NCCL finds.
+RINGS = {"dgx-1-v100": (6, 25), "dgx-2": (1, 150), "dgx-a100": (1, 300), "dgx-h100": (1, 450), "pcie-8gpu": (1, 12), "cloud-g5": (1, 12)}
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_rings(name):
+    """Of each machine, and that no link carries more than it can."""
+    text = run_tool(BUILD / "gpucoll-info", "--machine", MACHINES / f"{name}.machine").output
+    rate, lines = re.search(r"# Rings of ([\d.]+) GB/s each.*\n((?:#.*\n)+)", text).groups()
+    rings = [line[2:].split() for line in lines.splitlines()]
+    assert (len(rings), float(rate)) == RINGS[name]
+    gpus = re.findall(r"^ *gpu (\S+)", text, re.M)
+    assert all(sorted(ring) == sorted(gpus) for ring in rings)
+    left = {ends: float(capacity) for a, b, capacity in re.findall(r"^link (\S+) (\S+) rate=(\S+)", text, re.M)
+            for ends in ((a, b), (b, a)) if "nvswitch" not in b}
+    for ring in rings:
+        for hop in zip(ring, ring[1:] + ring[:1]):
+            if name == "dgx-1-v100":
+                left[hop] -= float(rate)
+    assert all(rest >= 0 for rest in left.values())
+
+
+def test_rings_of_bridged_pairs(tmp_path):
+    """NVLinks join pairs only: rings go over PCI between the pairs, where these are on one switch."""
+    gpus = [f"      gpu gpu{i} rate=16\n" for i in range(4)]
+    (tmp_path / "a.machine").write_text(
+        "gpucoll-machine 1\nnuma numa0 rate=64\n  bridge b rate=64\n    switch s0 rate=16\n" + gpus[0] + gpus[2] + "    switch s1 rate=16\n" +
+        gpus[1] + gpus[3] + "link gpu0 gpu1 rate=50\nlink gpu2 gpu3 rate=50\n")
+    text = run_tool(BUILD / "gpucoll-info", "--machine", tmp_path / "a.machine").output
+    assert "# Rings of 16 GB/s each" in text
+    rings = text.split("listed:\n")[1].splitlines()
+    assert rings == ["# gpu0 gpu2 gpu3 gpu1", "# gpu0 gpu1 gpu3 gpu2"], text
+
+
 def test_recorded_machines_are_all_tested():
     assert {path.stem for path in MACHINES.glob("*.machine")} == set(PUBLISHED)
 

@@ -4,6 +4,7 @@
 #include "topo/topo_hwloc.h"
 #include "topo/topo_nvml.h"
 #include "topo/topo_path.h"
+#include "topo/topo_ring.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -93,6 +94,22 @@ static void print_nics(FILE *out, const struct topo_machine *machine)
 	}
 }
 
+static void print_rings(FILE *out, const struct topo_machine *machine)
+{
+	static struct topo_rings rings;
+
+	if (!topo_ring_find(machine, &rings) || !rings.num)
+		return;
+	fprintf(out, "#\n# Rings of %.4g GB/s each, the way round that they are listed:\n",
+		rings.rate);
+	for (int i = 0; i < rings.num; i++) {
+		fputs("#", out);
+		for (int j = 0; j < rings.num_gpus; j++)
+			fprintf(out, " %s", machine->objects[rings.order[i][j]].name);
+		fputs("\n", out);
+	}
+}
+
 static void print_all(FILE *out, const struct topo_machine *machine)
 {
 	topo_machine_write(machine, out);
@@ -107,6 +124,7 @@ static void print_all(FILE *out, const struct topo_machine *machine)
 	print_matrix(out, machine, "GB/s in each direction, where it is known:", print_rate);
 	if (topo_machine_nth(machine, TOPO_NIC, 0) >= 0)
 		print_nics(out, machine);
+	print_rings(out, machine);
 }
 
 /* ---- machines ---- */

@@ -31,8 +31,7 @@ static double slower(double a, double b)
 
 /* ---- links ---- */
 
-/* Of all links between the two. 0: there is none. */
-static double linked(const struct topo_machine *machine, int a, int b)
+double topo_path_linked(const struct topo_machine *machine, int a, int b)
 {
 	double rate = 0;
 
@@ -48,15 +47,15 @@ static double linked(const struct topo_machine *machine, int a, int b)
 /* Directly, and through each NVSwitch as much as its narrower end takes. */
 static double nvlinked(const struct topo_machine *machine, int a, int b)
 {
-	double rate = linked(machine, a, b);
+	double rate = topo_path_linked(machine, a, b);
 
 	for (int i = 0; i < machine->num_objects; i++) {
 		double from, to;
 
 		if (machine->objects[i].kind != TOPO_NVSWITCH)
 			continue;
-		from = linked(machine, a, i);
-		to = linked(machine, i, b);
+		from = topo_path_linked(machine, a, i);
+		to = topo_path_linked(machine, i, b);
 		rate += from < to ? from : to;
 	}
 	return rate;
@@ -73,8 +72,7 @@ static bool is_above(const struct topo_machine *machine, int above, int below)
 	return false;
 }
 
-/* -1: the root. */
-static int lowest_common(const struct topo_machine *machine, int a, int b)
+int topo_path_common(const struct topo_machine *machine, int a, int b)
 {
 	while (a >= 0 && !is_above(machine, a, b))
 		a = machine->objects[a].parent;
@@ -91,8 +89,7 @@ static double climb(const struct topo_machine *machine, int from, int to, int *s
 	return rate;
 }
 
-/* The NUMA node that it is in; -1: not known. */
-static int numa_of(const struct topo_machine *machine, int object)
+int topo_path_numa(const struct topo_machine *machine, int object)
 {
 	while (object >= 0 && machine->objects[object].kind != TOPO_NUMA)
 		object = machine->objects[object].parent;
@@ -104,8 +101,9 @@ static enum topo_class class_of_root(const struct topo_machine *machine, int a, 
 {
 	bool several = topo_machine_nth(machine, TOPO_NUMA, 1) >= 0;
 
-	return several || (numa_of(machine, a) >= 0 && numa_of(machine, b) >= 0) ? TOPO_SYS
-										 : TOPO_PHB;
+	return several || (topo_path_numa(machine, a) >= 0 && topo_path_numa(machine, b) >= 0)
+		       ? TOPO_SYS
+		       : TOPO_PHB;
 }
 
 static enum topo_class class_of(const struct topo_machine *machine, int a, int b, int common,
@@ -130,10 +128,11 @@ struct topo_path topo_path_between(const struct topo_machine *machine, int a, in
 		       : 0;
 	if (rate > 0)
 		return path(TOPO_NVL, rate);
-	common = lowest_common(machine, a, b);
+	common = topo_path_common(machine, a, b);
 	rate = slower(climb(machine, a, common, &up), climb(machine, b, common, &down));
 	if (common < 0)
-		rate = slower(rate, linked(machine, numa_of(machine, a), numa_of(machine, b)));
+		rate = slower(rate, topo_path_linked(machine, topo_path_numa(machine, a),
+						     topo_path_numa(machine, b)));
 	return path(class_of(machine, a, b, common, up + down), rate);
 }
 

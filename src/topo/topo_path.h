@@ -31,6 +31,16 @@ const char *topo_class_name(enum topo_class class);
 /* Between two objects of the machine. */
 struct topo_path topo_path_between(const struct topo_machine *machine, int a, int b);
 
+/* ---- for topo_ring.c ---- */
+
+/* Of all links between the two, GB/s; 0: there is none. */
+double topo_path_linked(const struct topo_machine *machine, int a, int b);
+/* The lowest object that is above both; the NUMA node that one is in; -1: the root, not known. */
+int topo_path_common(const struct topo_machine *machine, int a, int b);
+int topo_path_numa(const struct topo_machine *machine, int object);
+
+/* ---- */
+
 /* The NIC that is best for a GPU: of the nearest class, of these the fastest, of these the first;
  * -1: there is none. */
 int topo_path_nearest_nic(const struct topo_machine *machine, int gpu);
