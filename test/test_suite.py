@@ -1126,6 +1126,26 @@ def test_rings_of_bridged_pairs(tmp_path):
     assert rings == ["# gpu0 gpu2 gpu3 gpu1", "# gpu0 gpu1 gpu3 gpu2"], text
 
 
+@pytest.mark.parametrize("weak,pci,least", [(5, 16, 32), (16, 0.5, 32), (50, 50, 100)])
+def test_rings_with_weak_links(tmp_path, weak, pci, least):
+    """Four GPUs in a square of NVLinks, of which two are weak, on one switch: rings over PCI, too, where that brings more."""
+    (tmp_path / "a.machine").write_text(
+        "gpucoll-machine 1\nnuma numa0\n  bridge b\n    switch s\n" + "".join(f"      gpu gpu{i} rate={pci}\n" for i in range(4)) +
+        f"link gpu0 gpu1 rate=50\nlink gpu1 gpu2 rate={weak}\nlink gpu2 gpu3 rate=50\nlink gpu3 gpu0 rate={weak}\n")
+    text = run_tool(BUILD / "gpucoll-info", "--machine", tmp_path / "a.machine").output
+    rate = float(re.search(r"# Rings of ([\d.]+) GB/s", text).group(1))
+    rings = [line[2:].split() for line in text.split("listed:\n")[1].splitlines()]
+    left = {(a, b): capacity for i, capacity in enumerate((50, weak, 50, weak))
+            for a, b in ((f"gpu{i}", f"gpu{(i + 1) % 4}"), (f"gpu{(i + 1) % 4}", f"gpu{i}"))}
+    left |= {(f"gpu{i}", way): pci for i in range(4) for way in ("up", "down")}
+    for ring in rings:
+        assert sorted(ring) == ["gpu0", "gpu1", "gpu2", "gpu3"]
+        for a, b in zip(ring, ring[1:] + ring[:1]):
+            for way in [(a, b)] if (a, b) in left else [(a, "up"), (b, "down")]:
+                left[way] -= rate
+    assert all(rest >= -1e-9 for rest in left.values()) and len(rings) * rate >= least, text
+
+
 def test_recorded_machines_are_all_tested():
     assert {path.stem for path in MACHINES.glob("*.machine")} == set(PUBLISHED)
 

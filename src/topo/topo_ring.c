@@ -294,14 +294,22 @@ static void release(struct search *s)
 	free(s->rates);
 }
 
-/* With the nearest class of hops that will do: rings that go over PCI beside NVLinks may carry a
- * little more on paper, and wait for PCI. */
+static bool has_class(const struct search *s, enum topo_class class)
+{
+	for (int i = 0; i < s->num_gpus * s->num_gpus; i++) {
+		if (s->hops[i].num && s->hops[i].class == class)
+			return true;
+	}
+	return false;
+}
+
+/* First with the nearest hops only: others are to bring more. */
 static void find(struct search *s, struct topo_rings *rings)
 {
 	int num = list_rates(s);
 
-	for (s->worst = TOPO_NVL; s->worst < TOPO_NUM_CLASSES && !rings->num; s->worst++) {
-		for (int i = 0; i < num && s->rates[i] > 0; i++) {
+	for (s->worst = TOPO_NVL; s->worst < TOPO_NUM_CLASSES; s->worst++) {
+		for (int i = 0; has_class(s, s->worst) && i < num && s->rates[i] > 0; i++) {
 			if (i == 0 || s->rates[i] < s->rates[i - 1])
 				try_rate(s, s->rates[i], rings);
 		}

@@ -24,8 +24,8 @@ struct topo_rings {
 };
 
 /*
- * The rings over all GPUs of the machine whose rates come to most, with hops of the nearest class
- * (topo_path.h) that will do; of those that come to the same the fewest. The search is bounded in
+ * The rings over all GPUs of the machine whose rates come to most; of those that come to the same
+ * the ones with the nearest hops (topo_path.h), and of these the fewest. The search is bounded in
  * steps, not in time, and so finds the same everywhere. Ways of unknown rate count as those of PCI
  * Express 3. No rings: there are fewer than two GPUs, or more than TOPO_MOST_RING_GPUS. False: no
  * memory.
