@@ -13,11 +13,14 @@
 
 /* ---- paths ---- */
 
+/* What paths are between, in this order. */
+static const enum topo_kind ends[] = {TOPO_GPU, TOPO_NIC};
+
 static bool is_end(const struct topo_machine *machine, int object)
 {
 	enum topo_kind kind = machine->objects[object].kind;
 
-	return kind == TOPO_GPU || kind == TOPO_NIC;
+	return kind == ends[0] || kind == ends[1];
 }
 
 static int widest_name(const struct topo_machine *machine)
@@ -48,12 +51,9 @@ static void print_rate(FILE *out, const struct topo_path *path, int width)
 		fprintf(out, "  %*s", width, "?");
 }
 
-/* Of all GPUs and NICs, GPUs first. */
 static void print_row(FILE *out, const struct topo_machine *machine, int object, int width,
 		      void (*print)(FILE *out, const struct topo_path *path, int width))
 {
-	static const enum topo_kind ends[] = {TOPO_GPU, TOPO_NIC};
-
 	fprintf(out, "# %-*s", width, object < 0 ? "" : machine->objects[object].name);
 	for (int i = 0; i < 2; i++) {
 		for (int j = 0, to; (to = topo_machine_nth(machine, ends[i], j)) >= 0; j++) {
@@ -73,7 +73,6 @@ static void print_row(FILE *out, const struct topo_machine *machine, int object,
 static void print_matrix(FILE *out, const struct topo_machine *machine, const char *title,
 			 void (*print)(FILE *out, const struct topo_path *path, int width))
 {
-	static const enum topo_kind ends[] = {TOPO_GPU, TOPO_NIC};
 	int width = widest_name(machine);
 
 	fprintf(out, "#\n# %s\n", title);

@@ -42,10 +42,7 @@ static void set_bus(struct finder *f, int index, const struct hwloc_pcidev_attr_
 /* CUDA leaves out the function, or writes the domain with more digits or capitals. */
 static bool is_at(const struct topo_gpu *gpu, const struct hwloc_pcidev_attr_s *pci)
 {
-	unsigned domain, bus, device;
-
-	return sscanf(gpu->bus, "%x:%x:%x", &domain, &bus, &device) == 3 && domain == pci->domain &&
-	       bus == pci->bus && device == pci->dev && pci->func == 0;
+	return pci->func == 0 && topo_bus_is(gpu->bus, pci->domain, pci->bus, pci->dev);
 }
 
 /* Which of the GPUs it is; -1: none. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "topo/topo_machine.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +9,14 @@ static const char *const kinds[TOPO_NUM] = {"numa", "bridge", "switch", "gpu", "
 const char *topo_kind_name(enum topo_kind kind)
 {
 	return kinds[kind];
+}
+
+bool topo_bus_is(const char *text, unsigned domain, unsigned bus, unsigned device)
+{
+	unsigned numbers[3];
+
+	return sscanf(text, "%x:%x:%x", &numbers[0], &numbers[1], &numbers[2]) == 3 &&
+	       numbers[0] == domain && numbers[1] == bus && numbers[2] == device;
 }
 
 struct topo_machine *topo_machine_new(void)

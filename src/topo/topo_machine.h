@@ -32,6 +32,7 @@
 #ifndef TOPO_MACHINE_H
 #define TOPO_MACHINE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -60,6 +61,10 @@ struct topo_machine {
 	struct topo_object *objects; /* parents before their children */
 	struct topo_link *links;
 };
+
+/* Whether the text is a PCI address of that device, whatever its function and its number of digits.
+ */
+bool topo_bus_is(const char *text, unsigned domain, unsigned bus, unsigned device);
 
 /* "gpu" and so on, as in the text. */
 const char *topo_kind_name(enum topo_kind kind);

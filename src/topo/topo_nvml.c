@@ -60,10 +60,7 @@ static double rate_of(int cc)
 static int gpu_at(const struct topo_machine *machine, const struct nvml_pci *pci)
 {
 	for (int i = 0, gpu; (gpu = topo_machine_nth(machine, TOPO_GPU, i)) >= 0; i++) {
-		unsigned domain, bus, device;
-
-		if (sscanf(machine->objects[gpu].bus, "%x:%x:%x", &domain, &bus, &device) == 3 &&
-		    domain == pci->domain && bus == pci->bus && device == pci->device)
+		if (topo_bus_is(machine->objects[gpu].bus, pci->domain, pci->bus, pci->device))
 			return gpu;
 	}
 	return -1;

@@ -309,7 +309,9 @@ static void find(struct search *s, struct topo_rings *rings)
 	int num = list_rates(s);
 
 	for (s->worst = TOPO_NVL; s->worst < TOPO_NUM_CLASSES; s->worst++) {
-		for (int i = 0; has_class(s, s->worst) && i < num && s->rates[i] > 0; i++) {
+		if (!has_class(s, s->worst))
+			continue;
+		for (int i = 0; i < num && s->rates[i] > 0; i++) {
 			if (i == 0 || s->rates[i] < s->rates[i - 1])
 				try_rate(s, s->rates[i], rings);
 		}

@@ -75,7 +75,9 @@ static bool is_device(const ucp_request_param_t *param, size_t bytes)
 	       param->memory_type == UCS_MEMORY_TYPE_CUDA;
 }
 
-static struct bounce *new_bounce(const ucp_request_param_t *param, const void *device, size_t bytes)
+/* `*ours`: the parameters for host memory and a callback that gets the bounce. */
+static struct bounce *new_bounce(const ucp_request_param_t *param, const void *device, size_t bytes,
+				 ucp_request_param_t *ours)
 {
 	struct bounce *bounce = malloc(sizeof(*bounce) + bytes);
 
@@ -84,6 +86,9 @@ static struct bounce *new_bounce(const ucp_request_param_t *param, const void *d
 	bounce->theirs = *param;
 	bounce->device = (CUdeviceptr)device;
 	bounce->bytes = bytes;
+	*ours = *param;
+	ours->memory_type = UCS_MEMORY_TYPE_HOST;
+	ours->user_data = bounce;
 	return bounce;
 }
 
@@ -110,17 +115,15 @@ ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h endpoint, unsigned id, const void *hea
 				 const ucp_request_param_t *param)
 {
 	__typeof__(&ucp_am_send_nbx) send = next("ucp_am_send_nbx");
-	ucp_request_param_t ours = *param;
+	ucp_request_param_t ours;
 	struct bounce *bounce;
 	ucs_status_ptr_t request;
 
 	if (!is_device(param, bytes))
 		return send(endpoint, id, header, header_bytes, data, bytes, param);
-	bounce = new_bounce(param, data, bytes);
+	bounce = new_bounce(param, data, bytes, &ours);
 	copy(bounce, false);
-	ours.memory_type = UCS_MEMORY_TYPE_HOST;
 	ours.cb.send = on_sent;
-	ours.user_data = bounce;
 	request = send(endpoint, id, header, header_bytes, bounce->data, bytes, &ours);
 	if (!UCS_PTR_IS_PTR(request))
 		free(bounce);
@@ -143,16 +146,14 @@ ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void *descriptor, voi
 				      const ucp_request_param_t *param)
 {
 	__typeof__(&ucp_am_recv_data_nbx) receive = next("ucp_am_recv_data_nbx");
-	ucp_request_param_t ours = *param;
+	ucp_request_param_t ours;
 	struct bounce *bounce;
 	ucs_status_ptr_t request;
 
 	if (!is_device(param, bytes))
 		return receive(worker, descriptor, to, bytes, param);
-	bounce = new_bounce(param, to, bytes);
-	ours.memory_type = UCS_MEMORY_TYPE_HOST;
+	bounce = new_bounce(param, to, bytes, &ours);
 	ours.cb.recv_am = on_received;
-	ours.user_data = bounce;
 	request = receive(worker, descriptor, bounce->data, bytes, &ours);
 	if (!UCS_PTR_IS_PTR(request))
 		free(bounce);
