@@ -35,7 +35,7 @@ mpi/$(1)/wrappers.o: mpi/wrappers.c
 mpi/$(1)/$(SONAME): $(MPI_OBJECTS:%=mpi/$(1)/%) libgpucoll-common.a $(VERSION_SCRIPT)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) -shared -Wl,-soname,$(SONAME) -Wl,--version-script=$(VERSION_SCRIPT) \
 		$(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $$@ $(MPI_OBJECTS:%=mpi/$(1)/%) \
-		-Wl,--whole-archive libgpucoll-common.a -Wl,--no-whole-archive -lpthread -ldl
+		-Wl,--whole-archive libgpucoll-common.a -Wl,--no-whole-archive $(COMMON_LIBS)
 	$$(AM_V_at)$(LN_S) -f $(SONAME) mpi/$(1)/libgpucoll.so
 mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)

@@ -42,7 +42,8 @@ def test_unit(name):
     libraries = f"{BUILD / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     env = dict(os.environ, LD_LIBRARY_PATH=libraries, CUEMU_DEVICES="2",
                ASAN_OPTIONS=ASAN_OPTIONS)
-    result = run_command([str(BUILD / name)], env, 120)
+    arguments = sorted(map(str, MACHINES.glob("*.machine"))) if name == "test_choose" else []
+    result = run_command([str(BUILD / name), *arguments], env, 120)
     assert result.status == 0, result.output
 
 
@@ -1031,6 +1032,41 @@ def test_info_plan():
     assert len([line for line in picture.iter() if line.tag.endswith("}line")]) == 2 * 6  # each rank hears from two trees
     graph = run_tool(info, "-p", "alltoall", "-n", "4", "--in-place", "--algo", "direct", "--dot").output
     assert graph.startswith("digraph") and graph.count("{") == graph.count("}") and graph.count("swap") == 4 * 3
+
+
+def choices(*options):
+    """What gpucoll-info -p shows as the best for each size, and its time in us."""
+    result = run_tool(BUILD / "gpucoll-info", "-p", *options)
+    assert result.status == 0, result.output
+    rows = re.findall(r"^ *(\d+) ([a-z-]+(?: \w+ x\d+)?) +([\d.]+) ", result.output, re.M)
+    assert [int(row[0]) for row in rows] == [8 << i for i in range(28)], result.output
+    return {int(size): (way, float(time)) for size, way, time in rows}
+
+
+def test_info_choices():
+    """What the machines are known for: their links carry what they can, by the algorithm that is made for them."""
+    def machine(name):
+        return ["--machine", MACHINES / f"{name}.machine"]
+
+    def share(time, bytes, rate):
+        return bytes / (time * 1e3) / (0.8 * rate)  # of what a link of so many GB/s carries
+
+    switched = choices("allreduce", *machine("dgx-h100"), "-n", "8")
+    assert switched[8][0] in ("oneshot", "twoshot") and switched[1 << 30][0] == "twoshot"
+    assert 0.9 < share(switched[1 << 30][1], 2 * 7 / 8 * (1 << 30), 450) <= 1
+    # Six NVLinks of 25 GB/s at each GPU of the hybrid cube mesh, of which no algorithm but rings along them uses all.
+    mesh = choices("allreduce", *machine("dgx-1-v100"), "-n", "8")
+    assert mesh[1 << 30][0].startswith("ring simple") and 0.7 < share(mesh[1 << 30][1], 2 * 7 / 8 * (1 << 30), 150) <= 1
+    tree = choices("bcast", *machine("pcie-8gpu"), "-n", "8")
+    assert tree[1 << 30][0].startswith("ring simple") and 0.9 < share(tree[1 << 30][1], 1 << 30, 12) <= 1
+    nodes = choices("allreduce", *machine("dgx-a100"), "--nodes", "8,8")
+    assert nodes[8][0].startswith("hier-") and nodes[8][1] > switched[8][1]
+    # Ranks that share a GPU: nothing is faster than its memory.
+    shared = choices("allgather", *machine("cloud-g5"), "-n", "8")
+    assert all(shared[size][1] <= shared[4 * size][1] for size in (8 << i for i in range(0, 26, 2)))
+    listed = run_tool(BUILD / "gpucoll-info", "-p", "alltoall", "-s", "1M", *machine("dgx-2"), "-n", "16").output
+    times = [float(time) for time in re.findall(r"^ [a-z].* ([\d.]+)$", listed, re.M)]
+    assert len(times) > 5 and times == sorted(times), listed
 
 
 @pytest.mark.parametrize("options,said", [

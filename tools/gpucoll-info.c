@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gpucoll-info: the library's version, its options, the devices that it would see, the machine, its
  * schedules. */
+#include "info-choice.h"
 #include "info-machine.h"
 #include "info-schedule.h"
 #include "gpu/gpu_driver.h"
@@ -22,14 +23,17 @@ static void usage(FILE *out)
 	      "  -d, --devices   the CUDA devices as the library sees them\n"
 	      "  -t, --topology  the machine as the library sees it: PCI, GPUs, NICs, and paths "
 	      "between them\n"
-	      "  --machine FILE  the same of a machine that was recorded: -t writes such files\n"
-	      "  -p, --plan COLLECTIVE   how the collective can be done: the algorithms and their "
-	      "costs, or with\n"
-	      "                          --algo the schedule of one\n"
+	      "  --machine FILE  the same, or -p, of a machine that was recorded: -t writes such "
+	      "files\n"
+	      "  -p, --plan COLLECTIVE   what the library chooses for each size, and how long it "
+	      "thinks that\n"
+	      "                          takes; with -s all algorithms and their costs, with "
+	      "--algo the schedule\n"
+	      "                          of one\n"
 	      "      -n, --ranks N       of so many ranks (default 4)\n"
 	      "      --nodes N,N...      of so many ranks on each of several nodes, instead\n"
 	      "      -s, --size BYTES    a buffer, or a block for each rank, of that size; K, M, G "
-	      "may follow (default 1M)\n"
+	      "may follow (with --algo 1M)\n"
 	      "      --algo NAME, --proto simple|ll, --channels N, --root RANK, --in-place\n"
 	      "      --dot, --svg        with --algo: a graph for Graphviz, a picture\n"
 	      "  -h, --help      this text\n",
@@ -94,7 +98,7 @@ struct plan {
 	struct info_call call;
 	const char *algo;
 	enum info_form form;
-	bool given, has_coll;
+	bool given, has_coll, has_size;
 };
 
 /* A whole number from `least` to `most`, with a unit where there may be one. Ends the program where
@@ -192,6 +196,7 @@ static bool plan_option(struct plan *plan, int option, const char *text)
 		return true;
 	case 's':
 		plan->call.bytes = number("-s", text, 0, (uint64_t)1 << 40, true);
+		plan->has_size = true;
 		return true;
 	case OPTION_NODES:
 		set_nodes(plan, text);
@@ -220,7 +225,39 @@ static bool plan_option(struct plan *plan, int option, const char *text)
 	}
 }
 
-static int print_plan(const struct plan *plan)
+/* The machine that was asked for. NULL: it was said why not. */
+static struct topo_machine *get_machine(const char *file)
+{
+	return file ? info_read_machine(file) : info_find_machine();
+}
+
+static int print_choices(const struct plan *plan, const char *file)
+{
+	struct topo_machine *machine = get_machine(file);
+	int result = 0;
+
+	if (!machine)
+		return 1;
+	if (plan->has_size)
+		result = info_print_algorithms(stdout, &plan->call);
+	if (!result)
+		result = info_print_choices(stdout, &plan->call, machine, plan->has_size);
+	topo_machine_free(machine);
+	return result;
+}
+
+static int print_machine(const char *file)
+{
+	struct topo_machine *machine = get_machine(file);
+
+	if (!machine)
+		return 1;
+	info_print_machine(stdout, machine);
+	topo_machine_free(machine);
+	return 0;
+}
+
+static int print_plan(const struct plan *plan, const char *file)
 {
 	if (!plan->has_coll) {
 		fputs("gpucoll-info: options of a plan need -p COLLECTIVE\n", stderr);
@@ -243,7 +280,7 @@ static int print_plan(const struct plan *plan)
 	if (plan->algo)
 		return info_print_schedule(stdout, &plan->call, plan->algo, plan->form);
 	if (plan->form == INFO_TEXT)
-		return info_print_algorithms(stdout, &plan->call);
+		return print_choices(plan, file);
 	fputs("gpucoll-info: --dot and --svg need --algo\n", stderr);
 	return 2;
 }
@@ -273,12 +310,18 @@ int main(int argc, char **argv)
 		{NULL, 0, NULL, 0},
 	};
 	struct plan plan = {.call = {.request = {.ranks = 4, .channels = 1}, .bytes = 1 << 20}};
+	const char *file = NULL;
 	int option, result = 0, done = 0;
+	bool topology = false;
 
 	util_config_load();
 	while ((option = getopt_long(argc, argv, "vcdthp:n:s:", long_options, NULL)) != -1) {
 		if (plan_option(&plan, option, optarg)) {
 			plan.given = true;
+			continue;
+		}
+		if (option == OPTION_MACHINE) {
+			file = optarg;
 			continue;
 		}
 		done = 1;
@@ -293,10 +336,7 @@ int main(int argc, char **argv)
 			result |= print_devices();
 			break;
 		case 't':
-			result |= info_print_machine(stdout);
-			break;
-		case OPTION_MACHINE:
-			result |= info_print_recorded(stdout, optarg);
+			topology = true;
 			break;
 		case 'm':
 			util_config_print_man(stdout);
@@ -314,9 +354,11 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return 2;
 	}
+	if (topology || (file && !plan.given))
+		result |= print_machine(file);
 	if (plan.given)
-		result |= print_plan(&plan);
-	if (!done && !plan.given)
+		result |= print_plan(&plan, file);
+	if (!done && !plan.given && !file)
 		print_version();
 	return result;
 }

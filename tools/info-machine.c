@@ -97,7 +97,7 @@ static void print_rings(FILE *out, const struct topo_machine *machine)
 {
 	static struct topo_rings rings;
 
-	if (!topo_ring_find(machine, &rings) || !rings.num)
+	if (!topo_ring_find_all(machine, &rings) || !rings.num)
 		return;
 	fprintf(out, "#\n# Rings of %.4g GB/s each, the way round that they are listed:\n",
 		rings.rate);
@@ -109,7 +109,7 @@ static void print_rings(FILE *out, const struct topo_machine *machine)
 	}
 }
 
-static void print_all(FILE *out, const struct topo_machine *machine)
+void info_print_machine(FILE *out, const struct topo_machine *machine)
 {
 	topo_machine_write(machine, out);
 	if (topo_machine_nth(machine, TOPO_GPU, 0) < 0) {
@@ -159,24 +159,21 @@ static int read_gpus(struct topo_gpu **gpus)
 	return num;
 }
 
-int info_print_machine(FILE *out)
+struct topo_machine *info_find_machine(void)
 {
 	struct topo_gpu *gpus;
 	int num = read_gpus(&gpus);
 	struct topo_machine *machine = topo_hwloc_find(gpus, num);
 
 	free(gpus);
-	if (!machine) {
+	if (machine)
+		topo_nvml_add_links(machine);
+	else
 		fputs("gpucoll-info: hwloc can't say what machine this is\n", stderr);
-		return 1;
-	}
-	topo_nvml_add_links(machine);
-	print_all(out, machine);
-	topo_machine_free(machine);
-	return 0;
+	return machine;
 }
 
-int info_print_recorded(FILE *out, const char *file)
+struct topo_machine *info_read_machine(const char *file)
 {
 	FILE *in = fopen(file, "r");
 	struct topo_machine *machine;
@@ -184,15 +181,11 @@ int info_print_recorded(FILE *out, const char *file)
 
 	if (!in) {
 		fprintf(stderr, "gpucoll-info: %s: %s\n", file, strerror(errno));
-		return 1;
+		return NULL;
 	}
 	machine = topo_machine_read(in, file, error, sizeof(error));
 	fclose(in);
-	if (!machine) {
+	if (!machine)
 		fprintf(stderr, "gpucoll-info: %s\n", error);
-		return 1;
-	}
-	print_all(out, machine);
-	topo_machine_free(machine);
-	return 0;
+	return machine;
 }

@@ -5,9 +5,11 @@
 
 #include "topo/topo_machine.h"
 
-/* Print the machine that this program is on, with the GPUs of the CUDA driver, if there is one; or
- * the one that is recorded in a file. Returns the program's exit status. */
-int info_print_machine(FILE *out);
-int info_print_recorded(FILE *out, const char *file);
+/* The machine that this program is on, with the GPUs of the CUDA driver, if there is one; or the
+ * one that is recorded in a file. NULL: it was said why not. The caller frees it. */
+struct topo_machine *info_find_machine(void);
+struct topo_machine *info_read_machine(const char *file);
+
+void info_print_machine(FILE *out, const struct topo_machine *machine);
 
 #endif

@@ -22,6 +22,7 @@ enum {
 	TWO_BUFFERS = ALGO_NEEDS_TWO_BUFFERS,
 	COMMUTATIVE = ALGO_NEEDS_COMMUTATIVE,
 	NODES = ALGO_NEEDS_NODES,
+	ALL = ALGO_NEEDS_ALL_MAPPED,
 };
 
 /* One line for each, which a formatter would break up. */
@@ -39,8 +40,10 @@ const struct algo algo_catalogue[] = {
 	{"ring", BCAST, 0, 1, algo_ring},
 	{"tree", ALLREDUCE | REDUCE, COMMUTATIVE, 1, algo_tree},
 	{"tree", BCAST, 0, 1, algo_tree},
-	{"oneshot", ALLREDUCE | REDUCE | GATHER, MAPPED | TWO_BUFFERS, 1, algo_oneshot},
-	{"twoshot", ALLREDUCE | REDUCE | BCAST, MAPPED, 1, algo_twoshot},
+	{"oneshot", ALLREDUCE | REDUCE, MAPPED | TWO_BUFFERS, 1, algo_oneshot},
+	{"oneshot", GATHER, MAPPED | ALL | TWO_BUFFERS, 1, algo_oneshot},
+	{"twoshot", ALLREDUCE | REDUCE, MAPPED, 1, algo_twoshot},
+	{"twoshot", BCAST, MAPPED | ALL, 1, algo_twoshot},
 	{"direct", REDUCE_SCATTER | SCAN | EXSCAN | BCAST | ALLGATHER | GATHER | SCATTER | ALLTOALL, MAPPED, 1, algo_direct},
 	{"doubling", ALLREDUCE, 0, 1, algo_doubling},
 	{"doubling", ALLGATHER, POWER_OF_TWO, 1, algo_doubling},
@@ -118,9 +121,24 @@ struct sched *algo_make(const struct algo *algo, const struct sched_request *req
 
 int algo_ring_rank(const struct sched *sched, int channel, int position)
 {
-	int ranks = sched->request.ranks;
+	const struct sched_request *request = &sched->request;
+	int ranks = request->ranks;
 
+	if (request->num_rings)
+		return request
+			->rings[channel % request->num_rings * ranks + algo_wrap(position, ranks)];
 	return algo_wrap(channel % 2 ? -position : position, ranks);
+}
+
+int algo_ring_position(const struct sched *sched, int channel, int rank)
+{
+	int position = 0;
+
+	if (!sched->request.num_rings)
+		return algo_wrap(channel % 2 ? -rank : rank, sched->request.ranks);
+	while (algo_ring_rank(sched, channel, position) != rank)
+		position++;
+	return position;
 }
 
 int algo_wrap(int number, int modulus)

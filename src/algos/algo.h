@@ -12,6 +12,8 @@
 
 #include "algos/sched.h"
 
+enum { ALGO_MOST_CHANNELS = 16 };
+
 /* Restrictions. */
 enum algo_needs {
 	ALGO_NEEDS_MAPPED = 1,       /* ranks reach each other's buffers */
@@ -22,6 +24,8 @@ enum algo_needs {
 	ALGO_NEEDS_COMMUTATIVE = 32, /* contributions are combined in another order than the
 				       ranks' */
 	ALGO_NEEDS_NODES = 64,       /* several */
+	ALGO_NEEDS_ALL_MAPPED = 128, /* also buffers that only their own rank need touch: those
+					that receive a bcast, or send in a gather */
 };
 
 struct algo {
@@ -52,10 +56,12 @@ struct sched *algo_make(const struct algo *algo, const struct sched_request *req
 /* ---- for generators ---- */
 
 /*
- * The order of the ring of a channel: the rank at a position, from 0 on. Odd channels go round the
- * other way, so that links are used in both directions.
+ * The order of the ring of a channel: the rank at a position, from 0 on, and the position of a
+ * rank. Where the request has no rings, odd channels go round the other way, so that links are used
+ * in both directions.
  */
 int algo_ring_rank(const struct sched *sched, int channel, int position);
+int algo_ring_position(const struct sched *sched, int channel, int rank);
 
 /* The number modulo `modulus`, never negative. */
 int algo_wrap(int number, int modulus);

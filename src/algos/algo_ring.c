@@ -146,15 +146,6 @@ static void reduce(const struct seat *seat, int root_position)
 			     sched_place(SCHED_OUT, seat->rank, 0));
 }
 
-static int position_of(const struct sched *sched, int channel, int rank)
-{
-	int position = 0;
-
-	while (algo_ring_rank(sched, channel, position) != rank)
-		position++;
-	return position;
-}
-
 static void take_part(const struct seat *seat, int root_position)
 {
 	switch (seat->sched->request.coll) {
@@ -185,7 +176,7 @@ void algo_ring(struct sched *sched)
 		sched->pieces *= request->ranks;
 	connect(sched);
 	for (int channel = 0; channel < request->channels; channel++) {
-		int root_position = position_of(sched, channel, request->root);
+		int root_position = algo_ring_position(sched, channel, request->root);
 
 		for (int i = 0; i < request->ranks; i++) {
 			struct seat seat = take_seat(sched, channel, i);

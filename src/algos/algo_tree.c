@@ -11,7 +11,8 @@
  * 2009. The root (of an allreduce, rank 0) stands above both trees, which are over the others,
  * numbered 1 to n - 1 from it on. The first tree is in order, and a node's height the number of
  * trailing zeros of its number, so odd nodes have no children; the second is the mirror image,
- * where that makes even nodes odd, or the same shifted by one.
+ * where that makes even nodes odd, or the same shifted by one. Where the request has rings, ranks
+ * are numbered along the channel's, so that those who are close in the trees are near.
  */
 #include "algos/algo.h"
 
@@ -58,11 +59,21 @@ static struct family family_of(const struct tree *tree, int node)
 	return family;
 }
 
+/* The number of a rank, from the root on. Both ways round the ring are alike here. */
+static int number_of(const struct sched *sched, const struct tree *tree, int rank)
+{
+	const struct sched_request *request = &sched->request;
+	int channel = request->num_rings ? tree->channel : 0;
+
+	return algo_wrap(algo_ring_position(sched, channel, rank) -
+				 algo_ring_position(sched, channel, request->root),
+			 request->ranks);
+}
+
 /* Which node of the tree a rank is. */
 static int node_of(const struct sched *sched, const struct tree *tree, int rank)
 {
-	int ranks = sched->request.ranks, m = tree->nodes;
-	int number = (rank - sched->request.root + ranks) % ranks;
+	int number = number_of(sched, tree, rank), m = tree->nodes;
 
 	if (!number || !tree->shifted)
 		return number;
@@ -72,11 +83,13 @@ static int node_of(const struct sched *sched, const struct tree *tree, int rank)
 /* The same the other way round. */
 static int rank_of(const struct sched *sched, const struct tree *tree, int node)
 {
+	int channel = sched->request.num_rings ? tree->channel : 0;
 	int m = tree->nodes, number = node;
 
 	if (node && tree->shifted)
 		number = m % 2 ? (node + m - 2) % m + 1 : m + 1 - node;
-	return (number + sched->request.root) % sched->request.ranks;
+	return algo_ring_rank(sched, channel,
+			      number + algo_ring_position(sched, channel, sched->request.root));
 }
 
 static void connect(struct sched *sched, struct tree *tree, bool up, bool down)

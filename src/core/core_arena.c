@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_arena.h"
+#include "core/core_room.h"
 #include "core/core_mpi.h"
 #include "util/util_config.h"
 
 #include <string.h>
-
-size_t core_arena_bytes(void)
-{
-	enum { LEAST = 512 << 10, UNIT = 64 << 10 };
-	size_t share = util_config.scratch / (size_t)core_mpi_job.local_size / UNIT * UNIT;
-
-	return share > LEAST ? share : LEAST;
-}
-
-size_t core_arena_ll_bytes(size_t bytes)
-{
-	return bytes / 8;
-}
 
 static enum util_status clear(const struct core_arena *arena, size_t from, size_t to,
 			      struct gpu_stream *stream)
@@ -35,7 +23,7 @@ static enum util_status clear(const struct core_arena *arena, size_t from, size_
 
 static enum util_status clear_packets(struct core_arena *arena, struct gpu_stream *stream)
 {
-	size_t bytes = core_arena_ll_bytes(arena->bytes);
+	size_t bytes = core_room_ll(arena->bytes);
 
 	if (arena->shm)
 		memset((char *)gpu_shm_host(arena->shm) + GPU_ARENA_SLOTS, 0, bytes);
@@ -97,7 +85,7 @@ enum util_status core_arena_open(struct core_arena *arena, bool with_shm, struct
 	enum util_status status;
 
 	if (!arena->bytes)
-		arena->bytes = core_arena_bytes();
+		arena->bytes = core_room_arena(util_config.scratch, core_mpi_job.local_size);
 	status = open_device(arena, stream, clearing);
 	if (status == UTIL_OK && with_shm && !arena->shm)
 		status = gpu_shm_create(arena->bytes, true, &arena->shm);

@@ -21,12 +21,6 @@ struct core_arena {
 	struct gpu_scratch *others[CORE_ARENA_OTHERS];
 };
 
-/* As many bytes as this process's share of GPUCOLL_SCRATCH. */
-size_t core_arena_bytes(void);
-
-/* Of the bytes of an arena, those for LL packets; they follow the words. */
-size_t core_arena_ll_bytes(size_t bytes);
-
 /*
  * Make the arenas of `*arena`, or make them again where their context has ended. A new one of the
  * device is being cleared then, in stream order: `clearing`. UTIL_ERR_UNSUPPORTED, without a

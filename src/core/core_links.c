@@ -5,7 +5,9 @@
  *
  * Everything is decided from the offers and from what votes said, so all ranks decide alike.
  */
+#include "algos/sched_slots.h"
 #include "core/core_accel.h"
+#include "core/core_room.h"
 #include "core/core_mpi.h"
 #include "core/core_wire.h"
 #include "util/util_config.h"
@@ -90,67 +92,26 @@ const char *core_links_refuse(const struct core_accel *accel)
 
 /* ---- slots ---- */
 
-/* Slots are multiples of pieces' unit, and of what all blocks' parts take. */
-static uint64_t unit_of(const struct core_accel *accel)
-{
-	uint64_t unit = sched_unit(accel->sched), parts = GPU_MAX_PARTS * GPU_PART_UNIT;
-
-	return unit > parts ? unit : parts;
-}
-
-/*
- * The largest slots that fit: incoming links have `num` each, and the scratch blocks of a round,
- * which are as long as all their pieces together, stand behind the Simple ones.
- */
-static uint64_t slot_bytes(const struct core_accel *accel, enum gpu_protocol protocol, uint64_t num)
-{
-	enum { MOST = 512 << 10 }; /* larger ones only make pipelines slow to fill */
-	const struct core_program *program = accel->schedule->program;
-	uint64_t arena = accel->common.arena, ll = core_arena_ll_bytes(arena);
-	uint64_t simple = arena - GPU_ARENA_SLOTS - ll, bytes;
-	uint64_t slots = num * (program->most_links ? program->most_links : 1);
-	uint64_t scratch = (uint64_t)accel->sched->scratch_blocks * (uint64_t)accel->sched->pieces;
-
-	bytes = simple / (slots + scratch);
-	if (protocol == GPU_PROTOCOL_LL) {
-		bytes = ll / 2 / slots;
-		if (scratch && bytes > simple / scratch)
-			bytes = simple / scratch;
-	}
-	bytes = bytes < MOST ? bytes : MOST;
-	return bytes / unit_of(accel) * unit_of(accel);
-}
-
-/* The longest piece of a block of as many bytes. */
-static uint64_t longest_piece(const struct core_accel *accel, uint64_t bytes)
-{
-	uint64_t unit = sched_unit(accel->sched), pieces = (uint64_t)accel->sched->pieces;
-	uint64_t piece = ((bytes + unit - 1) / unit + pieces - 1) / pieces * unit;
-
-	return piece < bytes ? piece : bytes;
-}
-
 /* False: messages do not fit, or are too many to be counted. */
 static bool lay_out(struct core_accel *accel, enum gpu_protocol protocol)
 {
-	enum { SLOTS = 4 }; /* one is read, one written, two are on their way */
+	const struct core_schedule *schedule = accel->schedule;
 	struct gpu_execute_args *args = &accel->steps.args;
 	uint64_t arena = accel->common.arena, longest = accel->common.longest, rounds;
-	int least = accel->schedule->algo->slots;
+	struct sched_room room = core_room_for(arena);
+	struct sched_slots slots;
 
-	args->num_slots = (uint32_t)(least > SLOTS ? least : SLOTS);
-	args->slot_bytes = slot_bytes(accel, protocol, args->num_slots);
-	if (!args->slot_bytes) {
-		args->num_slots = (uint32_t)least;
-		args->slot_bytes = slot_bytes(accel, protocol, args->num_slots);
-	}
-	if (!args->slot_bytes)
+	if (!sched_slots_fit(accel->sched, schedule->program->most_links,
+			     (uint32_t)schedule->algo->slots, &room, protocol == GPU_PROTOCOL_LL,
+			     &slots))
 		return false;
+	args->num_slots = slots.num;
+	args->slot_bytes = slots.bytes;
+	args->width = slots.width;
 	args->protocol = protocol;
-	args->width = args->slot_bytes * (uint64_t)accel->sched->pieces;
 	rounds = longest ? (longest + args->width - 1) / args->width : 1;
 	args->slots[GPU_PROTOCOL_LL] = GPU_ARENA_SLOTS;
-	args->slots[GPU_PROTOCOL_SIMPLE] = GPU_ARENA_SLOTS + core_arena_ll_bytes(arena);
+	args->slots[GPU_PROTOCOL_SIMPLE] = GPU_ARENA_SLOTS + core_room_ll(arena);
 	accel->scratch_start = arena - (uint64_t)accel->sched->scratch_blocks * args->width;
 	accel->steps.rounds = (uint32_t)rounds;
 	accel->messages = rounds * (accel->schedule->program->most_messages + 1);
@@ -268,7 +229,7 @@ static const char *why_no_ll(struct core_accel *accel, bool fused)
 static void choose_protocol(struct core_accel *accel, bool fused)
 {
 	const struct core_summary *first = &accel->common;
-	uint64_t piece = longest_piece(accel, accel->common.longest);
+	uint64_t piece = sched_longest_piece(accel->sched, accel->common.longest);
 	const char *why;
 
 	if (first->proto != UTIL_PROTO_SIMPLE &&
@@ -289,7 +250,8 @@ static void choose_blocks(struct core_accel *accel, bool fused)
 {
 	struct gpu_execute_args *args = &accel->steps.args;
 	uint64_t longest = accel->common.longest;
-	uint64_t piece = longest_piece(accel, longest < args->width ? longest : args->width);
+	uint64_t piece =
+		sched_longest_piece(accel->sched, longest < args->width ? longest : args->width);
 	uint32_t lanes = accel->schedule->program->most_lanes;
 	/* All ranks have the same: a part's place in a slot follows from their number. */
 	uint32_t share = resident_blocks(accel), node = (uint32_t)core_mpi_job.local_size;

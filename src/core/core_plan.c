@@ -200,10 +200,9 @@ static const char *why_not_mapped(const struct core_accel *accel, const struct a
 	if (!is_all_mapped(accel))
 		return "memory that can't be mapped";
 	/* See others_write and others_read in core_offer.c. */
-	if (coll == SCHED_BCAST && !strcmp(algo->name, "twoshot"))
-		return "receive buffers are not offered to others";
-	if (coll == SCHED_GATHER && !strcmp(algo->name, "oneshot"))
-		return "send buffers are not offered to others";
+	if (algo->needs & ALGO_NEEDS_ALL_MAPPED)
+		return coll == SCHED_BCAST ? "receive buffers are not offered to others"
+					   : "send buffers are not offered to others";
 	if (strcmp(algo->name, "oneshot"))
 		return NULL;
 	if (accel->width)

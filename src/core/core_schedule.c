@@ -19,7 +19,7 @@ static void entry_free(struct core_schedule *entry)
 static bool is_same(const struct sched_request *a, const struct sched_request *b)
 {
 	return a->coll == b->coll && a->ranks == b->ranks && a->root == b->root &&
-	       a->in_place == b->in_place && a->channels == b->channels;
+	       a->in_place == b->in_place && a->channels == b->channels && a->rings == b->rings;
 }
 
 /* The last one used comes first. */

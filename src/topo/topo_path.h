@@ -31,7 +31,7 @@ const char *topo_class_name(enum topo_class class);
 /* Between two objects of the machine. */
 struct topo_path topo_path_between(const struct topo_machine *machine, int a, int b);
 
-/* ---- for topo_ring.c ---- */
+/* ---- for topo_way.c ---- */
 
 /* Of all links between the two, GB/s; 0: there is none. */
 double topo_path_linked(const struct topo_machine *machine, int a, int b);

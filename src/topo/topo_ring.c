@@ -1,54 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "topo/topo_ring.h"
-#include "topo/topo_path.h"
+#include "topo/topo_way.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const double unknown = 12; /* GB/s, of what 16 lanes of PCI Express 3 carry in practice */
 static const double slack = 1e-6; /* sums of shares are not exact */
-
-/*
- * Ways of a machine, by number: an object's to its parent, and from there; then a link's from its
- * first end to the other, and back.
- */
-static int num_ways(const struct topo_machine *machine)
-{
-	return 2 * (machine->num_objects + machine->num_links);
-}
-
-static int up(int object)
-{
-	return 2 * object;
-}
-
-static int down(int object)
-{
-	return 2 * object + 1;
-}
-
-static int along(const struct topo_machine *machine, int link, int from)
-{
-	return 2 * (machine->num_objects + link) + (machine->links[link].a != from);
-}
-
-/* A hop from GPU to GPU: which ways it takes, and what part of it goes there. */
-struct part {
-	int way;
-	double share;
-};
-struct hop {
-	enum topo_class class;
-	int num;
-	struct part *parts;
-};
 
 struct search {
 	const struct topo_machine *machine;
 	int gpus[TOPO_MOST_RING_GPUS], num_gpus;
-	struct hop *hops; /* from GPU i to GPU j: i num_gpus + j */
-	double *capacity; /* of each way */
-	double *used;     /* by the rings so far; and, before the search, shares of a hop */
+	struct topo_hop *hops; /* from GPU i to GPU j: i num_gpus + j */
+	double *capacity;      /* of each way */
+	double *used;          /* by the rings so far */
 	double *rates;
 	double rate;
 	enum topo_class worst;       /* that hops may have */
@@ -56,95 +20,12 @@ struct search {
 	struct topo_rings now, best; /* of this rate; in numbers of `gpus` */
 };
 
-/* ---- hops ---- */
-
-static bool joins(const struct topo_link *link, int a, int b)
-{
-	return (link->a == a && link->b == b) || (link->a == b && link->b == a);
-}
-
-/* Over the links between two ends, in proportion to their rates. */
-static void go_over_links(struct search *s, int from, int to, double amount)
-{
-	double total = topo_path_linked(s->machine, from, to);
-
-	for (int i = 0; i < s->machine->num_links; i++) {
-		const struct topo_link *link = &s->machine->links[i];
-
-		if (joins(link, from, to))
-			s->used[along(s->machine, i, from)] += amount * link->rate / total;
-	}
-}
-
-/* Directly and over NVSwitches, as topo_path_between adds them up to `total`. */
-static void go_over_nvlinks(struct search *s, int from, int to, double total)
-{
-	const struct topo_machine *machine = s->machine;
-	double direct = topo_path_linked(machine, from, to);
-
-	if (direct > 0)
-		go_over_links(s, from, to, direct / total);
-	for (int i = 0; i < machine->num_objects; i++) {
-		double in, out, least;
-
-		if (machine->objects[i].kind != TOPO_NVSWITCH)
-			continue;
-		in = topo_path_linked(machine, from, i);
-		out = topo_path_linked(machine, i, to);
-		least = in < out ? in : out;
-		if (least <= 0)
-			continue;
-		go_over_links(s, from, i, least / total);
-		go_over_links(s, i, to, least / total);
-	}
-}
-
-static void go_over_tree(struct search *s, int from, int to)
-{
-	const struct topo_object *objects = s->machine->objects;
-	int common = topo_path_common(s->machine, from, to), a, b;
-
-	for (int i = from; i != common; i = objects[i].parent)
-		s->used[up(i)] += 1;
-	for (int i = to; i != common; i = objects[i].parent)
-		s->used[down(i)] += 1;
-	a = topo_path_numa(s->machine, from);
-	b = topo_path_numa(s->machine, to);
-	if (common < 0 && a >= 0 && b >= 0 && topo_path_linked(s->machine, a, b) > 0)
-		go_over_links(s, a, b, 1);
-}
-
-/* False: no memory. */
-static bool make_hop(struct search *s, int from, int to, struct hop *hop)
-{
-	const struct topo_path path = topo_path_between(s->machine, from, to);
-	int ways = num_ways(s->machine);
-
-	memset(s->used, 0, (size_t)ways * sizeof(*s->used));
-	if (path.class == TOPO_NVL)
-		go_over_nvlinks(s, from, to, path.rate);
-	else
-		go_over_tree(s, from, to);
-	hop->class = path.class;
-	for (int i = 0; i < ways; i++)
-		hop->num += s->used[i] > 0;
-	hop->parts = calloc((size_t)hop->num + 1, sizeof(*hop->parts));
-	if (!hop->parts)
-		return false;
-	hop->num = 0;
-	for (int i = 0; i < ways; i++) {
-		if (s->used[i] > 0)
-			hop->parts[hop->num++] = (struct part){i, s->used[i]};
-	}
-	return true;
-}
-
 /* ---- the search ---- */
 
 static void extend(struct search *s, int length);
 
 /* The hop's part of a ring, or, `sign` being -1, of one no more. False: it is too much. */
-static bool take(struct search *s, const struct hop *hop, int sign)
+static bool take(struct search *s, const struct topo_hop *hop, int sign)
 {
 	bool well = true;
 
@@ -180,9 +61,9 @@ static void close_ring(struct search *s)
 static void try_hop(struct search *s, int length, int to)
 {
 	int *order = s->now.order[s->now.num];
-	const struct hop *hop = &s->hops[order[length - 1] * s->num_gpus + to];
+	const struct topo_hop *hop = &s->hops[order[length - 1] * s->num_gpus + to];
 
-	if (hop->class > s->worst)
+	if (hop->path.class > s->worst)
 		return;
 	s->steps--;
 	if (take(s, hop, 1)) {
@@ -228,7 +109,7 @@ static int list_rates(struct search *s)
 {
 	int num = 0;
 
-	for (int i = 0; i < num_ways(s->machine); i++)
+	for (int i = 0; i < topo_way_count(s->machine); i++)
 		s->rates[num++] = s->capacity[i];
 	for (int i = 0; i < s->num_gpus; i++) {
 		for (int j = 0; j < i; j++)
@@ -246,7 +127,7 @@ static void try_rate(struct search *s, double rate, struct topo_rings *best)
 	s->rate = rate;
 	s->steps = STEPS;
 	s->now.num = s->best.num = 0;
-	memset(s->used, 0, (size_t)num_ways(s->machine) * sizeof(*s->used));
+	memset(s->used, 0, (size_t)topo_way_count(s->machine) * sizeof(*s->used));
 	extend(s, 1);
 	if (s->best.num * rate <= best->num * best->rate + slack)
 		return;
@@ -258,7 +139,7 @@ static void try_rate(struct search *s, double rate, struct topo_rings *best)
 
 static bool prepare(struct search *s)
 {
-	size_t ways = (size_t)num_ways(s->machine), n = (size_t)s->num_gpus;
+	size_t ways = (size_t)topo_way_count(s->machine), n = (size_t)s->num_gpus;
 	bool well;
 
 	s->hops = calloc(n * n, sizeof(*s->hops));
@@ -266,20 +147,12 @@ static bool prepare(struct search *s)
 	s->used = calloc(ways + 1, sizeof(*s->used));
 	s->rates = calloc(ways + n * n, sizeof(*s->rates));
 	well = s->hops && s->capacity && s->used && s->rates;
-	for (int i = 0; well && i < s->machine->num_objects; i++) {
-		double rate = s->machine->objects[i].rate;
-
-		s->capacity[up(i)] = s->capacity[down(i)] = rate > 0 ? rate : unknown;
-	}
-	for (int i = 0; well && i < s->machine->num_links; i++) {
-		const struct topo_link *link = &s->machine->links[i];
-
-		s->capacity[along(s->machine, i, link->a)] = link->rate;
-		s->capacity[along(s->machine, i, link->b)] = link->rate;
-	}
+	if (well)
+		topo_way_rates(s->machine, s->capacity);
 	for (size_t i = 0; i < n * n && well; i++) {
 		if (i / n != i % n)
-			well = make_hop(s, s->gpus[i / n], s->gpus[i % n], &s->hops[i]);
+			well = topo_way_hop(s->machine, s->gpus[i / n], s->gpus[i % n],
+					    &s->hops[i]);
 	}
 	return well;
 }
@@ -287,7 +160,7 @@ static bool prepare(struct search *s)
 static void release(struct search *s)
 {
 	for (int i = 0; s->hops && i < s->num_gpus * s->num_gpus; i++)
-		free(s->hops[i].parts);
+		topo_way_free(&s->hops[i]);
 	free(s->hops);
 	free(s->capacity);
 	free(s->used);
@@ -297,7 +170,7 @@ static void release(struct search *s)
 static bool has_class(const struct search *s, enum topo_class class)
 {
 	for (int i = 0; i < s->num_gpus * s->num_gpus; i++) {
-		if (s->hops[i].num && s->hops[i].class == class)
+		if (s->hops[i].num && s->hops[i].path.class == class)
 			return true;
 	}
 	return false;
@@ -323,24 +196,37 @@ static void find(struct search *s, struct topo_rings *rings)
 	}
 }
 
-bool topo_ring_find(const struct topo_machine *machine, struct topo_rings *rings)
+bool topo_ring_find(const struct topo_machine *machine, const int *gpus, int num_gpus,
+		    struct topo_rings *rings)
 {
-	struct search *s = calloc(1, sizeof(*s));
-	int gpu;
+	struct search *s;
 	bool well;
 
 	rings->num = rings->num_gpus = 0;
 	rings->rate = 0;
+	if (num_gpus < 2 || num_gpus > TOPO_MOST_RING_GPUS)
+		return true;
+	s = calloc(1, sizeof(*s));
 	if (!s)
 		return false;
 	s->machine = machine;
-	while (s->num_gpus < TOPO_MOST_RING_GPUS &&
-	       (gpu = topo_machine_nth(machine, TOPO_GPU, s->num_gpus)) >= 0)
-		s->gpus[s->num_gpus++] = gpu;
+	s->num_gpus = num_gpus;
+	memcpy(s->gpus, gpus, (size_t)num_gpus * sizeof(*gpus));
 	well = prepare(s);
-	if (well && s->num_gpus > 1 && topo_machine_nth(machine, TOPO_GPU, s->num_gpus) < 0)
+	if (well)
 		find(s, rings);
 	release(s);
 	free(s);
 	return well;
+}
+
+bool topo_ring_find_all(const struct topo_machine *machine, struct topo_rings *rings)
+{
+	int gpus[TOPO_MOST_RING_GPUS + 1], num = 0;
+
+	while (num <= TOPO_MOST_RING_GPUS && topo_machine_nth(machine, TOPO_GPU, num) >= 0) {
+		gpus[num] = topo_machine_nth(machine, TOPO_GPU, num);
+		num++;
+	}
+	return topo_ring_find(machine, gpus, num, rings);
 }

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which algorithm, with which protocol and how many channels: the one that takes the least time, as
+ * sched_time.h says or as it was measured. There is no other rule, and no size at which one begins.
+ *
+ * A table has the times of all candidates for one kind of call at sizes that are powers of two,
+ * each made when it is first asked for; between two of them times lie on a line.
+ */
+#ifndef ALGO_CHOOSE_H
+#define ALGO_CHOOSE_H
+
+#include "algos/algo.h"
+#include "algos/sched_time.h"
+
+/* What there is to carry calls out with. All processes that are to choose alike have the same. */
+struct algo_setting {
+	const struct sched_fabric *fabric;
+	struct sched_room room; /* of each rank, for messages */
+	uint32_t most_links;    /* FIFOs of a rank, in each direction */
+	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
+	bool linked;            /* they can have FIFOs */
+	bool fused;             /* kernels can wait for messages */
+	bool sizes_differ;      /* of blocks */
+};
+
+struct algo_choice {
+	const struct algo *algo;
+	int channels;
+	bool ll;
+	double time; /* us, of which only the best few are good to more than a factor */
+};
+
+struct algo_table;
+
+/*
+ * For calls like the request, whose root and channels don't matter, in a setting; both are copied,
+ * but for what they point to, which must live as long. NULL: no memory.
+ */
+struct algo_table *algo_table_new(const struct sched_request *request,
+				  const struct algo_setting *setting);
+void algo_table_free(struct algo_table *table); /* NULL is allowed */
+
+/*
+ * The candidates for blocks of `bytes` bytes, the fastest first. Returns their number, and `most`
+ * of them at most in `choices`; -1: no memory. Not thread-safe.
+ */
+int algo_table_rank(struct algo_table *table, uint64_t bytes, struct algo_choice *choices,
+		    int most);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "algos/sched_slots.h"
+
+uint32_t sched_most_links(const struct sched *sched)
+{
+	uint32_t most = 0;
+
+	for (int rank = 0; rank < sched->request.ranks; rank++) {
+		uint32_t in = 0, out = 0;
+
+		for (uint32_t i = 0; i < sched->num_connections; i++) {
+			in += sched->connections[i].to == rank;
+			out += sched->connections[i].from == rank;
+		}
+		most = in > most ? in : most;
+		most = out > most ? out : most;
+	}
+	return most;
+}
+
+uint32_t sched_most_lanes(const struct sched *sched)
+{
+	uint32_t most = 0;
+
+	for (int rank = 0; rank < sched->request.ranks; rank++) {
+		for (int phase = 0; phase < sched->phases; phase++) {
+			uint32_t lanes = 0;
+
+			for (uint32_t i = 0; i < sched->num_lanes; i++)
+				lanes += sched->lanes[i].rank == rank &&
+					 sched->lanes[i].phase == phase && sched->lanes[i].num;
+			most = lanes > most ? lanes : most;
+		}
+	}
+	return most;
+}
+
+/* The scratch blocks of a round, which are as long as all their pieces together, stand behind the
+ * Simple slots. */
+static uint64_t bytes_of_slot(const struct sched *sched, uint64_t slots,
+			      const struct sched_room *room, bool ll)
+{
+	enum { MOST = 512 << 10 }; /* larger ones only make pipelines slow to fill */
+	uint64_t scratch = (uint64_t)sched->scratch_blocks * (uint64_t)sched->pieces, bytes;
+	uint64_t unit = sched_unit(sched) > room->unit ? sched_unit(sched) : room->unit;
+
+	bytes = room->simple / (slots + scratch);
+	if (ll) {
+		bytes = room->ll / 2 / slots;
+		if (scratch && bytes > room->simple / scratch)
+			bytes = room->simple / scratch;
+	}
+	bytes = bytes < MOST ? bytes : MOST;
+	return bytes / unit * unit;
+}
+
+bool sched_slots_fit(const struct sched *sched, uint32_t links, uint32_t least,
+		     const struct sched_room *room, bool ll, struct sched_slots *slots)
+{
+	enum { USUAL = 4 }; /* one is read, one written, two are on their way */
+
+	links = links ? links : 1;
+	slots->num = least > USUAL ? least : USUAL;
+	slots->bytes = bytes_of_slot(sched, (uint64_t)links * slots->num, room, ll);
+	if (!slots->bytes) {
+		slots->num = least;
+		slots->bytes = bytes_of_slot(sched, (uint64_t)links * least, room, ll);
+	}
+	slots->width = slots->bytes * (uint64_t)sched->pieces;
+	return slots->bytes > 0;
+}
+
+uint64_t sched_longest_piece(const struct sched *sched, uint64_t bytes)
+{
+	uint64_t unit = sched_unit(sched), pieces = (uint64_t)sched->pieces;
+	uint64_t piece = ((bytes + unit - 1) / unit + pieces - 1) / pieces * unit;
+
+	return piece < bytes ? piece : bytes;
+}

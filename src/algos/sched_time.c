@@ -1,0 +1,522 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "algos/sched_time.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Rounds that are looked at: as many as are seen with so many steps, so that pipelines are filled.
+ * The others are like the last ones. */
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 24, MOST_STEPS = 8192, NOBODY = -1 };
+
+/* A FIFO's last messages: of message k, at k modulo the slots, when it can be read, and when its
+ * slot is free again. */
+struct line {
+	double *arrived, *consumed;
+	uint64_t sent, read;
+	int reader, writer; /* the lane that waits for the next one, or for room */
+};
+
+struct lane {
+	double at;        /* it can begin its next step */
+	double busy, end; /* its blocks are, until; and all of its steps are done */
+	double work;      /* how long they have been */
+	uint32_t step, round;
+};
+
+/* A rank's launch where hosts wait for messages: lanes that are ready at its beginning are in it,
+ * others wait for its end. */
+struct launch {
+	double begin, end;
+};
+
+struct event {
+	double at;
+	uint32_t lane;
+};
+
+struct run {
+	const struct sched *sched;
+	const struct sched_fabric *fabric;
+	const struct sched_terms *terms;
+	double *memory; /* of all that follows */
+	double *free;   /* by way: from when on it is */
+	double *work;   /* by way: how long it has been taken in the phase */
+	struct line *lines;
+	struct lane *lanes;
+	struct launch *launches; /* by rank */
+	struct event *heap;
+	uint32_t num_events;
+	uint32_t rounds; /* that are looked at */
+	double lane_rate;
+	double ends[MOST_ROUNDS];
+	bool links, remote;
+	bool launched; /* hosts launch the phase's steps */
+};
+
+static double later(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+/* ---- events, the first one first; of several the one of the lowest lane ---- */
+
+static bool is_before(const struct event *a, const struct event *b)
+{
+	return a->at != b->at ? a->at < b->at : a->lane < b->lane;
+}
+
+static void push(struct run *run, double at, uint32_t lane)
+{
+	struct event event = {at, lane};
+	uint32_t i = run->num_events++;
+
+	for (; i > 0 && is_before(&event, &run->heap[(i - 1) / 2]); i = (i - 1) / 2)
+		run->heap[i] = run->heap[(i - 1) / 2];
+	run->heap[i] = event;
+}
+
+static struct event pop(struct run *run)
+{
+	struct event first = run->heap[0], last = run->heap[--run->num_events];
+	uint32_t i = 0, child;
+
+	while ((child = 2 * i + 1) < run->num_events) {
+		if (child + 1 < run->num_events &&
+		    is_before(&run->heap[child + 1], &run->heap[child]))
+			child++;
+		if (!is_before(&run->heap[child], &last))
+			break;
+		run->heap[i] = run->heap[child];
+		i = child;
+	}
+	run->heap[i] = last;
+	return first;
+}
+
+/* ---- ways ---- */
+
+/* When the bytes, which can begin at `start`, are over the way. */
+static double take_way(struct run *run, int way, double start, double bytes)
+{
+	double time = bytes / run->fabric->rates[way];
+
+	run->work[way] += time;
+	run->free[way] = later(run->free[way], start) + time;
+	return run->free[way];
+}
+
+static double take_route(struct run *run, const struct sched_route *route, double start,
+			 double bytes)
+{
+	double end = start;
+
+	for (int i = 0; i < route->num; i++)
+		end = later(end,
+			    take_way(run, route->legs[i].way, start, route->legs[i].share * bytes));
+	return end;
+}
+
+static const struct sched_route *route_between(const struct run *run, int from, int to)
+{
+	const int *sites = run->fabric->sites;
+
+	return &run->fabric->routes[sites[from] * run->fabric->num_sites + sites[to]];
+}
+
+/* A kernel of rank `from`, or `to`, has bytes go between the memories of both. */
+static double touch(struct run *run, int from, int to, int memory, double start, double bytes)
+{
+	const struct sched_route *route = route_between(run, from, to);
+	double end = take_way(run, run->fabric->sites[memory], start, bytes);
+
+	return later(end, route->latency + take_route(run, route, start, bytes));
+}
+
+/* ---- operands ---- */
+
+static double read_source(struct run *run, int rank, const struct sched_operand *o, double start,
+			  double bytes)
+{
+	const struct sched_connection *c = o->fifo ? &run->sched->connections[o->at] : NULL;
+	const struct sched_fabric *fabric = run->fabric;
+
+	if (!c)
+		return touch(run, o->at, rank, o->at, start, bytes);
+	if (!route_between(run, c->from, rank)->net)
+		return touch(run, rank, rank, rank, start, bytes);
+	return take_route(run, &fabric->hosts[fabric->num_sites + fabric->sites[rank]], start,
+			  bytes);
+}
+
+static double write_target(struct run *run, int rank, const struct sched_operand *o, double start,
+			   double bytes)
+{
+	int to = o->fifo ? run->sched->connections[o->at].to : o->at;
+
+	if (o->fifo && route_between(run, rank, to)->net)
+		return take_route(run, &run->fabric->hosts[run->fabric->sites[rank]], start, bytes);
+	return touch(run, rank, to, to, start, bytes);
+}
+
+/* LL has as many bytes of flags as of data. */
+static double bytes_over(const struct run *run, const struct sched_operand *o, double bytes)
+{
+	return o->fifo && run->terms->ll ? 2 * bytes : bytes;
+}
+
+static double move(struct run *run, int rank, const struct sched_step *step, double start,
+		   double bytes)
+{
+	const struct sched_operand *o = sched_sources(run->sched, step);
+	double end = start;
+
+	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+		double all = bytes_over(run, &o[i], bytes);
+
+		if (i < step->num_sources)
+			end = later(end, read_source(run, rank, &o[i], start, all));
+		if (i >= step->num_sources || step->swap)
+			end = later(end, write_target(run, rank, &o[i], start, all));
+	}
+	return end;
+}
+
+/* ---- lanes ---- */
+
+static const struct sched_step *step_of(const struct run *run, uint32_t lane)
+{
+	return &run->sched->steps[run->sched->lanes[lane].first + run->lanes[lane].step];
+}
+
+static bool has_messages(const struct run *run, const struct sched_step *step)
+{
+	const struct sched_operand *o = sched_sources(run->sched, step);
+
+	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+		if (o[i].fifo)
+			return true;
+	}
+	return false;
+}
+
+/* False: there is no message yet, or no room; the lane is woken when there is. */
+static bool is_possible(struct run *run, uint32_t lane, double *ready)
+{
+	const struct sched_step *step = step_of(run, lane);
+	const struct sched_operand *o = sched_sources(run->sched, step);
+	uint32_t slots = run->terms->slots.num;
+
+	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+		struct line *line = o[i].fifo ? &run->lines[o[i].at] : NULL;
+
+		if (!line)
+			continue;
+		if (i < step->num_sources) {
+			if (line->read == line->sent) {
+				line->reader = (int)lane;
+				return false;
+			}
+			*ready = later(*ready, line->arrived[line->read % slots]);
+		} else if (line->sent >= slots) {
+			if (line->sent - line->read == slots) {
+				line->writer = (int)lane;
+				return false;
+			}
+			*ready = later(*ready, line->consumed[line->sent % slots]);
+		}
+	}
+	return true;
+}
+
+/* Have the lane's next step begin when it can. */
+static void look(struct run *run, uint32_t lane)
+{
+	double ready = run->lanes[lane].at;
+
+	if (run->lanes[lane].round < run->rounds && is_possible(run, lane, &ready))
+		push(run, ready, lane);
+}
+
+static void wake(struct run *run, int *lane)
+{
+	int who = *lane;
+
+	*lane = NOBODY;
+	if (who != NOBODY)
+		look(run, (uint32_t)who);
+}
+
+static void send(struct run *run, const struct sched_operand *o, double end, double bytes)
+{
+	const struct sched_connection *c = &run->sched->connections[o->at];
+	const struct sched_route *route = route_between(run, c->from, c->to);
+	const struct sched_costs *costs = &run->fabric->costs;
+	struct line *line = &run->lines[o->at];
+	double at = end + costs->tell;
+
+	if (route->net)
+		at = route->latency + take_route(run, route, at, bytes);
+	else if (run->terms->fused)
+		at = end + route->latency + (run->terms->ll ? 0 : costs->fence);
+	line->arrived[line->sent++ % run->terms->slots.num] = at;
+}
+
+static void consume(struct run *run, const struct sched_operand *o, double end)
+{
+	const struct sched_connection *c = &run->sched->connections[o->at];
+	const struct sched_route *back = route_between(run, c->to, c->from);
+	struct line *line = &run->lines[o->at];
+	bool hosts = !run->terms->fused && !back->net;
+
+	line->consumed[line->read++ % run->terms->slots.num] =
+		end + (hosts ? run->fabric->costs.tell : back->latency);
+}
+
+static void pass_on(struct run *run, const struct sched_step *step, double end, double bytes)
+{
+	const struct sched_operand *o = sched_sources(run->sched, step);
+
+	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+		if (o[i].fifo && i < step->num_sources)
+			consume(run, &o[i], end);
+		else if (o[i].fifo)
+			send(run, &o[i], end, bytes);
+	}
+	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+		if (o[i].fifo)
+			wake(run, i < step->num_sources ? &run->lines[o[i].at].writer
+							: &run->lines[o[i].at].reader);
+	}
+}
+
+/* What the step moves in the lane's round. */
+static uint64_t bytes_of(const struct run *run, uint32_t lane)
+{
+	uint64_t bytes = run->terms->bytes, width = run->terms->slots.width, start;
+
+	if (run->links && run->sched->lanes[lane].phase == 0) {
+		start = run->lanes[lane].round * width;
+		bytes = bytes > start ? bytes - start : 0;
+		bytes = bytes < width ? bytes : width;
+	}
+	return sched_piece(run->sched, bytes, step_of(run, lane)->piece).bytes;
+}
+
+static void go_on(struct run *run, uint32_t lane)
+{
+	struct lane *l = &run->lanes[lane];
+
+	if (++l->step < run->sched->lanes[lane].num)
+		return;
+	run->ends[l->round] = later(run->ends[l->round], l->end);
+	l->step = 0;
+	l->round++;
+}
+
+/* Where hosts wait, a step with messages begins a launch, and so does the first one; others follow
+ * in theirs. False: it waits for the next one. */
+static bool is_launched(struct run *run, struct event event, double *start)
+{
+	struct launch *launch = &run->launches[run->sched->lanes[event.lane].rank];
+
+	if (!run->launched ||
+	    (run->lanes[event.lane].step && !has_messages(run, step_of(run, event.lane))))
+		return true;
+	if (event.at > launch->begin && event.at < launch->end) {
+		push(run, launch->end, event.lane);
+		return false;
+	}
+	launch->begin = event.at;
+	*start = event.at + run->fabric->costs.launch;
+	return true;
+}
+
+static void do_step(struct run *run, struct event event)
+{
+	const struct sched_step *step = step_of(run, event.lane);
+	struct lane *lane = &run->lanes[event.lane];
+	struct launch *launch = &run->launches[run->sched->lanes[event.lane].rank];
+	double bytes = (double)bytes_of(run, event.lane), start = event.at, work, end;
+
+	if (!is_launched(run, event, &start))
+		return;
+	start += run->fabric->costs.step;
+	work = bytes * step->num_sources / run->lane_rate;
+	lane->work += work;
+	lane->busy = later(lane->busy, start) + work;
+	end = later(lane->busy, move(run, run->sched->lanes[event.lane].rank, step, start, bytes));
+	launch->end = later(launch->end, end);
+	lane->end = later(lane->end, end);
+	/* Blocks go on to what does not wait for anything. */
+	lane->at = run->links ? end : start;
+	go_on(run, event.lane);
+	pass_on(run, step, end, bytes);
+	look(run, event.lane);
+}
+
+/* ---- all ---- */
+
+/* Without messages the blocks are there for one lane after the other. */
+static double rate_of_lane(const struct run *run, int phase)
+{
+	const struct sched_fabric *fabric = run->fabric;
+	uint64_t least = 4096, piece; /* bytes that a block is worth */
+	int lanes = 0, most;
+
+	for (uint32_t i = 0; i < run->sched->num_lanes; i++)
+		lanes += run->sched->lanes[i].phase == phase && run->sched->lanes[i].rank == 0;
+	piece = run->links && run->terms->bytes > run->terms->slots.width ? run->terms->slots.width
+									  : run->terms->bytes;
+	piece = sched_longest_piece(run->sched, piece);
+	most = lanes ? fabric->costs.blocks / lanes : 1;
+	if ((uint64_t)most > (piece + least - 1) / least)
+		most = (int)((piece + least - 1) / least);
+	return (most > 1 ? most : 1) * fabric->costs.block_rate;
+}
+
+static bool is_remote(const struct run *run, const struct sched_lane *lane)
+{
+	for (uint32_t i = lane->first; i < lane->first + lane->num; i++) {
+		const struct sched_step *step = &run->sched->steps[i];
+		const struct sched_operand *o = sched_sources(run->sched, step);
+
+		for (int j = 0; j < step->num_sources + step->num_targets; j++) {
+			if (!o[j].fifo && o[j].at != lane->rank)
+				return true;
+		}
+	}
+	return false;
+}
+
+static uint32_t rounds_to_look_at(const struct run *run, double all)
+{
+	uint32_t steps = run->sched->num_steps ? run->sched->num_steps : 1;
+	uint32_t rounds = MOST_STEPS / steps;
+
+	rounds = rounds < LEAST_ROUNDS ? LEAST_ROUNDS : rounds;
+	rounds = rounds < MOST_ROUNDS ? rounds : MOST_ROUNDS;
+	return all < rounds ? (uint32_t)ceil(all) : rounds;
+}
+
+/* How long the rounds take that are not looked at, each: as long as those that were last, or as
+ * what has most work is at it. */
+static double time_of_round(const struct run *run)
+{
+	uint32_t half = run->rounds / 2;
+	double time = (run->ends[run->rounds - 1] - run->ends[half - 1]) / (run->rounds - half);
+	double most = 0;
+
+	for (int i = 0; i < run->fabric->num_ways; i++)
+		most = later(most, run->work[i]);
+	for (uint32_t i = 0; i < run->sched->num_lanes; i++)
+		most = later(most, run->lanes[i].work);
+	return later(time, most / run->rounds);
+}
+
+static void begin_phase(struct run *run, int phase, double start)
+{
+	const struct sched *sched = run->sched;
+
+	run->lane_rate = rate_of_lane(run, phase);
+	for (int i = 0; i < MOST_ROUNDS; i++)
+		run->ends[i] = start;
+	memset(run->work, 0, (size_t)run->fabric->num_ways * sizeof(*run->work));
+	for (uint32_t i = 0; i < sched->num_lanes; i++) {
+		run->lanes[i] = (struct lane){.at = start, .busy = start, .end = start};
+		if (sched->lanes[i].phase != phase || !sched->lanes[i].num)
+			continue;
+		run->remote |= is_remote(run, &sched->lanes[i]);
+		look(run, i);
+	}
+}
+
+/* When the phase, which begins at `start`, is over. */
+static double run_phase(struct run *run, int phase, double start)
+{
+	double width = (double)run->terms->slots.width, all = 1, end;
+
+	if (run->links && phase == 0 && run->terms->bytes)
+		all = (double)run->terms->bytes / width;
+	run->rounds = rounds_to_look_at(run, all);
+	begin_phase(run, phase, start);
+	while (run->num_events && run->heap[0].at <= run->terms->most)
+		do_step(run, pop(run));
+	if (run->num_events)
+		return run->heap[0].at;
+	end = run->ends[run->rounds - 1];
+	return all > run->rounds ? end + (all - run->rounds) * time_of_round(run) : end;
+}
+
+static double run_all(struct run *run)
+{
+	const struct sched_costs *costs = &run->fabric->costs;
+	double at = costs->call;
+
+	for (int phase = 0; phase < run->sched->phases; phase++) {
+		run->launched = run->links && !run->terms->fused && phase == 0;
+		at += (phase ? costs->meet : 0) + (run->launched ? 0 : costs->launch);
+		at = run_phase(run, phase, at);
+		if (at > run->terms->most)
+			return at;
+	}
+	return at + (run->remote ? costs->meet : 0);
+}
+
+static bool prepare(struct run *run)
+{
+	const struct sched *sched = run->sched;
+	size_t slots = run->terms->slots.num, lines = sched->num_connections;
+
+	run->free = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->free));
+	run->work = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->work));
+	run->lines = calloc(lines + 1, sizeof(*run->lines));
+	run->lanes = calloc((size_t)sched->num_lanes + 1, sizeof(*run->lanes));
+	run->launches = calloc((size_t)sched->request.ranks, sizeof(*run->launches));
+	run->heap = calloc((size_t)sched->num_lanes + 1, sizeof(*run->heap));
+	run->memory = calloc(2 * slots * lines + 1, sizeof(*run->memory));
+	if (!run->free || !run->work || !run->lines || !run->lanes || !run->launches ||
+	    !run->heap || !run->memory)
+		return false;
+	for (size_t i = 0; i < lines; i++) {
+		run->lines[i].arrived = &run->memory[2 * slots * i];
+		run->lines[i].consumed = &run->memory[2 * slots * i + slots];
+		run->lines[i].reader = run->lines[i].writer = NOBODY;
+	}
+	return true;
+}
+
+double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
+		  const struct sched_terms *terms)
+{
+	struct run run = {.sched = sched,
+			  .fabric = fabric,
+			  .terms = terms,
+			  .links = sched->num_connections > 0};
+	double time = prepare(&run) ? run_all(&run) : -1;
+
+	free(run.free);
+	free(run.work);
+	free(run.lines);
+	free(run.lanes);
+	free(run.launches);
+	free(run.heap);
+	free(run.memory);
+	return time;
+}
+
+static void free_routes(struct sched_route *routes, int num)
+{
+	for (int i = 0; routes && i < num; i++)
+		free(routes[i].legs);
+	free(routes);
+}
+
+void sched_fabric_free(struct sched_fabric *fabric)
+{
+	free_routes(fabric->routes, fabric->num_sites * fabric->num_sites);
+	free_routes(fabric->hosts, 2 * fabric->num_sites);
+	free(fabric->sites);
+	free(fabric->rates);
+	*fabric = (struct sched_fabric){0};
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_fabric.h"
+#include "topo/topo_way.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const double bytes_per_us = 1e3; /* of a GB/s */
+static const double carried = 0.8;      /* of a link's rate, by data, in practice */
+static const double read_well = 0.85;   /* of a memory's */
+/* GB/s of what is not known: PCI Express 3, and a network of 100 Gbit/s. */
+static const double unknown_way = 12, unknown_net = 12.5;
+static const double unknown_latency = 1.5, net_latency = 4; /* us */
+
+/* By compute capability: the memory's rate, GB/s, and the multiprocessors, of the usual one in
+ * servers; NVIDIA's data sheets of V100, T4, A100 40 GB, A10, L40, H100 SXM, B200. */
+static const struct generation {
+	int cc;
+	double memory;
+	int multiprocessors;
+} generations[] = {
+	{100, 8000, 148}, {90, 3350, 132}, {89, 864, 142}, {86, 600, 72},
+	{80, 1555, 108},  {75, 320, 40},   {70, 900, 80},  {0, 900, 80},
+};
+
+/* Orders of magnitude, us; see sched_time.h. */
+static const struct sched_costs usual_costs = {
+	.call = 2,
+	.launch = 7,
+	.meet = 1.5,
+	.tell = 0.5,
+	.step = 0.3,
+	.fence = 1,
+	.block_rate = 15000,
+};
+
+/* A GPU with ranks. */
+struct site {
+	struct core_seat seat;
+	int ranks;
+	int up, down; /* its own ways */
+	int out, in;  /* of the NIC that it uses */
+};
+
+struct maker {
+	struct sched_fabric *fabric;
+	int num_nodes;
+	const struct topo_machine *const *machines;
+	int *bases; /* of each node: its machine's first way; its network's is behind these */
+	struct site *sites;
+	bool failed;
+};
+
+/* ---- sites ---- */
+
+static bool is_one_site(const struct core_seat *a, const struct core_seat *b)
+{
+	if (a->node != b->node || a->gpu != b->gpu)
+		return false;
+	return a->gpu >= 0 || a->device == b->device;
+}
+
+static int site_of(struct maker *m, const struct core_seat *seat)
+{
+	int i = 0;
+
+	while (i < m->fabric->num_sites && !is_one_site(&m->sites[i].seat, seat))
+		i++;
+	if (i == m->fabric->num_sites) {
+		m->sites[i].seat = *seat;
+		m->fabric->num_sites++;
+	}
+	m->sites[i].ranks++;
+	return i;
+}
+
+static const struct topo_machine *machine_of(const struct maker *m, const struct site *site)
+{
+	return m->machines[site->seat.node];
+}
+
+static int cc_of(const struct maker *m, const struct site *site)
+{
+	return site->seat.gpu < 0 ? 0 : machine_of(m, site)->objects[site->seat.gpu].cc;
+}
+
+static const struct generation *generation_of(int cc)
+{
+	const struct generation *g = generations;
+
+	while (g->cc > cc)
+		g++;
+	return g;
+}
+
+/* ---- ways: the sites' memories; of each node its machine's, then one each way for each NIC or for
+ * one that is not known; of each GPU that is not known two ---- */
+
+static int num_nics(const struct topo_machine *machine)
+{
+	int num = 0;
+
+	while (machine && topo_machine_nth(machine, TOPO_NIC, num) >= 0)
+		num++;
+	return num;
+}
+
+static void number_ways(struct maker *m)
+{
+	int ways = m->fabric->num_sites;
+
+	for (int i = 0; i < m->num_nodes; i++) {
+		int nics = num_nics(m->machines[i]);
+
+		m->bases[i] = ways;
+		ways += m->machines[i] ? topo_way_count(m->machines[i]) : 0;
+		ways += 2 * (nics ? nics : 1);
+	}
+	for (int i = 0; i < m->fabric->num_sites; i++) {
+		struct site *site = &m->sites[i];
+		int base = m->bases[site->seat.node];
+
+		site->up = site->seat.gpu < 0 ? ways++ : base + topo_way_up(site->seat.gpu);
+		site->down = site->seat.gpu < 0 ? ways++ : base + topo_way_down(site->seat.gpu);
+	}
+	m->fabric->num_ways = ways;
+}
+
+static void set_rates_of_node(struct maker *m, int node)
+{
+	const struct topo_machine *machine = m->machines[node];
+	double *rates = &m->fabric->rates[m->bases[node]];
+	int ways = machine ? topo_way_count(machine) : 0;
+	int nics = num_nics(machine);
+
+	if (machine)
+		topo_way_rates(machine, rates);
+	for (int i = 0; i < ways; i++)
+		rates[i] *= carried;
+	for (int i = 0; i < (nics ? nics : 1); i++) {
+		double net =
+			nics ? machine->objects[topo_machine_nth(machine, TOPO_NIC, i)].net : 0;
+
+		net = net > 0 ? net : unknown_net;
+		rates[ways + 2 * i] = rates[ways + 2 * i + 1] = net * carried;
+	}
+}
+
+static bool set_rates(struct maker *m)
+{
+	struct sched_fabric *fabric = m->fabric;
+
+	fabric->rates = malloc((size_t)fabric->num_ways * sizeof(*fabric->rates));
+	if (!fabric->rates)
+		return false;
+	for (int i = 0; i < fabric->num_ways; i++)
+		fabric->rates[i] = unknown_way * carried;
+	for (int i = 0; i < fabric->num_sites; i++)
+		fabric->rates[i] = generation_of(cc_of(m, &m->sites[i]))->memory * read_well;
+	for (int i = 0; i < m->num_nodes; i++)
+		set_rates_of_node(m, i);
+	for (int i = 0; i < fabric->num_ways; i++)
+		fabric->rates[i] *= bytes_per_us;
+	return true;
+}
+
+/* Which of a machine's NICs it is. */
+static int number_of_nic(const struct topo_machine *machine, int nic)
+{
+	int number = 0;
+
+	while (nic >= 0 && topo_machine_nth(machine, TOPO_NIC, number) != nic)
+		number++;
+	return nic < 0 ? 0 : number;
+}
+
+static void choose_nics(struct maker *m)
+{
+	for (int i = 0; i < m->fabric->num_sites; i++) {
+		struct site *site = &m->sites[i];
+		const struct topo_machine *machine = machine_of(m, site);
+		int nic = 0;
+
+		if (machine && site->seat.gpu >= 0)
+			nic = number_of_nic(machine,
+					    topo_path_nearest_nic(machine, site->seat.gpu));
+		site->out = m->bases[site->seat.node] + 2 * nic;
+		site->out += machine ? topo_way_count(machine) : 0;
+		site->in = site->out + 1;
+	}
+}
+
+/* ---- routes ---- */
+
+static void set_legs(struct maker *m, struct sched_route *route, int num, double latency)
+{
+	route->latency = latency;
+	route->num = num;
+	route->legs = calloc((size_t)num + 1, sizeof(*route->legs));
+	m->failed |= !route->legs;
+}
+
+static void set_two(struct maker *m, struct sched_route *route, int a, int b, double latency)
+{
+	set_legs(m, route, 2, latency);
+	if (!route->legs)
+		return;
+	route->legs[0] = (struct sched_leg){a, 1};
+	route->legs[1] = (struct sched_leg){b, 1};
+}
+
+static void set_hop(struct maker *m, struct sched_route *route, const struct site *from,
+		    const struct site *to)
+{
+	struct topo_hop hop;
+
+	if (!topo_way_hop(machine_of(m, from), from->seat.gpu, to->seat.gpu, &hop)) {
+		m->failed = true;
+		return;
+	}
+	set_legs(m, route, hop.num, hop.path.latency);
+	for (int i = 0; route->legs && i < hop.num; i++)
+		route->legs[i] = (struct sched_leg){m->bases[from->seat.node] + hop.parts[i].way,
+						    hop.parts[i].share};
+	topo_way_free(&hop);
+}
+
+static void set_route(struct maker *m, struct sched_route *route, const struct site *from,
+		      const struct site *to)
+{
+	route->net = from->seat.node != to->seat.node;
+	if (from == to)
+		set_legs(m, route, 0, 0);
+	else if (route->net)
+		set_two(m, route, from->out, to->in, net_latency);
+	else if (from->seat.gpu >= 0 && to->seat.gpu >= 0)
+		set_hop(m, route, from, to);
+	else
+		set_two(m, route, from->up, to->down, unknown_latency);
+}
+
+static void set_host(struct maker *m, struct sched_route *route, int way)
+{
+	set_legs(m, route, 1, unknown_latency);
+	if (route->legs)
+		route->legs[0] = (struct sched_leg){way, 1};
+}
+
+static bool set_routes(struct maker *m)
+{
+	struct sched_fabric *fabric = m->fabric;
+	int n = fabric->num_sites;
+
+	fabric->routes = calloc((size_t)n * (size_t)n, sizeof(*fabric->routes));
+	fabric->hosts = calloc(2 * (size_t)n, sizeof(*fabric->hosts));
+	if (!fabric->routes || !fabric->hosts)
+		return false;
+	for (int i = 0; i < n; i++) {
+		for (int j = 0; j < n; j++)
+			set_route(m, &fabric->routes[i * n + j], &m->sites[i], &m->sites[j]);
+		set_host(m, &fabric->hosts[i], m->sites[i].up);
+		set_host(m, &fabric->hosts[n + i], m->sites[i].down);
+	}
+	return !m->failed;
+}
+
+/* ---- all ---- */
+
+/* Those of the GPU that has least for each of its ranks. */
+static void set_costs(struct maker *m)
+{
+	struct sched_costs *costs = &m->fabric->costs;
+
+	*costs = usual_costs;
+	for (int i = 0; i < m->fabric->num_sites; i++) {
+		const struct site *site = &m->sites[i];
+		int blocks = generation_of(cc_of(m, site))->multiprocessors / site->ranks;
+
+		blocks = blocks ? blocks : 1;
+		costs->blocks = i && costs->blocks < blocks ? costs->blocks : blocks;
+	}
+}
+
+static bool make(struct maker *m, const struct core_seat *seats)
+{
+	if (!m->fabric->sites || !m->bases || !m->sites)
+		return false;
+	for (int i = 0; i < m->fabric->ranks; i++)
+		m->fabric->sites[i] = site_of(m, &seats[i]);
+	number_ways(m);
+	choose_nics(m);
+	set_costs(m);
+	return set_rates(m) && set_routes(m);
+}
+
+bool core_fabric_make(int ranks, const struct core_seat *seats, int num_nodes,
+		      const struct topo_machine *const *machines, struct sched_fabric *fabric)
+{
+	struct maker m = {.fabric = fabric, .num_nodes = num_nodes, .machines = machines};
+	bool made;
+
+	*fabric = (struct sched_fabric){.ranks = ranks};
+	fabric->sites = calloc((size_t)ranks, sizeof(*fabric->sites));
+	m.bases = calloc((size_t)num_nodes, sizeof(*m.bases));
+	m.sites = calloc((size_t)ranks, sizeof(*m.sites));
+	made = make(&m, seats);
+	free(m.bases);
+	free(m.sites);
+	if (!made)
+		sched_fabric_free(fabric);
+	return made;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How large an arena (core_arena.h) is, and how it is divided. */
+#ifndef CORE_ROOM_H
+#define CORE_ROOM_H
+
+#include "algos/sched_slots.h"
+
+#include <stddef.h>
+
+/* The bytes of an arena: one process's share of `scratch`, of as many on the node. */
+size_t core_room_arena(size_t scratch, int local_size);
+
+/* Of them, those for LL packets; they follow the words. */
+size_t core_room_ll(size_t arena);
+
+/* What that leaves for messages. */
+struct sched_room core_room_for(size_t arena);
+
+#endif

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The time of schedules: by hand where that can be done, never less than what the bytes take that
+ * must move, and close to it where an algorithm is known to be. Choices: on recorded machines never
+ * worse than the best, and the same for all.
+ *
+ * test_choose FILE.machine...
+ */
+#include "algos/sched_verify.h"
+#include "core/core_rings.h"
+#include "core/core_room.h"
+#include "gpu/kernels/gpu_program.h"
+#include "sched_oracle.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RANKS = 64, ARENA = 4 << 20, MIB = 1 << 20 };
+
+static char **files;
+static int num_files;
+
+/* ---- machines and fabrics ---- */
+
+/* GPUs in a row, each with its own two ways, of 10 GB/s as data go. */
+static void make_plain(int ranks, int nodes, struct sched_fabric *fabric)
+{
+	static const struct topo_machine *const machines[MOST_RANKS];
+	struct core_seat seats[MOST_RANKS] = {0};
+
+	for (int i = 0; i < ranks; i++)
+		seats[i] = (struct core_seat){i * nodes / ranks, -1, (uint64_t)i};
+	assert_true(core_fabric_make(ranks, seats, nodes, machines, fabric));
+	for (int i = 0; i < fabric->num_ways; i++)
+		fabric->rates[i] = i < ranks ? 1e9 : 1e4;
+	for (int i = 0; i < ranks * ranks; i++)
+		fabric->routes[i].latency = fabric->routes[i].num ? 2 : 0;
+	fabric->costs = (struct sched_costs){.call = 1,
+					     .launch = 10,
+					     .meet = 3,
+					     .tell = 0.5,
+					     .step = 0.25,
+					     .fence = 1,
+					     .block_rate = 1e9,
+					     .blocks = 64};
+}
+
+static double time_of(const char *name, const struct sched_request *request,
+		      const struct sched_fabric *fabric, uint64_t bytes, bool fused, bool ll)
+{
+	const struct algo *algo = algo_find(name, request->coll);
+	struct sched *sched = algo_make(algo, request);
+	struct sched_terms terms = {.fused = fused, .ll = ll, .bytes = bytes, .most = INFINITY};
+	struct sched_room room = core_room_for(ARENA);
+	double time;
+
+	assert_non_null(sched);
+	assert_true(sched_slots_fit(sched, sched_most_links(sched), (uint32_t)algo->slots, &room,
+				    ll, &terms.slots));
+	time = sched_time(sched, fabric, &terms);
+	sched_free(sched);
+	return time;
+}
+
+static struct sched_request request_of(enum sched_coll coll, int ranks)
+{
+	return (struct sched_request){.coll = coll, .ranks = ranks, .channels = 1};
+}
+
+static void is_near(double a, double b, double part)
+{
+	if (fabs(a - b) > part * b)
+		fail_msg("%g is not near %g", a, b);
+}
+
+/* ---- times by hand ---- */
+
+/* One reads 1 MiB from the other over 10 GB/s. */
+static void direct_by_hand(void **state)
+{
+	struct sched_request request = request_of(SCHED_BCAST, 2);
+	struct sched_fabric fabric;
+
+	(void)state;
+	make_plain(2, 1, &fabric);
+	is_near(time_of("direct", &request, &fabric, MIB, true, false),
+		1 + 10 + 0.25 + 2 + MIB / 1e4 + 3, 1e-9);
+	sched_fabric_free(&fabric);
+}
+
+/* A chain of three: each hop is a step, the bytes, and the counter that follows them; with LL twice
+ * the bytes. Where hosts wait, each hop is a launch. */
+static void messages_by_hand(void **state)
+{
+	struct sched_request request = request_of(SCHED_BCAST, 3);
+	struct sched_fabric fabric;
+	double bytes = 1024 / 1e4;
+
+	(void)state;
+	make_plain(3, 1, &fabric);
+	is_near(time_of("ring", &request, &fabric, 1024, true, false),
+		1 + 10 + 2 * (0.25 + bytes + 2 + 2 + 1) + 0.25 + 1024 / 1e9, 1e-6);
+	is_near(time_of("ring", &request, &fabric, 1024, true, true),
+		1 + 10 + 2 * (0.25 + 2 * bytes + 2 + 2) + 0.25 + 2048 / 1e9, 1e-6);
+	is_near(time_of("ring", &request, &fabric, 1024, false, false),
+		1 + 3 * (10 + 0.25) + 2 * (bytes + 2 + 0.5) + 1024 / 1e9, 1e-6);
+	sched_fabric_free(&fabric);
+}
+
+/* Between nodes: into host memory, over the wire, and out again. */
+static void nodes_by_hand(void **state)
+{
+	static const int nodes[] = {0, 1};
+	struct sched_request request = request_of(SCHED_BCAST, 2);
+	struct sched_fabric fabric;
+	double bytes = 4096 / 1e4;
+
+	(void)state;
+	request.num_nodes = 2;
+	request.nodes = nodes;
+	make_plain(2, 2, &fabric);
+	is_near(time_of("ring", &request, &fabric, 4096, false, false),
+		1 + 2 * (10 + 0.25) + 0.5 + 2 + 3 * bytes, 1e-6);
+	sched_fabric_free(&fabric);
+}
+
+/* ---- limits ---- */
+
+/* Two-shot and ring move 2 (n - 1) / n of the bytes into each rank, in a pipeline, and have nothing
+ * else to do that takes long. */
+static void large_calls_reach_the_limit(void **state)
+{
+	struct sched_request request = request_of(SCHED_ALLREDUCE, 8);
+	struct sched_fabric fabric;
+	double least = 2 * 7 / 8.0 * 256 * MIB / 1e4;
+
+	(void)state;
+	make_plain(8, 1, &fabric);
+	request.channels = 2; /* both ways round */
+	is_near(time_of("ring", &request, &fabric, 256 * MIB, true, false), least, 0.03);
+	is_near(time_of("twoshot", &request, &fabric, 256 * MIB, true, false), least, 0.03);
+	request.coll = SCHED_ALLGATHER;
+	is_near(time_of("ring", &request, &fabric, 32 * MIB, true, false), least / 2, 0.03);
+	request.coll = SCHED_BCAST;
+	is_near(time_of("ring", &request, &fabric, 256 * MIB, true, false), 256 * MIB / 1e4, 0.03);
+	sched_fabric_free(&fabric);
+}
+
+/* What must come into the rank that has most, in blocks of the call. */
+static double least_in(enum sched_coll coll, double n)
+{
+	switch (coll) {
+	case SCHED_ALLREDUCE:
+		return 2 * (n - 1) / n;
+	case SCHED_BCAST:
+	case SCHED_REDUCE:
+	case SCHED_SCAN:
+	case SCHED_EXSCAN:
+	case SCHED_SCATTER:
+		return 1;
+	default:
+		return n - 1;
+	}
+}
+
+/* No algorithm is faster than its bytes. */
+static void nobody_is_too_fast(void **state)
+{
+	(void)state;
+	for (int i = 0; i < SCHED_NUM_COLLS * 3; i++) {
+		struct sched_request request =
+			request_of((enum sched_coll)(i / 3), (int[]){2, 5, 8}[i % 3]);
+		struct sched_fabric fabric;
+
+		make_plain(request.ranks, 1, &fabric);
+		for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+			double least = least_in(request.coll, request.ranks) * 16 * MIB / 1e4;
+			double time;
+
+			if (algo_refuses(algo, &request, false))
+				continue;
+			time = time_of(algo->name, &request, &fabric, 16 * MIB, true, false);
+			if (time < least)
+				fail_msg("%s %s, %d ranks: %g us, and %g is the least", algo->name,
+					 sched_coll_name(request.coll), request.ranks, time, least);
+		}
+		sched_fabric_free(&fabric);
+	}
+}
+
+/* Ranks that share a way take twice as long, and those that share a GPU its memory. */
+static void ways_are_shared(void **state)
+{
+	struct sched_request request = request_of(SCHED_ALLGATHER, 4);
+	struct core_seat seats[4] = {{0, -1, 7}, {0, -1, 7}, {0, -1, 7}, {0, -1, 7}};
+	static const struct topo_machine *const nothing[1];
+	struct sched_fabric fabric;
+	double alone, together;
+
+	(void)state;
+	assert_true(core_fabric_make(4, seats, 1, nothing, &fabric));
+	assert_int_equal(fabric.num_sites, 1);
+	fabric.rates[0] = 1e5;
+	/* Each block is read four times and written four times. */
+	is_near(time_of("direct", &request, &fabric, 64 * MIB, true, false),
+		4 * 8 * 64.0 * MIB / 1e5, 0.01);
+	sched_fabric_free(&fabric);
+
+	make_plain(4, 1, &fabric);
+	alone = time_of("direct", &request, &fabric, 64 * MIB, true, false);
+	for (int i = 0; i < 16; i++) {
+		for (int j = 0; j < fabric.routes[i].num; j++)
+			fabric.routes[i].legs[j].way = 4;
+	}
+	together = time_of("direct", &request, &fabric, 64 * MIB, true, false);
+	is_near(together, 8 * alone, 0.01); /* 12 blocks twice over one way, not 3 over each */
+	sched_fabric_free(&fabric);
+}
+
+/* ---- rings ---- */
+
+static void prove(const struct algo *algo, const struct sched_request *request)
+{
+	struct sched *sched = algo_make(algo, request);
+	char why[256];
+
+	assert_non_null(sched);
+	if (!sched_verify(sched, algo->slots, why, sizeof(why)))
+		fail_msg("%s %s, %d ranks: %s", algo->name, sched_coll_name(request->coll),
+			 request->ranks, why);
+	sched_free(sched);
+}
+
+/* Whatever the orders of the ranks are, schedules are right. */
+static void any_order_is_right(void **state)
+{
+	uint64_t seed = 5;
+
+	(void)state;
+	for (int i = 0; i < 16 * SCHED_NUM_COLLS; i++) {
+		int rings[3 * 16], ranks = 1 + i / SCHED_NUM_COLLS;
+		struct sched_request request =
+			request_of((enum sched_coll)(i % SCHED_NUM_COLLS), ranks);
+
+		for (int j = 0; j < 3 * ranks; j++) {
+			int at = (int)(oracle_draw(&seed) % (uint32_t)(j % ranks + 1));
+
+			rings[j] = rings[j - j % ranks + at];
+			rings[j - j % ranks + at] = j % ranks;
+		}
+		request.num_rings = 3;
+		request.rings = rings;
+		request.channels = 4;
+		if (sched_coll_has_root(request.coll))
+			request.root = (int)(oracle_draw(&seed) % (uint32_t)ranks);
+		for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+			if (!algo_refuses(algo, &request, false))
+				prove(algo, &request);
+		}
+	}
+}
+
+/* ---- choices on recorded machines ---- */
+
+struct place {
+	struct topo_machine *machine;
+	struct sched_fabric fabric;
+	struct sched_request request;
+	struct algo_setting setting;
+	int *rings;
+};
+
+static void open_place(struct place *p, const char *file, enum sched_coll coll, int ranks)
+{
+	const struct topo_machine *machines[1];
+	struct core_seat seats[MOST_RANKS] = {0};
+	FILE *in = fopen(file, "r");
+	char error[256] = "can't be opened";
+	int gpus = 0;
+
+	*p = (struct place){.machine =
+				    in ? topo_machine_read(in, file, error, sizeof(error)) : NULL};
+	if (!p->machine)
+		fail_msg("%s: %s", file, error);
+	fclose(in);
+	while (topo_machine_nth(p->machine, TOPO_GPU, gpus) >= 0)
+		gpus++;
+	for (int i = 0; i < ranks; i++)
+		seats[i] =
+			(struct core_seat){0, topo_machine_nth(p->machine, TOPO_GPU, i % gpus), 0};
+	machines[0] = p->machine;
+	p->request = request_of(coll, ranks);
+	assert_true(core_fabric_make(ranks, seats, 1, machines, &p->fabric));
+	p->request.num_rings = core_rings_find(ranks, seats, 1, machines, &p->rings);
+	p->request.rings = p->rings;
+	p->setting = (struct algo_setting){.fabric = &p->fabric,
+					   .room = core_room_for(ARENA),
+					   .most_links = GPU_MAX_LINKS,
+					   .mapped = true,
+					   .linked = true,
+					   .fused = true};
+}
+
+static void close_place(struct place *p)
+{
+	sched_fabric_free(&p->fabric);
+	topo_machine_free(p->machine);
+	free(p->rings);
+}
+
+/* What the choice takes, not as the table has it. */
+static double time_of_choice(const struct place *p, const struct algo_choice *choice,
+			     uint64_t bytes)
+{
+	struct sched_terms terms = {
+		.fused = true, .ll = choice->ll, .bytes = bytes, .most = INFINITY};
+	struct sched_request request = p->request;
+	struct sched *sched;
+	double time;
+
+	request.channels = choice->channels;
+	sched = algo_make(choice->algo, &request);
+	assert_non_null(sched);
+	assert_true(sched_slots_fit(sched, sched_most_links(sched), (uint32_t)choice->algo->slots,
+				    &p->setting.room, choice->ll, &terms.slots));
+	time = sched_time(sched, &p->fabric, &terms);
+	sched_free(sched);
+	return time;
+}
+
+/* The first choice takes no longer than any other, but for the part. Returns its time. */
+static double check_choice(const struct place *p, struct algo_table *table, uint64_t bytes,
+			   double part)
+{
+	enum { MOST = 200, LOOKED_AT = 6 };
+	struct algo_choice choices[MOST];
+	int num = algo_table_rank(table, bytes, choices, MOST);
+	double first, time;
+
+	assert_true(num > 2 && num <= MOST);
+	first = time_of_choice(p, &choices[0], bytes);
+	for (int i = 1; i < num && i < LOOKED_AT; i++) {
+		time = time_of_choice(p, &choices[i], bytes);
+		if (first > (1 + part) * time)
+			fail_msg("%s, %d ranks, %s, %llu bytes: %s x%d%s takes %g us, and %s x%d%s "
+				 "%g",
+				 p->machine->name, p->request.ranks,
+				 sched_coll_name(p->request.coll), (unsigned long long)bytes,
+				 choices[0].algo->name, choices[0].channels,
+				 choices[0].ll ? " ll" : "", first, choices[i].algo->name,
+				 choices[i].channels, choices[i].ll ? " ll" : "", time);
+	}
+	return first;
+}
+
+static void check_place(const char *file, enum sched_coll coll, int ranks, uint64_t *seed)
+{
+	struct algo_table *table, *other;
+	struct place p;
+	double last = 0;
+
+	open_place(&p, file, coll, ranks);
+	table = algo_table_new(&p.request, &p.setting);
+	other = algo_table_new(&p.request, &p.setting);
+	assert_true(table && other);
+	for (uint64_t bytes = 8; bytes <= UINT64_C(1) << 29; bytes *= 8) {
+		uint64_t some = bytes + oracle_draw(seed) % bytes;
+		struct algo_choice a, b;
+		double time = check_choice(&p, table, bytes, 1e-9);
+
+		/* Between sizes that the table knows pieces may become longer by a unit, or rounds
+		 * one more. */
+		check_choice(&p, table, some, 0.1);
+		/* More bytes take no less time, but for what pieces' units make of it. */
+		assert_true(time > 0.9 * last);
+		last = time;
+		/* Who asks for other sizes first gets the same. */
+		assert_true(algo_table_rank(table, bytes, &a, 1) > 0);
+		assert_true(algo_table_rank(other, bytes, &b, 1) > 0);
+		assert_true(a.algo == b.algo && a.channels == b.channels && a.ll == b.ll &&
+			    a.time == b.time);
+	}
+	algo_table_free(table);
+	algo_table_free(other);
+	close_place(&p);
+}
+
+static void choices_are_best(void **state)
+{
+	static const enum sched_coll colls[] = {SCHED_ALLREDUCE, SCHED_BCAST, SCHED_ALLGATHER,
+						SCHED_ALLTOALL};
+	uint64_t seed = 1;
+
+	(void)state;
+	assert_true(num_files > 0);
+	for (int i = 0; i < num_files; i++) {
+		for (size_t j = 0; j < sizeof(colls) / sizeof(colls[0]); j++)
+			check_place(files[i], colls[j], 8, &seed);
+		check_place(files[i], SCHED_ALLREDUCE, 3, &seed);
+	}
+}
+
+/* What takes longer than the best by much is not looked at closely, but is never taken for less. */
+static void bounds_are_kept(void **state)
+{
+	struct sched_request request = request_of(SCHED_ALLREDUCE, 8);
+	struct sched *sched = algo_make(algo_find("ring", SCHED_ALLREDUCE), &request);
+	struct sched_terms terms = {.fused = true, .bytes = 4 * MIB, .most = INFINITY};
+	struct sched_room room = core_room_for(ARENA);
+	struct sched_fabric fabric;
+	double whole, part;
+
+	(void)state;
+	make_plain(8, 1, &fabric);
+	assert_true(sched_slots_fit(sched, sched_most_links(sched), 2, &room, false, &terms.slots));
+	whole = sched_time(sched, &fabric, &terms);
+	for (terms.most = 1; terms.most < 2 * whole; terms.most *= 2) {
+		part = sched_time(sched, &fabric, &terms);
+		assert_true(part == whole || (part > terms.most && part < whole));
+	}
+	sched_free(sched);
+	sched_fabric_free(&fabric);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(direct_by_hand),     cmocka_unit_test(messages_by_hand),
+		cmocka_unit_test(nodes_by_hand),      cmocka_unit_test(large_calls_reach_the_limit),
+		cmocka_unit_test(nobody_is_too_fast), cmocka_unit_test(ways_are_shared),
+		cmocka_unit_test(any_order_is_right), cmocka_unit_test(bounds_are_kept),
+		cmocka_unit_test(choices_are_best),
+	};
+
+	files = argv + 1;
+	num_files = argc - 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

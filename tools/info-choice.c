@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "info-choice.h"
+#include "core/core_rings.h"
+#include "core/core_room.h"
+#include "gpu/kernels/gpu_program.h"
+#include "util/util_config.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { MOST_SHOWN = 100 };
+
+static int node_of(const struct sched_request *request, int rank)
+{
+	return request->num_nodes ? request->nodes[rank] : 0;
+}
+
+/* Ranks of a node sit on its GPUs in turn; where there are none each has one to itself. */
+static void take_seats(const struct sched_request *request, const struct topo_machine *machine,
+		       struct core_seat *seats)
+{
+	for (int rank = 0; rank < request->ranks; rank++) {
+		int node = node_of(request, rank), local = 0, gpus = 0;
+
+		for (int i = 0; i < rank; i++)
+			local += node_of(request, i) == node;
+		while (machine && topo_machine_nth(machine, TOPO_GPU, gpus) >= 0)
+			gpus++;
+		seats[rank] = (struct core_seat){node, -1, (uint64_t)local};
+		if (gpus)
+			seats[rank].gpu = topo_machine_nth(machine, TOPO_GPU, local % gpus);
+	}
+}
+
+/* What schedules are timed on, and the request's rings in it. */
+static bool make_fabric(struct sched_request *request, const struct topo_machine *machine,
+			struct sched_fabric *fabric, int **rings)
+{
+	int nodes = request->num_nodes ? request->num_nodes : 1;
+	struct core_seat *seats = calloc((size_t)request->ranks, sizeof(*seats));
+	const struct topo_machine **machines = calloc((size_t)nodes, sizeof(*machines));
+	bool made = false;
+
+	for (int i = 0; machines && i < nodes; i++)
+		machines[i] = machine;
+	if (seats && machines) {
+		take_seats(request, machine, seats);
+		request->num_rings = core_rings_find(request->ranks, seats, nodes, machines, rings);
+		request->rings = *rings;
+		made = request->num_rings >= 0 &&
+		       core_fabric_make(request->ranks, seats, nodes, machines, fabric);
+	}
+	free(seats);
+	free(machines);
+	return made;
+}
+
+static int largest_node(const struct sched_request *request)
+{
+	int largest = request->num_nodes ? 1 : request->ranks;
+
+	for (int node = 0; node < request->num_nodes; node++) {
+		int ranks = 0;
+
+		for (int i = 0; i < request->ranks; i++)
+			ranks += request->nodes[i] == node;
+		largest = ranks > largest ? ranks : largest;
+	}
+	return largest;
+}
+
+static void print_choice(FILE *out, const struct algo_choice *choice)
+{
+	char text[64] = "";
+
+	if (choice->algo->needs & ALGO_NEEDS_MAPPED)
+		snprintf(text, sizeof(text), "%s", choice->algo->name);
+	else
+		snprintf(text, sizeof(text), "%s %s x%d", choice->algo->name,
+			 choice->ll ? "ll" : "simple", choice->channels);
+	fprintf(out, " %-26s %11.1f", text, choice->time);
+}
+
+static int no_memory(void)
+{
+	fputs("gpucoll-info: there is not enough memory to choose\n", stderr);
+	return 1;
+}
+
+/* All that can do it, one in a line. */
+static int print_all(FILE *out, struct algo_table *table, uint64_t bytes)
+{
+	struct algo_choice choices[MOST_SHOWN];
+	int num = algo_table_rank(table, bytes, choices, MOST_SHOWN);
+
+	for (int i = 0; i < num && i < MOST_SHOWN; i++) {
+		print_choice(out, &choices[i]);
+		fputs("\n", out);
+	}
+	return num < 0 ? no_memory() : 0;
+}
+
+/* The best three for each size. */
+static int print_sizes(FILE *out, struct algo_table *table)
+{
+	enum { SHOWN = 3 };
+
+	fprintf(out, "%12s %-26s %11s %-26s %11s %-26s %11s\n", "bytes", "best", "us", "second",
+		"us", "third", "us");
+	for (uint64_t bytes = 8; bytes <= UINT64_C(1) << 30; bytes *= 2) {
+		struct algo_choice choices[SHOWN];
+		int num = algo_table_rank(table, bytes, choices, SHOWN);
+
+		if (num < 0)
+			return no_memory();
+		fprintf(out, "%12" PRIu64, bytes);
+		for (int i = 0; i < num && i < SHOWN; i++)
+			print_choice(out, &choices[i]);
+		fputs("\n", out);
+	}
+	return 0;
+}
+
+static int print(FILE *out, const struct info_call *call, const struct sched_fabric *fabric,
+		 bool one_size)
+{
+	const struct sched_request *request = &call->request;
+	size_t arena = core_room_arena(util_config.scratch, largest_node(request));
+	struct algo_setting setting = {.fabric = fabric,
+				       .room = core_room_for(arena),
+				       .most_links = GPU_MAX_LINKS,
+				       .mapped = request->num_nodes < 2,
+				       .linked = true,
+				       .fused = request->num_nodes < 2};
+	struct algo_table *table = algo_table_new(request, &setting);
+	int result;
+
+	if (!table)
+		return no_memory();
+	result = one_size ? print_all(out, table, call->bytes) : print_sizes(out, table);
+	algo_table_free(table);
+	return result;
+}
+
+int info_print_choices(FILE *out, const struct info_call *call, const struct topo_machine *machine,
+		       bool one_size)
+{
+	struct info_call mine = *call;
+	struct sched_fabric fabric;
+	int *rings = NULL, result;
+
+	if (!make_fabric(&mine.request, machine, &fabric, &rings)) {
+		free(rings);
+		return no_memory();
+	}
+	fprintf(out, "\nPredicted times on %s, %d ranks on %d GPUs:\n",
+		machine && machine->name ? machine->name : "this machine", call->request.ranks,
+		fabric.num_sites);
+	result = print(out, &mine, &fabric, one_size);
+	sched_fabric_free(&fabric);
+	free(rings);
+	return result;
+}
