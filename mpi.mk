@@ -6,7 +6,7 @@
 SONAME = libgpucoll.so.0
 MPI_OBJECTS = core_mpi.o pmpi_call.o pmpi_init.o wrappers.o
 MPI_TEST_PROGRAMS = test_agree test_coll test_half test_types test_life test_edges demo
-MPI_BENCH_PROGRAMS = gpucoll-bench overhead
+MPI_BENCH_PROGRAMS = gpucoll-bench gpucoll-tune overhead
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))
 MPI_TESTS = $(foreach m,$(MPI_NAMES),$(MPI_TEST_PROGRAMS:%=mpi/$(m)/%))
@@ -40,15 +40,18 @@ mpi/$(1)/$(SONAME): $(MPI_OBJECTS:%=mpi/$(1)/%) libgpucoll-common.a $(VERSION_SC
 mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(JANSSON_CFLAGS) $(EMU_LINK) $(JANSSON_LIBS)
+mpi/$(1)/gpucoll-tune: $(top_srcdir)/tools/gpucoll-tune.c mpi/$(1)/$(SONAME) libgpucoll-common.a emu/.stamp
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< libgpucoll-common.a mpi/$(1)/$(SONAME) \
+		-Wl,-rpath,'$$$$ORIGIN:$(libdir)/gpucoll/$(1)' $(EMU_LINK) $(COMMON_LIBS)
 mpi/$(1)/%: $(top_srcdir)/test/mpi/%.c $(top_srcdir)/test/mpi/test.h emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -lpthread -ldl -lm
 mpi/$(1)/overhead: $(top_srcdir)/bench/overhead.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< -ldl
-install-mpi-$(1): mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench
+install-mpi-$(1): mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench mpi/$(1)/gpucoll-tune
 	$(MKDIR_P) $(DESTDIR)$(libdir)/gpucoll/$(1)
-	$(INSTALL_PROGRAM) mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench $(DESTDIR)$(libdir)/gpucoll/$(1)
+	$(INSTALL_PROGRAM) mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench mpi/$(1)/gpucoll-tune $(DESTDIR)$(libdir)/gpucoll/$(1)
 	$(LN_S) -f $(SONAME) $(DESTDIR)$(libdir)/gpucoll/$(1)/libgpucoll.so
 -include $(wildcard mpi/$(1)/*.d)
 endef
@@ -62,10 +65,10 @@ install-mpi: $(MPI_NAMES:%=install-mpi-%) emu/.stamp
 	$(LN_S) -f $(SONAME) $(DESTDIR)$(libdir)/libgpucoll.so
 	$(MKDIR_P) $(DESTDIR)$(bindir) $(DESTDIR)$(libdir)/gpucoll/emu
 	$(INSTALL_PROGRAM) emu/libcuda.so.1 emu/$(CUDART_SO) $(DESTDIR)$(libdir)/gpucoll/emu
-	$(INSTALL_PROGRAM) mpi/$(MPI_DEFAULT)/gpucoll-bench $(DESTDIR)$(bindir)/gpucoll-bench
+	$(INSTALL_PROGRAM) mpi/$(MPI_DEFAULT)/gpucoll-bench mpi/$(MPI_DEFAULT)/gpucoll-tune $(DESTDIR)$(bindir)
 uninstall-mpi:
 	rm -rf $(DESTDIR)$(libdir)/gpucoll
-	rm -f $(DESTDIR)$(libdir)/libgpucoll.so $(DESTDIR)$(libdir)/$(SONAME) $(DESTDIR)$(bindir)/gpucoll-bench
+	rm -f $(DESTDIR)$(libdir)/libgpucoll.so $(DESTDIR)$(libdir)/$(SONAME) $(DESTDIR)$(bindir)/gpucoll-bench $(DESTDIR)$(bindir)/gpucoll-tune
 
 # ---- the emulated CUDA driver and runtime ----
 EMU_OBJECTS = emu_capture.o emu_config.o emu_context.o emu_copy.o emu_kernel.o emu_memory.o emu_pool.o emu_stream.o

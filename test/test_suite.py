@@ -369,7 +369,7 @@ def test_oneshot_where_each_rank_has_a_device(run_mpi, mpi):
     assert_passed(result)
     assert "oneshot" in result.output and "twoshot" in result.output, result.output
     never = run_mpi(mpi, 4, "test_agree", "mixed", 100,
-                    env={"CUEMU_DEVICES": "4", "GPUCOLL_ONESHOT_MAX": "0", **PATHS["accel"]})
+                    env={"CUEMU_DEVICES": "4", "GPUCOLL_ALGO": "^oneshot", **PATHS["accel"]})
     assert_passed(never)
     assert "oneshot" not in never.output, never.output
 
@@ -1061,6 +1061,8 @@ def test_info_choices():
     assert tree[1 << 30][0].startswith("ring simple") and 0.9 < share(tree[1 << 30][1], 1 << 30, 12) <= 1
     nodes = choices("allreduce", *machine("dgx-a100"), "--nodes", "8,8")
     assert nodes[8][0].startswith("hier-") and nodes[8][1] > switched[8][1]
+    apart = choices("allreduce", *machine("two-5090"), "-n", "2")  # without mapped memory
+    assert all(" x" in way for way, _ in apart.values()), apart
     # Ranks that share a GPU: nothing is faster than its memory.
     shared = choices("allgather", *machine("cloud-g5"), "-n", "8")
     assert all(shared[size][1] <= shared[4 * size][1] for size in (8 << i for i in range(0, 26, 2)))
@@ -1104,6 +1106,8 @@ PUBLISHED = {
                  "gpu7" + " NV18" * 7 + " X" + " SYS" * 6 + " NODE NODE NODE NODE NODE PXB"],
     "pcie-8gpu": ["gpu0 X PIX PHB PHB SYS SYS SYS SYS PHB", "gpu2 PHB PHB X PIX SYS SYS SYS SYS PHB", "gpu4 SYS SYS SYS SYS X PIX PHB PHB SYS"],
     "cloud-g5": ["gpu0 X PHB PHB PHB", "gpu3 PHB PHB PHB X"],
+    "workstation-3090": ["gpu0 X NODE NODE NODE", "gpu3 NODE NODE NODE X"],  # by lspci's tree
+    "two-5090": ["gpu0 X PHB", "gpu1 PHB X"], "two-sockets-l4": ["gpu0 X SYS", "gpu1 SYS X"],
 }
 
 
@@ -1129,7 +1133,8 @@ def test_recorded_machine(name):
 
 
 # How many, and their rate: with NVSwitches all that a GPU has; in the hybrid cube mesh all six links in both directions, as NCCL finds.
-RINGS = {"dgx-1-v100": (6, 25), "dgx-2": (1, 150), "dgx-a100": (1, 300), "dgx-h100": (1, 450), "pcie-8gpu": (1, 12), "cloud-g5": (1, 12)}
+RINGS = {"dgx-1-v100": (6, 25), "dgx-2": (1, 150), "dgx-a100": (1, 300), "dgx-h100": (1, 450), "pcie-8gpu": (1, 12), "cloud-g5": (1, 12),
+         "workstation-3090": (1, 12), "two-5090": (1, 12), "two-sockets-l4": (1, 12)}
 
 
 @pytest.mark.parametrize("name", RINGS)
@@ -1205,7 +1210,10 @@ def test_machine_text_reads_as_itself(tmp_path):
     ("gpucoll-machine 1\ngpu gpu0\n  nic nic0\n", "3: it can't be below what it is below: 'nic0'"),
     ("gpucoll-machine 1\nnuma numa0\n    gpu gpu0\n", "3: indentation is two spaces for each level: 'gpu'"),
     ("gpucoll-machine 1\nnuma numa0\nlink numa0 numa1 rate=1\n", "3: there is no object 'numa1'"),
-    ("gpucoll-machine 1\nnuma numa0\nlink numa0 numa0 rate=1\n", "3: a link to itself: 'numa0'"),
+    ("gpucoll-machine 1\nnuma numa0\nlink numa0 numa0 rate=1\n", "3: two ends are needed, not twice 'numa0'"),
+    ("gpucoll-machine 1\ngpu gpu0\nnic nic0\napart gpu0 nic0\n", "4: GPUs are apart, and not 'nic0'"),
+    ("gpucoll-machine 1\ngpu gpu0\ngpu gpu1\napart gpu0 gpu1 gpu0\n", "4: two GPUs are apart, and no 'gpu0'"),
+    ("gpucoll-machine 1\ngpu gpu0\napart gpu0\n", "3: there is no object ''"),
     ("gpucoll-machine 1\ntpu tpu0\n", "2: unknown: 'tpu'"),
     ("gpucoll-machine 1\ngpu " + "x" * 600 + "\n", "a line that is too long"),
 ])
@@ -1290,9 +1298,122 @@ def test_nvlinks(tmp_path, links, expected):
     assert all((classes[gpu][i] == "NVL") == (rate not in "X?") for gpu in gpus for i, rate in enumerate(expected[gpu]))
 
 
+@emulated_only
+def test_gpus_without_peer_access():
+    env = {"LD_LIBRARY_PATH": str(BUILD / "emu"), "CUEMU_DEVICES": "3", "CUEMU_P2P": "010,100,000"}
+    text = run_tool(BUILD / "gpucoll-info", "-t", env=env).output
+    assert re.findall(r"^apart (.*)", text, re.M) == ["gpu0 gpu2", "gpu1 gpu2"], text
+
+
 def test_machine_without_gpus():
     result = run_tool(BUILD / "gpucoll-info", "-t", env={"LD_LIBRARY_PATH": "", "HWLOC_COMPONENTS": "-pci"})
     assert result.status == 0 and ("# no GPUs" in result.output or "gpu0" in result.output), result.output
+
+
+LINKS = "numa numa0\n" + "".join(f"  gpu gpu{i} bus=0000:0{i + 1}:00.0 rate=16\n" for i in range(4))
+
+
+@emulated_only
+@each_mpi
+def test_rings_of_the_machine(run_mpi, mpi, tmp_path):
+    """Ranks follow each other along the NVLinks that GPUCOLL_TOPO_FILE shows; a file that is none is reported."""
+    machine = tmp_path / "a.machine"
+    machine.write_text("gpucoll-machine 1\n" + LINKS + "".join(f"link gpu{a} gpu{b} rate=50\n" for a, b in ((0, 2), (2, 1), (1, 3), (3, 0))))
+    env = {"CUEMU_DEVICES": "4", "GPUCOLL_TOPO_FILE": str(machine), "GPUCOLL_DEBUG": "info", "GPUCOLL_ALGO": "ring,tree",
+           "GPUCOLL_CHECK": "1", "CUEMU_SMS": "32", **PATHS["accel"]}
+    result = run_mpi(mpi, 4, "test_coll", env=env)
+    assert_passed(result)
+    assert "4 ranks on 1 nodes with 4 GPUs, ring 0 2 1 3, ring 0 3 1 2\n" in result.output, result.output
+    assert re.search(r"accel, ring (fused|stepped)", result.output) and re.search(r"accel, tree (fused|stepped)", result.output)
+    machine.write_text("gpucoll-machine 1\nnuma numa0\n  gpu gpu0 rate=fast\n")
+    result = run_mpi(mpi, 2, "test_agree", "mixed", 10, env=env)
+    assert_passed(result)
+    assert f"GPUCOLL_TOPO_FILE is ignored: {machine}:3: " in result.output, result.output
+
+
+def times(path):
+    """What a tuning file says: us by all that comes before it."""
+    head, *lines = path.read_text().splitlines()
+    assert head == "gpucoll-tuning 1"
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
+
+
+@emulated_only
+@each_mpi
+def test_tuning(run_mpi, mpi, tmp_path):
+    """What gpucoll-tune measures is what the library goes by, and nothing else then."""
+    tuned = tmp_path / "folder/tuning"
+    result = run_mpi(mpi, 3, "gpucoll-tune", "-c", "allreduce,bcast", "-b", "64K", "-e", "256K", "-o", tuned, env={"CUEMU_SMS": "8"})
+    assert result.status == 0 and f"# the times are in {tuned}" in result.output and "GPUCOLL_" not in result.output, result.output
+    measured = times(tuned)
+    names = {tuple(line.split()[5:8]) for line in measured}
+    assert {("allreduce", "65536", "twoshot"), ("allreduce", "262144", "ring"), ("bcast", "65536", "direct")} <= names, names
+    assert all(time > 0 for time in measured.values())
+    machine = next(iter(measured)).split()[1]
+
+    def taken(lines, head="gpucoll-tuning 1\n", **env):
+        tuned.write_text(head + "".join(f"time {machine} ranks=3 nodes=1 gpus=1 {line}\n" for line in lines))
+        result = run_mpi(mpi, 3, "gpucoll-bench", "allreduce", "-b", "4K", "-e", "1M", "-f", "16", "-n", 2, "-w", 4,
+                         env={"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", "GPUCOLL_TUNING_FILE": str(tuned), **env})
+        assert result.status == 0 and "# 0 wrong values" in result.output, result.output
+        rows = re.findall(r"(< \d+ [KM]iB) +accel +(\d+) +\d+ +[\d.]+  ([a-z-]+)", result.output)
+        # The first call of a communicator may yet lack memory for messages.
+        return result.output, {size: max((int(calls), name) for row, calls, name in rows if row == size)[1] for size, _, _ in rows}
+
+    # Ring up to where the lines cross, below 64 KiB, and then two-shot. The table counts both buffers.
+    lines = ["allreduce 4096 ring simple 2 10", "allreduce 1048576 ring simple 2 900", "allreduce 4096 twoshot simple 1 50",
+             "allreduce 65536 twoshot simple 1 60", "allreduce 1048576 twoshot simple 1 500"]
+    output, algorithms = taken(lines)
+    assert algorithms == {"< 16 KiB": "ring", "< 256 KiB": "twoshot", "< 4 MiB": "twoshot"}, output
+    # Another machine's times, or another number of ranks', are not taken.
+    others = (f"time {machine} ranks=4 nodes=1 gpus=1", f"time {machine} ranks=3 nodes=1 gpus=2", "time 123 ranks=3 nodes=1 gpus=1")
+    assert taken(lines, head="gpucoll-tuning 1\n" + "".join(f"{key} allreduce 4096 halving simple 1 1\n" for key in others))[1] == algorithms
+    # What the user wants counts first.
+    assert set(taken(lines, GPUCOLL_ALGO="allreduce:halving")[1].values()) == {"halving"}
+    for bad, why in (["allreduce 4096 circle simple 2 10", "5: the collective has no such algorithm"],
+                     ["allreduce 4096 ring simple 99 10", "5: there is no such number of channels"],
+                     ["allreduce 4096 ring simple 2 ten", "5: it is no line of such a file"],
+                     ["allreduce 4096 ring simple 2 -1", "5: there is no such time"],
+                     ["allreduce 4096 ring simple 2 1 1", "5: it is no line of such a file"]):
+        output, algorithms = taken(lines[:3] + [bad])
+        assert f"times that were measured are ignored: {tuned}:{why}" in output, output
+        assert algorithms["< 16 KiB"] == "twoshot", output
+    assert f"{tuned}:1: it does not begin with gpucoll-tuning 1" in taken(lines, head="gpucoll-tuning 2\n")[0]
+    # A second run takes the place of what it measures again, and keeps the rest.
+    tuned.write_text("gpucoll-tuning 1\n# a note\ntime 0 ranks=3 nodes=1 gpus=1 allreduce 65536 ring simple 1 7\n"
+                     f"time {machine} ranks=3 nodes=1 gpus=1 allreduce 32 ring simple 1 7\n"
+                     f"time {machine} ranks=3 nodes=1 gpus=1 bcast 65536 ring simple 1 7\n")
+    result = run_mpi(mpi, 3, "gpucoll-tune", "-c", "allreduce", "-b", "64K", "-e", "64K", "-o", tuned, env={"CUEMU_SMS": "8"})
+    text = tuned.read_text()
+    assert "# a note" in text and "time 0 ranks" in text and "bcast 65536 ring simple 1 7\n" in text
+    assert "allreduce 32 " not in text and "allreduce 65536 twoshot" in text
+
+
+def test_tune_refuses(run_mpi):
+    for arguments, message in ((["-c", "nonsense"], "there is no collective 'nonsense'"), (["x"], "unexpected argument 'x'"),
+                               (["-b", "1x"], "'1x' is no size"), (["-t", "-1"], "'-1' is no number of seconds")):
+        result = run_mpi(MPIS[0], 1, "gpucoll-tune", *arguments)
+        assert result.status != 0 and message in result.output, result.output
+
+
+@emulated_only
+@each_mpi
+def test_wishes_for_some_collectives(run_mpi, mpi):
+    env = {"GPUCOLL_ALGO": "^twoshot;broadcast:ring", "GPUCOLL_PROTO": "simple", "GPUCOLL_CHANNELS": "1;bcast:2", "CUEMU_SMS": "8",
+           "GPUCOLL_STATS": "1"}
+    for collective, allowed in (("bcast", {"ring"}), ("allreduce", {"oneshot", "ring", "tree", "doubling", "halving"})):
+        result = run_mpi(mpi, 3, "gpucoll-bench", collective, "-b", "64", "-e", "1M", "-f", "128", "-n", 2, "-w", 2, env=env)
+        assert result.status == 0 and "# 0 wrong values" in result.output, result.output
+        rows = re.findall(r" accel +\d+ +\d+ +[\d.]+  ([a-z-]+)( \w+ \w+)?", result.output)
+        assert rows and {name for name, _ in rows} <= allowed, result.output
+        assert not [way for _, way in rows if way.endswith("ll")], result.output
+    for option, value, why in (("ALGO", "ring,rung", "there is no algorithm 'rung'"), ("ALGO", "allreduces:ring", "there is no collective 'allreduces'; valid: allreduce, "),
+                               ("PROTO", "ll;bcast:ll129", "there is no protocol 'll129'; valid: simple, ll"),
+                               ("CHANNELS", "17", "there is no number of channels '17'; valid: 1 to 16"), ("CHANNELS", "^4", "'^4'"),
+                               ("CHANNELS", "1,2", "one number of channels for a collective")):
+        result = run_mpi(mpi, 2, "test_agree", "mixed", 4, env={f"GPUCOLL_{option}": value, **PATHS["accel"]})
+        assert_passed(result)
+        assert f"GPUCOLL_{option}={value} is not understood and ignored: " in result.output and why in result.output, result.output
 
 
 BENCHED = ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter", "alltoall", "gather", "scatter"]

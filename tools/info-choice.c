@@ -8,7 +8,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { MOST_SHOWN = 100 };
+enum { MOST_SHOWN = 200 };
+
+static const struct algo_wish anything;
 
 static int node_of(const struct sched_request *request, int rank)
 {
@@ -55,6 +57,20 @@ static bool make_fabric(struct sched_request *request, const struct topo_machine
 	return made;
 }
 
+/* Whether ranks reach each other's memory: on one node, where no two of its GPUs are apart. */
+static bool is_mapped(const struct sched_request *request, const struct topo_machine *machine)
+{
+	if (request->num_nodes > 1)
+		return false;
+	for (int i = 0; machine && i < machine->num_apart; i++) {
+		int last = topo_machine_nth(machine, TOPO_GPU, request->ranks - 1);
+
+		if (last < 0 || (machine->apart[i].a <= last && machine->apart[i].b <= last))
+			return false;
+	}
+	return true;
+}
+
 static int largest_node(const struct sched_request *request)
 {
 	int largest = request->num_nodes ? 1 : request->ranks;
@@ -91,7 +107,7 @@ static int no_memory(void)
 static int print_all(FILE *out, struct algo_table *table, uint64_t bytes)
 {
 	struct algo_choice choices[MOST_SHOWN];
-	int num = algo_table_rank(table, bytes, choices, MOST_SHOWN);
+	int num = algo_table_rank(table, bytes, &anything, choices, MOST_SHOWN);
 
 	for (int i = 0; i < num && i < MOST_SHOWN; i++) {
 		print_choice(out, &choices[i]);
@@ -109,7 +125,7 @@ static int print_sizes(FILE *out, struct algo_table *table)
 		"us", "third", "us");
 	for (uint64_t bytes = 8; bytes <= UINT64_C(1) << 30; bytes *= 2) {
 		struct algo_choice choices[SHOWN];
-		int num = algo_table_rank(table, bytes, choices, SHOWN);
+		int num = algo_table_rank(table, bytes, &anything, choices, SHOWN);
 
 		if (num < 0)
 			return no_memory();
@@ -122,16 +138,19 @@ static int print_sizes(FILE *out, struct algo_table *table)
 }
 
 static int print(FILE *out, const struct info_call *call, const struct sched_fabric *fabric,
-		 bool one_size)
+		 bool mapped, bool one_size)
 {
 	const struct sched_request *request = &call->request;
 	size_t arena = core_room_arena(util_config.scratch, largest_node(request));
-	struct algo_setting setting = {.fabric = fabric,
-				       .room = core_room_for(arena),
-				       .most_links = GPU_MAX_LINKS,
-				       .mapped = request->num_nodes < 2,
-				       .linked = true,
-				       .fused = request->num_nodes < 2};
+	struct algo_setting setting = {
+		.fabric = fabric,
+		.room = core_room_for(arena),
+		.most_links = GPU_MAX_LINKS,
+		.mapped = mapped,
+		.linked = true,
+		.fused = request->num_nodes < 2,
+		.ll = true,
+		.resident = core_room_resident(fabric->costs.blocks, request->ranks)};
 	struct algo_table *table = algo_table_new(request, &setting);
 	int result;
 
@@ -156,7 +175,7 @@ int info_print_choices(FILE *out, const struct info_call *call, const struct top
 	fprintf(out, "\nPredicted times on %s, %d ranks on %d GPUs:\n",
 		machine && machine->name ? machine->name : "this machine", call->request.ranks,
 		fabric.num_sites);
-	result = print(out, &mine, &fabric, one_size);
+	result = print(out, &mine, &fabric, is_mapped(&mine.request, machine), one_size);
 	sched_fabric_free(&fabric);
 	free(rings);
 	return result;

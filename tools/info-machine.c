@@ -159,6 +159,23 @@ static int read_gpus(struct topo_gpu **gpus)
 	return num;
 }
 
+/* Those that CUDA does not let reach each other. */
+static void part_gpus(struct topo_machine *machine, int num)
+{
+	for (int i = 0; i < num * num; i++) {
+		int from = i / num, to = i % num, can = 1;
+		char names[2][TOPO_NAME_BYTES];
+
+		if (from >= to ||
+		    gpu_driver.cuDeviceCanAccessPeer(&can, from, to) != CUDA_SUCCESS || can)
+			continue;
+		snprintf(names[0], sizeof(names[0]), "gpu%d", from);
+		snprintf(names[1], sizeof(names[1]), "gpu%d", to);
+		topo_machine_part(machine, topo_machine_find(machine, names[0]),
+				  topo_machine_find(machine, names[1]));
+	}
+}
+
 struct topo_machine *info_find_machine(void)
 {
 	struct topo_gpu *gpus;
@@ -166,10 +183,12 @@ struct topo_machine *info_find_machine(void)
 	struct topo_machine *machine = topo_hwloc_find(gpus, num);
 
 	free(gpus);
-	if (machine)
-		topo_nvml_add_links(machine);
-	else
+	if (!machine) {
 		fputs("gpucoll-info: hwloc can't say what machine this is\n", stderr);
+		return NULL;
+	}
+	topo_nvml_add_links(machine);
+	part_gpus(machine, num);
 	return machine;
 }
 

@@ -10,6 +10,8 @@
 #ifndef GPUCOLL_H
 #define GPUCOLL_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -44,6 +46,21 @@ enum gpucoll_path gpucoll_last_path(void);
  */
 int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls,
 			unsigned long long *bytes);
+
+/*
+ * Choose among these algorithms, protocols and numbers of channels from now on: texts as in
+ * GPUCOLL_ALGO, GPUCOLL_PROTO and GPUCOLL_CHANNELS, or NULL for what the library chooses. The wishes
+ * of a communicator's first rank count, and all its ranks should have the same. Not while a
+ * collective is under way. Returns 0, or -1 where a text is not understood; nothing has changed then.
+ */
+int gpucoll_wish(const char *algorithms, const char *protocols, const char *channels);
+
+/*
+ * How this thread's last collective was carried out, as a line of a tuning file but for the time (see
+ * gpucoll-tune(1)), cut to `bytes` bytes. Returns 0, or -1 where it was not accelerated, or short
+ * enough for there to be no choice.
+ */
+int gpucoll_last_way(char *text, size_t bytes);
 
 #ifdef MPI_VERSION /* after mpi.h */
 

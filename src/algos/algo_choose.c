@@ -7,21 +7,33 @@
 /* Sizes at which times are known: 2^FIRST bytes and so on, and so many from each to its double. */
 enum { FIRST = 3, DOUBLINGS = 31, STEPS = 4, NUM_SIZES = DOUBLINGS * STEPS + 1 };
 
-/* What is so many times slower than the best at one size can't be the best at the next, as no time
- * grows faster than the size: it is not looked at closely. */
-static const double hopeless = 4;
+/* What is so many times slower than the best at one size can't be the best at the next, which is
+ * not as far away: it is not looked at closely. */
+static const double hopeless = 2;
+
+/* What was measured. */
+struct point {
+	uint64_t bytes;
+	double time;
+};
+
+/* Times that are as near as this are alike to the model. */
+static const double alike = 1.02;
 
 struct candidate {
 	const struct algo *algo;
 	int channels;
 	bool ll;
 	double times[NUM_SIZES];
+	int num_points;
+	struct point *points; /* by bytes */
 };
 
 struct algo_table {
 	struct sched_request request;
 	struct algo_setting setting;
 	bool known[NUM_SIZES]; /* the times */
+	bool measured;         /* some were, of some candidates */
 	int num;
 	struct candidate *candidates;
 };
@@ -58,9 +70,13 @@ static void add_all(struct algo_table *table, const struct algo *algo)
 		return;
 	}
 	for (int channels = 1; channels <= ALGO_MOST_CHANNELS; channels *= 2) {
-		add(table, algo, channels, false);
-		if (table->setting.fused)
-			add(table, algo, channels, true);
+		int number = table->setting.channels ? table->setting.channels : channels;
+
+		add(table, algo, number, false);
+		if (table->setting.fused && table->setting.ll)
+			add(table, algo, number, true);
+		if (table->setting.channels)
+			return;
 	}
 }
 
@@ -94,6 +110,8 @@ void algo_table_free(struct algo_table *table)
 {
 	if (!table)
 		return;
+	for (int i = 0; i < table->num; i++)
+		free(table->candidates[i].points);
 	free(table->candidates);
 	free(table);
 }
@@ -103,8 +121,7 @@ void algo_table_free(struct algo_table *table)
 /* Lanes that wait in a kernel are resident together. */
 static bool is_too_wide(const struct algo_table *table, const struct sched *sched)
 {
-	return table->setting.fused &&
-	       sched_most_lanes(sched) > (uint32_t)table->setting.fabric->costs.blocks;
+	return table->setting.fused && sched_most_lanes(sched) > (uint32_t)table->setting.resident;
 }
 
 /* INFINITY: there is no room for it; negative: no memory. */
@@ -112,8 +129,11 @@ static double time_of_schedule(const struct algo_table *table, const struct cand
 			       const struct sched *sched, double most, uint64_t bytes)
 {
 	const struct algo_setting *setting = &table->setting;
-	struct sched_terms terms = {
-		.fused = setting->fused, .ll = c->ll, .bytes = bytes, .most = most};
+	struct sched_terms terms = {.fused = setting->fused,
+				    .ll = c->ll,
+				    .blocks = setting->resident,
+				    .bytes = bytes,
+				    .most = most};
 	uint32_t links = sched_most_links(sched);
 
 	if (is_linked(c->algo) && sched->num_connections &&
@@ -144,38 +164,144 @@ static uint64_t bytes_of_size(int size)
 	return (UINT64_C(1) << (FIRST + size / STEPS)) / STEPS * (uint64_t)(STEPS + size % STEPS);
 }
 
-/* False: no memory. */
+/* The same with half as many channels; NULL: there is none. */
+static const struct candidate *narrower(const struct algo_table *table, int index)
+{
+	const struct candidate *c = &table->candidates[index];
+
+	for (int i = 0; i < index; i++) {
+		const struct candidate *other = &table->candidates[i];
+
+		if (other->algo == c->algo && other->ll == c->ll &&
+		    2 * other->channels == c->channels)
+			return other;
+	}
+	return NULL;
+}
+
+/* Where twice the channels brought nothing four times as many bring nothing either, and are not
+ * looked at. */
+static bool is_no_use(const struct algo_table *table, int index, int size)
+{
+	const struct candidate *half = narrower(table, index), *quarter;
+
+	quarter = half ? narrower(table, (int)(half - table->candidates)) : NULL;
+	return quarter && half->times[size] >= quarter->times[size];
+}
+
+/* Of those with links, or of the others, which have few steps. `best`: the least time so far.
+ * False: no memory. */
+static bool know_some(struct algo_table *table, int size, bool linked, double *best)
+{
+	for (int i = 0; i < table->num; i++) {
+		struct candidate *c = &table->candidates[i];
+
+		if (is_linked(c->algo) != linked)
+			continue;
+		if (is_no_use(table, i, size))
+			c->times[size] = INFINITY;
+		else
+			c->times[size] = time_of(table, c, hopeless * *best, bytes_of_size(size));
+		if (c->times[size] < 0)
+			return false;
+		*best = c->times[size] < *best ? c->times[size] : *best;
+	}
+	return true;
+}
+
+/* ---- what was measured ---- */
+
+static bool add_point(struct candidate *c, uint64_t bytes, double time)
+{
+	struct point *points = realloc(c->points, ((size_t)c->num_points + 1) * sizeof(*points));
+	int i;
+
+	if (!points)
+		return false;
+	c->points = points;
+	for (i = c->num_points++; i > 0 && points[i - 1].bytes > bytes; i--)
+		points[i] = points[i - 1];
+	points[i] = (struct point){bytes, time};
+	return true;
+}
+
+bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct algo_choice *way)
+{
+	for (int i = 0; i < table->num; i++) {
+		struct candidate *c = &table->candidates[i];
+
+		if (c->algo != way->algo || c->ll != way->ll || c->channels != way->channels)
+			continue;
+		table->measured = true;
+		return add_point(c, bytes, way->time);
+	}
+	return true;
+}
+
+/* Along lines from point to point; below the first as long as that, above the last in proportion.
+ */
+static double measured_time(const struct candidate *c, double bytes)
+{
+	const struct point *p = c->points, *last;
+
+	if (!c->num_points)
+		return INFINITY;
+	last = p + c->num_points - 1;
+	if (bytes <= (double)p->bytes)
+		return p->time;
+	while (p < last && (double)p[1].bytes < bytes)
+		p++;
+	if (p == last)
+		return p->time * bytes / (double)p->bytes;
+	return p->time +
+	       (p[1].time - p->time) * (bytes - (double)p->bytes) / (double)(p[1].bytes - p->bytes);
+}
+
+static void know_measured(struct algo_table *table, int size)
+{
+	for (int i = 0; i < table->num; i++)
+		table->candidates[i].times[size] =
+			measured_time(&table->candidates[i], (double)bytes_of_size(size));
+}
+
+/* ---- choices ---- */
+
+/* The times at the size. False: no memory. */
 static bool know(struct algo_table *table, int size)
 {
 	double best = INFINITY;
 
 	if (table->known[size])
 		return true;
-	for (int i = 0; i < table->num; i++) {
-		double time =
-			time_of(table, &table->candidates[i], hopeless * best, bytes_of_size(size));
-
-		if (time < 0)
-			return false;
-		table->candidates[i].times[size] = time;
-		best = time < best ? time : best;
-	}
-	table->known[size] = true;
-	return true;
+	if (table->measured)
+		know_measured(table, size);
+	else if (!know_some(table, size, false, &best) || !know_some(table, size, true, &best))
+		return false;
+	return table->known[size] = true;
 }
 
-/* ---- choices ---- */
-
-static int by_time(const void *a, const void *b)
+static bool is_faster(const struct algo_choice *a, const struct algo_choice *b)
 {
-	const struct algo_choice *x = a, *y = b;
-
-	if (x->time != y->time)
-		return x->time < y->time ? -1 : 1;
+	if (a->time != b->time)
+		return a->time < b->time;
 	/* Of those that are alike the first of the catalogue, with the fewest channels. */
-	if (x->algo != y->algo)
-		return x->algo < y->algo ? -1 : 1;
-	return x->channels != y->channels ? x->channels - y->channels : x->ll - y->ll;
+	if (a->algo != b->algo)
+		return a->algo < b->algo;
+	return a->channels != b->channels ? a->channels < b->channels : a->ll < b->ll;
+}
+
+/* Among the fastest so far, `num` of at most `most`. Returns their number then. */
+static int insert(const struct algo_choice *choice, struct algo_choice *choices, int num, int most)
+{
+	int i = num < most ? num++ : most;
+
+	for (; i > 0 && is_faster(choice, &choices[i - 1]); i--) {
+		if (i < most)
+			choices[i] = choices[i - 1];
+	}
+	if (i < most)
+		choices[i] = *choice;
+	return num;
 }
 
 /* The last size but one, at most, that is not above so many bytes. */
@@ -194,30 +320,46 @@ static double between(const struct candidate *c, int size, uint64_t bytes)
 
 	if ((double)bytes <= low || isinf(c->times[size]))
 		return c->times[size];
+	if (isinf(c->times[size + 1]))
+		return INFINITY;
 	return c->times[size] +
 	       ((double)bytes - low) / (high - low) * (c->times[size + 1] - c->times[size]);
 }
 
-int algo_table_rank(struct algo_table *table, uint64_t bytes, struct algo_choice *choices, int most)
+/* Of those that are alike to the model the first without messages comes first: it takes no memory,
+ * and no rank waits for another in a kernel. */
+static void prefer_direct(struct algo_choice *choices, int num)
+{
+	for (int i = 1; i < num && choices[i].time <= alike * choices[0].time; i++) {
+		struct algo_choice choice = choices[i];
+
+		if (is_linked(choice.algo))
+			continue;
+		if (!is_linked(choices[0].algo))
+			return;
+		for (int j = i; j > 0; j--)
+			choices[j] = choices[j - 1];
+		choices[0] = choice;
+		return;
+	}
+}
+
+int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
+		    struct algo_choice *choices, int most)
 {
 	int size = size_below(bytes), num = 0;
-	struct algo_choice *all;
 
 	if (!know(table, size) || (bytes > bytes_of_size(size) && !know(table, size + 1)))
 		return -1;
-	all = malloc(((size_t)table->num + 1) * sizeof(*all));
-	if (!all)
-		return -1;
 	for (int i = 0; i < table->num; i++) {
 		const struct candidate *c = &table->candidates[i];
-		double time = between(c, size, bytes);
+		struct algo_choice choice = {c->algo, c->channels, c->ll, between(c, size, bytes)};
 
-		if (!isinf(time))
-			all[num++] = (struct algo_choice){c->algo, c->channels, c->ll, time};
+		if (!isinf(choice.time) && algo_wish_grants(wish, c->algo) &&
+		    algo_wish_grants_way(wish, c->algo, c->ll))
+			num = insert(&choice, choices, num, most);
 	}
-	qsort(all, (size_t)num, sizeof(*all), by_time);
-	for (int i = 0; i < num && i < most; i++)
-		choices[i] = all[i];
-	free(all);
+	if (!table->measured)
+		prefer_direct(choices, num);
 	return num;
 }

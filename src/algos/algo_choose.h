@@ -3,13 +3,16 @@
  * Which algorithm, with which protocol and how many channels: the one that takes the least time, as
  * sched_time.h says or as it was measured. There is no other rule, and no size at which one begins.
  *
+ * Where times of a table's collective were measured only those count, and what was not measured is
+ * no candidate.
+ *
  * A table has the times of all candidates for one kind of call at sizes that are powers of two,
  * each made when it is first asked for; between two of them times lie on a line.
  */
 #ifndef ALGO_CHOOSE_H
 #define ALGO_CHOOSE_H
 
-#include "algos/algo.h"
+#include "algos/algo_wish.h"
 #include "algos/sched_time.h"
 
 /* What there is to carry calls out with. All processes that are to choose alike have the same. */
@@ -19,8 +22,11 @@ struct algo_setting {
 	uint32_t most_links;    /* FIFOs of a rank, in each direction */
 	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
 	bool linked;            /* they can have FIFOs */
-	bool fused;             /* kernels can wait for messages */
+	bool fused;             /* kernels can wait for messages; then: */
+	bool ll;                /* both ends of a message know its size */
+	int resident;           /* so many blocks of a rank */
 	bool sizes_differ;      /* of blocks */
+	int channels;           /* wished for; 0: any */
 };
 
 struct algo_choice {
@@ -40,11 +46,16 @@ struct algo_table *algo_table_new(const struct sched_request *request,
 				  const struct algo_setting *setting);
 void algo_table_free(struct algo_table *table); /* NULL is allowed */
 
+/* A time that was measured, of a way with so many bytes of each block. False: no memory. To be told
+ * before the table is asked. */
+bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct algo_choice *way);
+
 /*
- * The candidates for blocks of `bytes` bytes, the fastest first. Returns their number, and `most`
- * of them at most in `choices`; -1: no memory. Not thread-safe.
+ * The candidates that the wish grants for blocks of `bytes` bytes, the fastest first, but for one
+ * without messages that is as good as that. Returns their
+ * number in `choices`, `most` at most; -1: no memory. Not thread-safe.
  */
-int algo_table_rank(struct algo_table *table, uint64_t bytes, struct algo_choice *choices,
-		    int most);
+int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
+		    struct algo_choice *choices, int most);
 
 #endif

@@ -7,7 +7,7 @@
 
 /* Rounds that are looked at: as many as are seen with so many steps, so that pipelines are filled.
  * The others are like the last ones. */
-enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 24, MOST_STEPS = 8192, NOBODY = -1 };
+enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 24, MOST_STEPS = 2048, NOBODY = -1 };
 
 /* A FIFO's last messages: of message k, at k modulo the slots, when it can be read, and when its
  * slot is free again. */
@@ -127,10 +127,9 @@ static const struct sched_route *route_between(const struct run *run, int from, 
 /* A kernel of rank `from`, or `to`, has bytes go between the memories of both. */
 static double touch(struct run *run, int from, int to, int memory, double start, double bytes)
 {
-	const struct sched_route *route = route_between(run, from, to);
 	double end = take_way(run, run->fabric->sites[memory], start, bytes);
 
-	return later(end, route->latency + take_route(run, route, start, bytes));
+	return later(end, take_route(run, route_between(run, from, to), start, bytes));
 }
 
 /* ---- operands ---- */
@@ -165,21 +164,35 @@ static double bytes_over(const struct run *run, const struct sched_operand *o, d
 	return o->fifo && run->terms->ll ? 2 * bytes : bytes;
 }
 
+/* From the rank's kernel to a place; 0: it is its own. */
+static double latency_of(const struct run *run, int rank, const struct sched_operand *o)
+{
+	if (o->fifo || run->fabric->sites[o->at] == run->fabric->sites[rank])
+		return 0;
+	return route_between(run, rank, o->at)->latency;
+}
+
+/* Others' memory is asked, and answers, and is then written to; what a message takes on its way is
+ * not the sender's time. */
 static double move(struct run *run, int rank, const struct sched_step *step, double start,
 		   double bytes)
 {
 	const struct sched_operand *o = sched_sources(run->sched, step);
-	double end = start;
+	double end = start, asked = 0, written = 0;
 
 	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
-		double all = bytes_over(run, &o[i], bytes);
+		double all = bytes_over(run, &o[i], bytes), latency = latency_of(run, rank, &o[i]);
 
-		if (i < step->num_sources)
+		if (i < step->num_sources) {
 			end = later(end, read_source(run, rank, &o[i], start, all));
-		if (i >= step->num_sources || step->swap)
+			asked = later(asked, 2 * latency);
+		}
+		if (i >= step->num_sources || step->swap) {
 			end = later(end, write_target(run, rank, &o[i], start, all));
+			written = later(written, latency);
+		}
 	}
-	return end;
+	return end + asked + written;
 }
 
 /* ---- lanes ---- */
@@ -369,7 +382,8 @@ static double rate_of_lane(const struct run *run, int phase)
 	piece = run->links && run->terms->bytes > run->terms->slots.width ? run->terms->slots.width
 									  : run->terms->bytes;
 	piece = sched_longest_piece(run->sched, piece);
-	most = lanes ? fabric->costs.blocks / lanes : 1;
+	most = run->links && run->terms->fused ? run->terms->blocks : fabric->costs.blocks;
+	most = lanes ? most / lanes : 1;
 	if ((uint64_t)most > (piece + least - 1) / least)
 		most = (int)((piece + least - 1) / least);
 	return (most > 1 ? most : 1) * fabric->costs.block_rate;

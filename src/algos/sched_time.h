@@ -37,7 +37,7 @@ struct sched_costs {
 	double step;       /* a step in a kernel */
 	double fence;      /* the counter of a message of the Simple protocol */
 	double block_rate; /* bytes/us that one block moves */
-	int blocks;        /* of a rank, at most, at a time */
+	int blocks;        /* of a rank, at a time */
 };
 
 struct sched_fabric {
@@ -56,6 +56,7 @@ struct sched_fabric {
 struct sched_terms {
 	bool fused; /* kernels wait for messages; else hosts do */
 	bool ll;
+	int blocks; /* of a rank that may wait, in all lanes */
 	struct sched_slots slots;
 	uint64_t bytes; /* of each block */
 	double most;    /* us: what takes longer need not be known better than that */

@@ -427,7 +427,7 @@ static enum util_status agree(struct core_accel *accel)
 		state = agree_with_nodes(accel);
 	/* Over several nodes nobody finds out later what is missing for links. */
 	if (state == CORE_AGREE_STAGE && accel->comm->spans && accel->agree.vote)
-		accel->comm->wants_links = true;
+		accel->comm->wants_links = accel->comm->wants_shm = true;
 	if (state == CORE_AGREE_STAGE)
 		return core_accel_stage(accel,
 					accel->reason ? accel->reason : "another rank's choice");
@@ -445,7 +445,7 @@ static enum util_status agree(struct core_accel *accel)
 	/* An eager call needs no links; a longer one will. */
 	if (accel->comm->spans && !accel->common.any_without_data &&
 	    !(accel->common.all & CORE_OFFER_WHOLE))
-		accel->comm->wants_links = true;
+		accel->comm->wants_links = accel->comm->wants_shm = true;
 	if (accel->agree.vote)
 		learn(accel);
 	return UTIL_OK;

@@ -85,6 +85,7 @@ struct core_accel {
 	uint64_t messages;              /* of a link, fewer than so many */
 	uint64_t scratch_start;         /* in the arena, of the schedule's scratch blocks */
 	bool linked;                    /* the schedule has links: ranks meet in messages only */
+	bool ll;                        /* they are to go by LL */
 	bool fetching;                  /* the copy of core_eager.h has begun */
 	bool eager;                     /* inputs come from there */
 	bool scattered;                 /* a buffer is not in one allocation */
@@ -127,10 +128,13 @@ enum util_status core_accel_stage(struct core_accel *accel, const char *reason);
 /* Look at the buffers of the shape, take what the call needs, and make the offer. */
 enum util_status core_offer_make(struct core_accel *accel);
 
-/* The catalogue's number, + 1, of the algorithm that the configuration wants for a collective; 0:
- * none. And whether it takes links. */
-uint16_t core_plan_wanted(enum core_coll coll);
+/* The collective as schedules know it. */
+enum sched_coll core_plan_coll(enum core_coll coll);
+
+/* Whether the configuration wishes for an algorithm that takes links; and whether the collective's
+ * blocks may differ in size. */
 bool core_plan_wants_links(enum core_coll coll);
+bool core_plan_sizes_differ(enum core_coll coll);
 
 /* Choose the algorithm, take its schedule, and decide on the rounds, from all members' offers.
  * UTIL_ERR_UNSUPPORTED: it can't be done, which all find alike, and is to be staged. */
@@ -158,6 +162,11 @@ bool core_links_are_whole(const struct core_accel *accel);
 /* After a schedule with links was taken: what must be tried first, whether there is room for its
  * messages. Returns a reason, or NULL, as above. */
 const char *core_links_make(struct core_accel *accel);
+
+/* Whether kernels may wait, as far as that is known without a schedule; and whether both ends of a
+ * message know its size. All come to the same answers. */
+bool core_links_may_fuse(const struct core_accel *accel);
+bool core_links_know_sizes(const struct core_accel *accel);
 
 /* Start the probe; and, once that is over, decide whether kernels or hosts wait for messages, and
  * by which protocol they go. */

@@ -19,6 +19,7 @@
 #ifndef CORE_AGREE_H
 #define CORE_AGREE_H
 
+#include "algos/algo_wish.h"
 #include "core/core_comm.h"
 #include "core/core_shape.h"
 #include "gpu/gpu_ipc.h"
@@ -56,13 +57,10 @@ struct core_offer {
 	int32_t root;
 	uint64_t bytes, counts; /* as in struct core_shape: what all must give alike */
 	uint64_t device;        /* which GPU it would use, 0: none */
-	uint64_t oneshot_max;   /* GPUCOLL_ONESHOT_MAX */
 	uint64_t longest;       /* bytes of the longest of its blocks */
 	uint64_t window;        /* bytes that a window of its would have */
-	/* Of GPUCOLL_ALGO and so on, which count if it is the communicator's first. */
-	uint16_t algo; /* in the catalogue, + 1; 0: none */
-	uint16_t proto, channels;
-	uint64_t ll_max;
+	/* GPUCOLL_ALGO and so on, which count if it is the communicator's first. */
+	struct algo_wish wish;
 	uint32_t blocks; /* of a kernel that waits, at most */
 	struct core_region in, out;
 	struct core_region arenas[GPU_NUM_SHARED]; /* without memory: there is none */
@@ -86,8 +84,7 @@ struct core_summary {
 	uint64_t arena;   /* the smallest */
 	uint32_t blocks;  /* the fewest */
 	bool has_first;   /* the communicator's first rank is among them; then, what it gave: */
-	uint16_t algo, proto, channels;
-	uint64_t ll_max;
+	struct algo_wish wish;
 };
 
 /* Of one offer, by the member; and of two summaries, into the first. */

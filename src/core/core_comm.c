@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_agree.h"
+#include "core/core_choice.h"
 #include "core/core_net.h"
 #include "core/core_schedule.h"
 #include "core/core_shape.h"
@@ -134,6 +135,7 @@ void core_comm_destroy(struct core_comm *comm)
 	if (comm->slot && core_board_is_up())
 		leave(comm);
 	core_schedule_drop(comm);
+	core_choice_drop(comm);
 	free(comm);
 }
 

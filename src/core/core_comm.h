@@ -16,6 +16,7 @@
 
 enum { CORE_COMM_KNOWN_EXPORTS = 16 };
 
+struct core_choices;
 struct core_schedule;
 struct core_nodes;
 struct core_wire;
@@ -43,8 +44,10 @@ struct core_comm {
 	unsigned long long context_id;
 	uint64_t dropped;
 	struct core_schedule *schedules; /* see core_schedule.h */
+	struct core_choices *choices;    /* see core_choice.h */
 	struct core_arena arena;
-	bool wants_links; /* ranks don't reach each other's memory: next time with arenas */
+	bool wants_links; /* next time with arenas */
+	bool wants_shm;   /* also in host memory: ranks don't reach each other's */
 	/* What the last vote said: whose memory of each kind a rank reaches, a bit for each. */
 	uint64_t reach[GPU_NUM_SHARED][GPU_MAX_PEERS];
 	uint32_t ll_flag;            /* the last one used; all members have the same */

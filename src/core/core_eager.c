@@ -40,7 +40,8 @@ void core_eager_offer(struct core_accel *accel)
 	size_t room = core_agree_record_bytes(accel->comm);
 
 	/* What is copied is all from the first byte to the last. */
-	if (!accel->comm->spans || accel->offer.algo || !util_config.eager_max || accel->scattered)
+	if (!accel->comm->spans || accel->offer.wish.algos || !util_config.eager_max ||
+	    accel->scattered)
 		return;
 	if (num_bytes(in) <= util_config.eager_max / (size_t)accel->comm->size &&
 	    num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room)

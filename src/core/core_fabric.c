@@ -11,24 +11,25 @@ static const double read_well = 0.85;   /* of a memory's */
 /* GB/s of what is not known: PCI Express 3, and a network of 100 Gbit/s. */
 static const double unknown_way = 12, unknown_net = 12.5;
 static const double unknown_latency = 1.5, net_latency = 4; /* us */
+static const double own_latency = 0.7; /* of a message between ranks on one GPU */
 
 /* By compute capability: the memory's rate, GB/s, and the multiprocessors, of the usual one in
- * servers; NVIDIA's data sheets of V100, T4, A100 40 GB, A10, L40, H100 SXM, B200. */
+ * servers; NVIDIA's data sheets of V100, T4, A100 40 GB, A10, L40, H100 SXM, B200, and RTX 5090. */
 static const struct generation {
 	int cc;
 	double memory;
 	int multiprocessors;
 } generations[] = {
-	{100, 8000, 148}, {90, 3350, 132}, {89, 864, 142}, {86, 600, 72},
-	{80, 1555, 108},  {75, 320, 40},   {70, 900, 80},  {0, 900, 80},
+	{120, 1792, 170}, {100, 8000, 148}, {90, 3350, 132}, {89, 864, 142}, {86, 600, 72},
+	{80, 1555, 108},  {75, 320, 40},    {70, 900, 80},   {0, 900, 80},
 };
 
 /* Orders of magnitude, us; see sched_time.h. */
 static const struct sched_costs usual_costs = {
 	.call = 2,
 	.launch = 7,
-	.meet = 1.5,
-	.tell = 0.5,
+	.meet = 0.5,
+	.tell = 0.3,
 	.step = 0.3,
 	.fence = 1,
 	.block_rate = 15000,
@@ -230,7 +231,7 @@ static void set_route(struct maker *m, struct sched_route *route, const struct s
 {
 	route->net = from->seat.node != to->seat.node;
 	if (from == to)
-		set_legs(m, route, 0, 0);
+		set_legs(m, route, 0, own_latency);
 	else if (route->net)
 		set_two(m, route, from->out, to->in, net_latency);
 	else if (from->seat.gpu >= 0 && to->seat.gpu >= 0)

@@ -136,12 +136,9 @@ static bool is_any_shared(const struct core_accel *accel)
 	return false;
 }
 
-/* Blocks of a rank that may wait, so that those of all ranks fit on their GPU together. */
 static uint32_t resident_blocks(const struct core_accel *accel)
 {
-	uint32_t most = GPU_MAX_PROBED / (uint32_t)accel->comm->size;
-
-	return accel->common.blocks < most ? accel->common.blocks : most;
+	return (uint32_t)core_room_resident((int)accel->common.blocks, accel->comm->size);
 }
 
 /*
@@ -165,26 +162,37 @@ static bool is_any_apart(const struct core_accel *accel)
 	return found && shared;
 }
 
-/* Why kernels can't wait, apart from what a probe would show; NULL: they can. */
-static const char *why_stepped(const struct core_accel *accel)
+/* NULL: they can, but for what is known of a schedule only. */
+static const char *why_never_fused(const struct core_accel *accel)
 {
 	if (accel->comm->spans)
 		return "ranks are on several nodes";
 	if (accel->common.any & CORE_OFFER_LINKS_FAILED)
 		return "a call with messages failed earlier";
-	if (!(accel->common.all & CORE_OFFER_CAN_FUSE))
+	if (accel->common.arena && !(accel->common.all & CORE_OFFER_CAN_FUSE))
 		return "a rank's GPU has no room for a kernel that waits, or "
 		       "GPUCOLL_EXEC=stepped there";
-	if (accel->schedule->program->most_lanes > resident_blocks(accel))
-		return "the algorithm takes more blocks than can be resident";
 	if (is_any_apart(accel))
 		return "the kernels of ranks that share a GPU do not run at the same time";
 	return NULL;
 }
 
+bool core_links_may_fuse(const struct core_accel *accel)
+{
+	return !why_never_fused(accel);
+}
+
+/* Why kernels can't wait, apart from what a probe would show; NULL: they can. */
+static const char *why_stepped(const struct core_accel *accel)
+{
+	if (accel->schedule->program->most_lanes > resident_blocks(accel))
+		return "the algorithm takes more blocks than can be resident";
+	return why_never_fused(accel);
+}
+
 /* Sizes that both ends of a link know to be equal: LL has no other way to know a message's end, and
  * would wait for ever where a program gives sizes that do not match. */
-static bool has_agreed_sizes(const struct core_accel *accel)
+bool core_links_know_sizes(const struct core_accel *accel)
 {
 	switch (accel->shape.coll) {
 	case CORE_GATHER:
@@ -218,7 +226,7 @@ static const char *why_no_ll(struct core_accel *accel, bool fused)
 {
 	if (!fused)
 		return "the execution is not fused";
-	if (!has_agreed_sizes(accel))
+	if (!core_links_know_sizes(accel))
 		return "sizes are not known to both ends";
 	renew_flags(accel);
 	if (!lay_out(accel, GPU_PROTOCOL_LL) || !are_flags_left(accel))
@@ -228,21 +236,15 @@ static const char *why_no_ll(struct core_accel *accel, bool fused)
 
 static void choose_protocol(struct core_accel *accel, bool fused)
 {
-	const struct core_summary *first = &accel->common;
-	uint64_t piece = sched_longest_piece(accel->sched, accel->common.longest);
-	const char *why;
+	const char *why = accel->ll ? why_no_ll(accel, fused) : NULL;
 
-	if (first->proto != UTIL_PROTO_SIMPLE &&
-	    (first->proto == UTIL_PROTO_LL || piece <= first->ll_max)) {
-		why = why_no_ll(accel, fused);
-		if (!why) {
-			accel->steps.args.flag = accel->comm->ll_flag;
-			accel->comm->ll_flag += (uint32_t)accel->messages;
-			return;
-		}
-		if (first->proto == UTIL_PROTO_LL)
-			core_plan_complain(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", "ll", why);
+	if (accel->ll && !why) {
+		accel->steps.args.flag = accel->comm->ll_flag;
+		accel->comm->ll_flag += (uint32_t)accel->messages;
+		return;
 	}
+	if (why && accel->common.wish.protos == ALGO_LL)
+		core_plan_complain(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", "ll", why);
 	lay_out(accel, GPU_PROTOCOL_SIMPLE);
 }
 

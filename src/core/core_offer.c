@@ -6,6 +6,7 @@
 #include "core/core_mpi.h"
 #include "core/core_nodes.h"
 #include "core/core_wire.h"
+#include "core/core_wish.h"
 #include "util/util_config.h"
 
 #include <string.h>
@@ -179,20 +180,12 @@ static bool may_need_links(const struct core_accel *accel)
 	return comm->wants_links || comm->spans || core_plan_wants_links(accel->shape.coll);
 }
 
-static uint16_t channels(void)
-{
-	enum { MOST = 16 };
-	size_t wanted = util_config.channels;
-
-	return (uint16_t)(wanted < MOST ? wanted : MOST);
-}
-
 /* Without one the call may still be done in another way, but not over several nodes. */
 static enum util_status open_arenas(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 	enum util_status status =
-		core_arena_open(&comm->arena, comm->wants_links, accel->stream, &accel->clearing);
+		core_arena_open(&comm->arena, comm->wants_shm, accel->stream, &accel->clearing);
 
 	if (status == UTIL_OK && comm->spans)
 		status = core_wire_open(comm->wire, comm->arena.bytes, accel->stream);
@@ -323,12 +316,8 @@ enum util_status core_offer_make(struct core_accel *accel)
 	offer->counts = shape->counts;
 	offer->longest = in > out ? in : out;
 	offer->window = window_bytes();
-	offer->oneshot_max = util_config.oneshot_max;
 	offer->device = 0;
-	offer->algo = core_plan_wanted(shape->coll);
-	offer->proto = (uint16_t)util_config.proto;
-	offer->channels = channels();
-	offer->ll_max = util_config.ll_max;
+	offer->wish = *core_wish_of(core_plan_coll(shape->coll));
 	offer->blocks = 0;
 	memset(offer->arenas, 0, sizeof(offer->arenas));
 	status = offer_buffers(accel);

@@ -4,9 +4,10 @@
  * pieces become addresses and bytes.
  */
 #include "core/core_accel.h"
+#include "core/core_choice.h"
 #include "core/core_eager.h"
 #include "core/core_mpi.h"
-#include "util/util_config.h"
+#include "core/core_wish.h"
 #include "util/util_log.h"
 
 #include <pthread.h>
@@ -24,7 +25,7 @@ static bool has_window(const struct core_accel *accel, int rank, enum sched_buff
 
 /* ---- the algorithm ---- */
 
-static enum sched_coll sched_coll_for(enum core_coll coll)
+enum sched_coll core_plan_coll(enum core_coll coll)
 {
 	switch (coll) {
 	case CORE_BCAST:
@@ -54,59 +55,15 @@ static enum sched_coll sched_coll_for(enum core_coll coll)
 	}
 }
 
-/* One-shot repeats the work on every rank, which is free where each has a GPU for itself. */
-static bool use_oneshot(const struct core_accel *accel)
-{
-	const struct core_agree *agreed = &accel->agree;
-
-	if (accel->width || accel->shape.bytes > core_agree_offer(agreed, 0)->oneshot_max)
-		return false;
-	for (int i = 0; i < accel->comm->size; i++) {
-		const struct core_offer *offer = core_agree_offer(agreed, i);
-
-		if (offer->flags & CORE_OFFER_IN_PLACE)
-			return false;
-		for (int j = 0; j < i; j++) {
-			if (core_agree_offer(agreed, j)->device == offer->device)
-				return false;
-		}
-	}
-	return true;
-}
-
-static const struct algo *choose_direct(const struct core_accel *accel, enum sched_coll coll)
-{
-	switch (coll) {
-	case SCHED_ALLREDUCE:
-		return algo_find(use_oneshot(accel) ? "oneshot" : "twoshot", coll);
-	case SCHED_REDUCE:
-		return algo_find("twoshot", coll);
-	default:
-		return algo_find("direct", coll);
-	}
-}
-
-static bool is_wanted(const struct algo *algo, enum sched_coll coll)
-{
-	return algo->colls >> coll & 1 && util_config.algo && !strcmp(algo->name, util_config.algo);
-}
-
-uint16_t core_plan_wanted(enum core_coll coll)
-{
-	enum sched_coll wanted = sched_coll_for(coll);
-
-	for (int i = 0; algo_catalogue[i].name; i++) {
-		if (is_wanted(&algo_catalogue[i], wanted))
-			return (uint16_t)(i + 1);
-	}
-	return 0;
-}
-
 bool core_plan_wants_links(enum core_coll coll)
 {
-	uint16_t wanted = core_plan_wanted(coll);
+	const struct algo_wish *wish = core_wish_of(core_plan_coll(coll));
 
-	return wanted && !(algo_catalogue[wanted - 1].needs & ALGO_NEEDS_MAPPED);
+	for (const struct algo *algo = algo_catalogue; wish->algos && algo->name; algo++) {
+		if (!(algo->needs & ALGO_NEEDS_MAPPED) && algo_wish_grants(wish, algo))
+			return true;
+	}
+	return false;
 }
 
 /* As many rounds as the longest block needs with so many bytes for a round's slices. */
@@ -212,7 +169,7 @@ static const char *why_not_mapped(const struct core_accel *accel, const struct a
 	return NULL;
 }
 
-static bool do_sizes_differ(enum core_coll coll)
+bool core_plan_sizes_differ(enum core_coll coll)
 {
 	return coll == CORE_REDUCE_SCATTER || coll == CORE_GATHERV || coll == CORE_SCATTERV ||
 	       coll == CORE_ALLGATHERV || coll == CORE_ALLTOALLV || coll == CORE_ALLTOALLW;
@@ -228,44 +185,12 @@ void core_plan_complain(const struct core_accel *accel, enum core_complaint kind
 		 core_coll_name(accel->shape.coll), why);
 }
 
-static int largest_node(const struct core_comm *comm)
-{
-	int largest = 0;
-
-	for (int node = 0; node < comm->num_nodes; node++) {
-		int ranks = 0;
-
-		for (int i = 0; i < comm->size; i++)
-			ranks += comm->nodes[i] == node;
-		largest = ranks > largest ? ranks : largest;
-	}
-	return largest;
-}
-
-/* Between nodes, one lane's kernels run while another's messages are on the wire, where there is
- * enough for messages that are worth it. */
-static int channels_for(const struct core_accel *accel)
-{
-	enum { MOST = 4, WORTH = 256 << 10 };
-	uint64_t worth = accel->common.longest / WORTH;
-	int channels = MOST, links;
-
-	if (accel->common.channels)
-		return accel->common.channels;
-	if (!accel->comm->spans)
-		return 1;
-	/* A rank of a hierarchy has links to all of its node, and back. */
-	links = 2 * largest_node(accel->comm) - 1;
-	while (channels > 1 && ((uint64_t)channels > worth || channels * links > GPU_MAX_LINKS))
-		channels /= 2;
-	return channels;
-}
-
 /* Take the algorithm, unless there is a reason against it, which is returned; `status` is that of
  * taking its schedule. */
-static const char *take(struct core_accel *accel, const struct algo *algo,
+static const char *take(struct core_accel *accel, const struct algo_choice *choice,
 			const struct sched_request *request, enum util_status *status)
 {
+	const struct algo *algo = choice->algo;
 	struct sched_request mine = *request, alike = *request;
 	bool linked = !(algo->needs & ALGO_NEEDS_MAPPED);
 	const char *why;
@@ -273,19 +198,20 @@ static const char *take(struct core_accel *accel, const struct algo *algo,
 	/* Whether a call is in place is a matter of all in an alltoall, and of each rank elsewhere.
 	 */
 	alike.in_place &= request->coll == SCHED_ALLTOALL;
-	why = algo_refuses(algo, &alike, do_sizes_differ(accel->shape.coll));
+	why = algo_refuses(algo, &alike, core_plan_sizes_differ(accel->shape.coll));
 
 	if (!why)
 		why = linked ? core_links_refuse(accel)
 			     : why_not_mapped(accel, algo, request->coll);
 	if (why)
 		return why;
-	mine.channels = linked ? channels_for(accel) : 1;
+	mine.channels = choice->channels;
 	*status = core_schedule_take(accel->comm, algo, &mine, &accel->schedule);
 	if (*status != UTIL_OK)
 		return "its schedule can't be had";
 	accel->sched = accel->schedule->sched;
 	accel->linked = linked;
+	accel->ll = choice->ll;
 	why = linked ? core_links_make(accel) : NULL;
 	if (!why)
 		return NULL;
@@ -294,42 +220,129 @@ static const char *take(struct core_accel *accel, const struct algo *algo,
 	return why;
 }
 
-/* What the configuration wants. That a call without data is done in another way nobody needs to
- * know. */
-static bool take_wanted(struct core_accel *accel, const struct sched_request *request,
-			enum util_status *status)
+static bool is_fatal(enum util_status status)
 {
-	uint16_t wanted = accel->common.algo;
+	return status != UTIL_OK && status != UTIL_ERR_UNSUPPORTED;
+}
+
+/* On the way to an algorithm: the first reason against one, and the status of the last. */
+struct attempt {
+	const char *why;
+	enum util_status status;
+};
+
+/* Whether the algorithm was taken. */
+static bool try_to_take(struct core_accel *accel, const struct algo_choice *choice,
+			const struct sched_request *request, struct attempt *attempt)
+{
 	const char *why;
 
-	if (!wanted)
-		return false;
-	why = take(accel, &algo_catalogue[wanted - 1], request, status);
-	if (why && !accel->common.any_without_data)
-		core_plan_complain(accel, CORE_COMPLAINT_ALGO, "GPUCOLL_ALGO",
-				   algo_catalogue[wanted - 1].name, why);
+	attempt->status = UTIL_OK;
+	why = take(accel, choice, request, &attempt->status);
+	attempt->why = attempt->why ? attempt->why : why;
 	return !why;
 }
 
-/* Where ranks do not reach each other's memory: the catalogue's first that needs no more than
- * messages. */
-static const char *take_linked(struct core_accel *accel, const struct sched_request *request,
-			       enum util_status *status)
+/* The fastest that is possible of those that the wish grants. */
+static bool take_fastest(struct core_accel *accel, struct sched_request *request,
+			 const struct algo_wish *wish, struct attempt *attempt)
 {
-	const char *first = "memory that can't be mapped", *why;
+	struct algo_choice choices[CORE_CHOICE_MOST];
+	struct sched_request alike = *request;
+	int num;
+
+	alike.in_place = accel->common.any & CORE_OFFER_IN_PLACE;
+	num = core_choice_make(accel, &alike, is_all_mapped(accel), wish, choices);
+	attempt->status = num < 0 ? UTIL_ERR_NO_MEMORY : UTIL_OK;
+	request->num_rings = alike.num_rings;
+	request->rings = alike.rings;
+	for (int i = 0; i < num && !is_fatal(attempt->status); i++) {
+		if (try_to_take(accel, &choices[i], request, attempt))
+			return true;
+		/* The next call brings what it takes. */
+		accel->comm->wants_links |= !(choices[i].algo->needs & ALGO_NEEDS_MAPPED);
+	}
+	return false;
+}
+
+/* Any way at all, in the order of the catalogue: what can't be fused may be stepped, and so on. */
+static bool take_any(struct core_accel *accel, const struct sched_request *request,
+		     const struct algo_wish *wish, struct attempt *attempt)
+{
+	bool differ = core_plan_sizes_differ(accel->shape.coll);
 
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
-		if (!(algo->colls >> request->coll & 1) || algo->needs & ALGO_NEEDS_MAPPED)
+		struct algo_choice choice = {.algo = algo,
+					     .channels = wish->channels ? wish->channels : 1,
+					     .ll = wish->protos == ALGO_LL};
+
+		if (!(algo->colls >> request->coll & 1) || !algo_wish_grants(wish, algo) ||
+		    (!wish->algos && algo_refuses(algo, request, differ)))
 			continue;
-		*status = UTIL_OK;
-		why = take(accel, algo, request, status);
-		if (!why || (*status != UTIL_OK && *status != UTIL_ERR_UNSUPPORTED))
-			return why;
-		first = why;
+		if (try_to_take(accel, &choice, request, attempt))
+			return true;
+		if (is_fatal(attempt->status))
+			return false;
 	}
-	/* The next call brings what it takes. */
-	accel->comm->wants_links = true;
-	return first;
+	return false;
+}
+
+/* The names of the algorithms that the wish grants, or of all that are not refused. */
+static void list_algos(const struct core_accel *accel, const struct sched_request *request,
+		       const struct algo_wish *wish, char *text, size_t bytes)
+{
+	bool differ = core_plan_sizes_differ(accel->shape.coll);
+	size_t used = 0;
+
+	*text = '\0';
+	for (const struct algo *algo = algo_catalogue; algo->name && used < bytes; algo++) {
+		if (!(algo->colls >> request->coll & 1) ||
+		    (wish ? !algo_wish_grants(wish, algo)
+			  : algo_refuses(algo, request, differ) != NULL))
+			continue;
+		used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? "," : "",
+					 algo->name);
+	}
+}
+
+static void complain_about_algos(const struct core_accel *accel,
+				 const struct sched_request *request, const char *why)
+{
+	char wanted[160], possible[160], text[256];
+
+	list_algos(accel, request, &accel->common.wish, wanted, sizeof(wanted));
+	list_algos(accel, request, NULL, possible, sizeof(possible));
+	snprintf(text, sizeof(text), "%s; there are: %s", why, possible);
+	core_plan_complain(accel, CORE_COMPLAINT_ALGO, "GPUCOLL_ALGO", wanted, text);
+}
+
+static bool take_wished(struct core_accel *accel, struct sched_request *request,
+			const struct algo_wish *wish, struct attempt *attempt)
+{
+	if (take_fastest(accel, request, wish, attempt))
+		return true;
+	return !is_fatal(attempt->status) && take_any(accel, request, wish, attempt);
+}
+
+/* What the configuration wishes for, or else the fastest of all. Returns NULL, or why there is
+ * none. */
+static const char *choose(struct core_accel *accel, struct sched_request *request,
+			  enum util_status *status)
+{
+	struct algo_wish wish = accel->common.wish;
+	struct attempt attempt = {0};
+	bool taken = take_wished(accel, request, &wish, &attempt);
+
+	if (!taken && wish.algos && !is_fatal(attempt.status)) {
+		/* That a call without data is done in another way nobody needs to know. */
+		if (!accel->common.any_without_data)
+			complain_about_algos(accel, request, attempt.why);
+		wish.algos = 0;
+		attempt.why = NULL;
+		taken = take_wished(accel, request, &wish, &attempt);
+	}
+	*status = attempt.status;
+	return taken ? NULL : attempt.why ? attempt.why : "memory that can't be mapped";
 }
 
 /* Inputs are copies that are there for each rank: nobody touches another's memory, and nothing is
@@ -354,7 +367,7 @@ static enum util_status take_eager(struct core_accel *accel, struct sched_reques
 enum util_status core_plan_make(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
-	struct sched_request request = {.coll = sched_coll_for(shape->coll),
+	struct sched_request request = {.coll = core_plan_coll(shape->coll),
 					.ranks = accel->comm->size,
 					.root = shape->root,
 					.in_place = shape->in_place,
@@ -368,15 +381,11 @@ enum util_status core_plan_make(struct core_accel *accel)
 	if (accel->common.all & CORE_OFFER_EAGER)
 		return take_eager(accel, &request);
 	plan_rounds(accel, sched_num_blocks(&request));
-	if (!take_wanted(accel, &request, &status) &&
-	    (status == UTIL_OK || status == UTIL_ERR_UNSUPPORTED)) {
-		status = UTIL_OK;
-		why = is_all_mapped(accel)
-			      ? take(accel, choose_direct(accel, request.coll), &request, &status)
-			      : take_linked(accel, &request, &status);
-	}
+	why = choose(accel, &request, &status);
+	if (why && !is_all_mapped(accel))
+		accel->comm->wants_links = accel->comm->wants_shm = true;
 	/* Only what all find alike may have the call staged now. */
-	if (why && (status == UTIL_OK || status == UTIL_ERR_UNSUPPORTED))
+	if (why && !is_fatal(status))
 		return core_accel_stage(accel, why);
 	if (status != UTIL_OK)
 		return status;

@@ -23,3 +23,10 @@ struct sched_room core_room_for(size_t arena)
 				   .ll = ll,
 				   .unit = GPU_MAX_PARTS * GPU_PART_UNIT};
 }
+
+int core_room_resident(int blocks, int ranks)
+{
+	int most = GPU_MAX_PROBED / ranks;
+
+	return blocks < most ? blocks : most;
+}

@@ -16,4 +16,8 @@ size_t core_room_ll(size_t arena);
 /* What that leaves for messages. */
 struct sched_room core_room_for(size_t arena);
 
+/* Blocks of a rank that may wait, so that those of all ranks fit on their GPU together; of as many
+ * as the ranks have there. */
+int core_room_resident(int blocks, int ranks);
+
 #endif

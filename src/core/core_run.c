@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_run.h"
+#include "core/core_choice.h"
 #include "core/core_net.h"
 #include "core/core_op.h"
+#include "core/core_picture.h"
+#include "core/core_tuning.h"
+#include "core/core_wish.h"
 #include "gpu/gpu_module.h"
 #include "util/util_fdpass.h"
 #include "util/util_log.h"
@@ -55,11 +59,14 @@ void core_start(void (*stop)(void))
 		util_config_warn();
 		log_version();
 	}
+	core_wish_read(core_mpi_job.rank == 0);
 	if (status != UTIL_OK || !core_mpi_job.any_driver)
 		return;
 	core_board_start(
 		core_agree_area_bytes(core_mpi_job.local_size, core_mpi_job.num_nodes > 1));
 	start_fdpass();
+	core_picture_start();
+	core_tuning_start();
 	core_net_start();
 	core_awake = core_attentive = true;
 	core_mpi_comm_identify(core_mpi_world());
@@ -83,6 +90,8 @@ void core_stop(void)
 	core_awake = false;
 	core_net_stop();
 	core_mpi_stop();
+	core_picture_stop();
+	core_tuning_stop();
 	core_board_stop();
 	util_fdpass_stop();
 }
@@ -209,6 +218,7 @@ int core_run(const struct core_call *call)
 	comm = count_call(call, &number);
 	core_op_start(&op, call, comm, number);
 	status = wait_for(&op, start);
+	core_choice_note(status == UTIL_OK && op.path == CORE_PATH_ACCEL ? &op.accel : NULL);
 	core_op_finish(&op);
 	count(&op, now() - start);
 	if (status == UTIL_OK || status == UTIL_ERR_MPI)

@@ -18,10 +18,7 @@ void core_summary_of(struct core_summary *summary, const struct core_offer *offe
 		.arena = offer->arenas[GPU_TRANSPORT_P2P].bytes,
 		.blocks = offer->blocks,
 		.has_first = rank == 0,
-		.algo = offer->algo,
-		.proto = offer->proto,
-		.channels = offer->channels,
-		.ll_max = offer->ll_max,
+		.wish = offer->wish,
 	};
 }
 
@@ -55,8 +52,5 @@ void core_summary_add(struct core_summary *summary, const struct core_summary *o
 	if (!other->has_first)
 		return;
 	summary->has_first = true;
-	summary->algo = other->algo;
-	summary->proto = other->proto;
-	summary->channels = other->channels;
-	summary->ll_max = other->ll_max;
+	summary->wish = other->wish;
 }

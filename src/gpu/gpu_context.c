@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* cuMemcpy2D refuses a larger pitch (CU_DEVICE_ATTRIBUTE_MAX_PITCH is this on every device so far).
@@ -130,6 +131,16 @@ bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id)
 	       gpu_driver.cuCtxGetId(where->context, id) == CUDA_SUCCESS;
 }
 
+/* The function is left out by some, and the domain written with more digits. */
+uint64_t gpu_identity_of(const char *bus)
+{
+	unsigned numbers[3];
+
+	if (sscanf(bus, "%x:%x:%x", &numbers[0], &numbers[1], &numbers[2]) != 3)
+		return util_hash_text(UTIL_HASH_START, bus) | 1;
+	return UINT64_C(1) << 63 | (uint64_t)numbers[0] << 16 | numbers[1] << 8 | numbers[2];
+}
+
 uint64_t gpu_device_identity(int ordinal)
 {
 	static _Atomic uint64_t known[MAX_DEVICES]; /* every thread would write the same */
@@ -144,7 +155,7 @@ uint64_t gpu_device_identity(int ordinal)
 		return hash;
 	if (gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS)
 		gpu_driver.cuDeviceGetPCIBusId(bus_id, sizeof(bus_id), device);
-	hash = util_hash_text(UTIL_HASH_START, bus_id);
+	hash = gpu_identity_of(bus_id);
 	atomic_store_explicit(&known[ordinal], hash, memory_order_relaxed);
 	return hash;
 }

@@ -28,6 +28,7 @@
 	X(cuCtxGetId)                                                                              \
 	X(cuCtxPopCurrent)                                                                         \
 	X(cuCtxPushCurrent)                                                                        \
+	X(cuDeviceCanAccessPeer)                                                                   \
 	X(cuDeviceGet)                                                                             \
 	X(cuDeviceGetAttribute)                                                                    \
 	X(cuDeviceGetCount)                                                                        \

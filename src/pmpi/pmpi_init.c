@@ -2,6 +2,8 @@
 /* MPI_Init and MPI_Init_thread, the end in MPI_Finalize, and the public functions of gpucoll.h. */
 #include "pmpi/pmpi_call.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
+#include "core/core_choice.h"
+#include "core/core_wish.h"
 #include "util/util_config.h"
 
 #include <pthread.h>
@@ -98,6 +100,16 @@ int gpucoll_is_device_buffer(const void *address)
 enum gpucoll_path gpucoll_last_path(void)
 {
 	return (enum gpucoll_path)core_last_path;
+}
+
+int gpucoll_wish(const char *algorithms, const char *protocols, const char *channels)
+{
+	return core_wish_set(algorithms, protocols, channels) ? 0 : -1;
+}
+
+int gpucoll_last_way(char *text, size_t bytes)
+{
+	return core_choice_last(text, bytes) ? 0 : -1;
 }
 
 int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls,

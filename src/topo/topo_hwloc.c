@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "topo/topo_hwloc.h"
+#include "topo/topo_pci.h"
 
 #include <hwloc.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +11,10 @@
 struct finder {
 	struct topo_machine *machine;
 	const struct topo_gpu *gpus;
-	int num_gpus;
-	bool failed; /* there was no memory */
+	int num_gpus; /* -1: all of NVIDIA's */
+	int found;    /* then, so far */
+	bool here;    /* it is the machine that this process is on */
+	bool failed;  /* there was no memory */
 };
 
 static int add(struct finder *f, enum topo_kind kind, int parent, const char *name, double rate)
@@ -48,6 +52,11 @@ static bool is_at(const struct topo_gpu *gpu, const struct hwloc_pcidev_attr_s *
 /* Which of the GPUs it is; -1: none. */
 static int gpu_of(const struct finder *f, hwloc_obj_t device)
 {
+	enum { NVIDIA = 0x10de, DISPLAY = 3 };
+	const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
+
+	if (f->num_gpus < 0)
+		return pci->vendor_id == NVIDIA && pci->class_id >> 8 == DISPLAY ? f->found : -1;
 	for (int i = 0; i < f->num_gpus; i++) {
 		if (is_at(&f->gpus[i], &device->attr->pcidev))
 			return i;
@@ -71,8 +80,10 @@ static const char *nic_of(hwloc_obj_t device)
 	return name;
 }
 
-static void add_gpu(struct finder *f, int gpu, int parent, double rate)
+static void add_gpu(struct finder *f, int gpu, int parent, double rate,
+		    const struct hwloc_pcidev_attr_s *pci)
 {
+	struct topo_object *object;
 	char name[TOPO_NAME_BYTES];
 	int index;
 
@@ -80,9 +91,27 @@ static void add_gpu(struct finder *f, int gpu, int parent, double rate)
 	index = add(f, TOPO_GPU, parent, name, rate);
 	if (index < 0)
 		return;
-	f->machine->objects[index].cc = f->gpus[gpu].cc;
-	snprintf(f->machine->objects[index].bus, sizeof(f->machine->objects[index].bus), "%s",
-		 f->gpus[gpu].bus);
+	if (f->num_gpus < 0) {
+		set_bus(f, index, pci);
+		f->found++;
+		return;
+	}
+	object = &f->machine->objects[index];
+	object->cc = f->gpus[gpu].cc;
+	snprintf(object->bus, sizeof(object->bus), "%s", f->gpus[gpu].bus);
+}
+
+/* Sysfs has devices below the ports that they are at. */
+static double rate_of(const struct finder *f, const struct hwloc_pcidev_attr_s *pci)
+{
+	char bus[TOPO_NAME_BYTES], link[64], folder[PATH_MAX];
+	double most = 0;
+
+	write_bus(bus, sizeof(bus), pci);
+	snprintf(link, sizeof(link), "/sys/bus/pci/devices/%s", bus);
+	if (f->here && realpath(link, folder))
+		most = topo_pci_rate(folder);
+	return most > (double)pci->linkspeed ? most : (double)pci->linkspeed;
 }
 
 static void add_device(struct finder *f, hwloc_obj_t device, int parent)
@@ -92,9 +121,9 @@ static void add_device(struct finder *f, hwloc_obj_t device, int parent)
 	int gpu = gpu_of(f, device), index;
 
 	if (gpu >= 0) {
-		add_gpu(f, gpu, parent, (double)pci->linkspeed);
+		add_gpu(f, gpu, parent, rate_of(f, pci), pci);
 	} else if (nic && topo_machine_find(f->machine, nic) < 0) {
-		index = add(f, TOPO_NIC, parent, nic, (double)pci->linkspeed);
+		index = add(f, TOPO_NIC, parent, nic, rate_of(f, pci));
 		if (index >= 0)
 			set_bus(f, index, pci);
 	}
@@ -133,7 +162,7 @@ static void add_below(struct finder *f, hwloc_obj_t above, int parent, int depth
 			const struct hwloc_pcidev_attr_s *pci = &child->attr->bridge.upstream.pci;
 
 			write_bus(name + strlen(name), sizeof(name) - strlen(name), pci);
-			index = add(f, TOPO_SWITCH, parent, name, (double)pci->linkspeed);
+			index = add(f, TOPO_SWITCH, parent, name, rate_of(f, pci));
 		}
 		if (!f->failed)
 			add_below(f, child, index, depth + 1);
@@ -186,7 +215,7 @@ static void add_all(struct finder *f, hwloc_topology_t topology)
 	for (int i = 0; i < f->num_gpus && !f->failed; i++) {
 		snprintf(name, sizeof(name), "gpu%d", i);
 		if (topo_machine_find(f->machine, name) < 0)
-			add_gpu(f, i, -1, 0);
+			add_gpu(f, i, -1, 0, NULL);
 	}
 }
 
@@ -205,6 +234,7 @@ struct topo_machine *topo_hwloc_find(const struct topo_gpu *gpus, int num_gpus)
 		return NULL;
 	f.machine = topo_machine_new();
 	f.failed = !f.machine || !load(topology);
+	f.here = !f.failed && hwloc_topology_is_thissystem(topology);
 	if (!f.failed)
 		add_all(&f, topology);
 	hwloc_topology_destroy(topology);

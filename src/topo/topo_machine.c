@@ -32,6 +32,7 @@ void topo_machine_free(struct topo_machine *machine)
 	free(machine->source);
 	free(machine->objects);
 	free(machine->links);
+	free(machine->apart);
 	free(machine);
 }
 
@@ -60,6 +61,29 @@ int topo_machine_link(struct topo_machine *machine, int a, int b, double rate)
 	machine->links = links;
 	links[machine->num_links++] = (struct topo_link){a, b, rate};
 	return 0;
+}
+
+int topo_machine_part(struct topo_machine *machine, int a, int b)
+{
+	size_t bytes = ((size_t)machine->num_apart + 1) * sizeof(struct topo_apart);
+	struct topo_apart *apart = realloc(machine->apart, bytes);
+
+	if (!apart)
+		return -1;
+	machine->apart = apart;
+	apart[machine->num_apart++] = (struct topo_apart){a, b};
+	return 0;
+}
+
+bool topo_machine_are_apart(const struct topo_machine *machine, int a, int b)
+{
+	for (int i = 0; i < machine->num_apart; i++) {
+		const struct topo_apart *apart = &machine->apart[i];
+
+		if ((apart->a == a && apart->b == b) || (apart->a == b && apart->b == a))
+			return true;
+	}
+	return false;
 }
 
 int topo_machine_find(const struct topo_machine *machine, const char *name)
@@ -204,24 +228,48 @@ static void read_object(struct reader *r, enum topo_kind kind, int level, char *
 		read_field(r, &machine->objects[index], field);
 }
 
+/* The names of two objects. */
+static void read_ends(struct reader *r, char **rest, int numbers[2])
+{
+	for (int i = 0; i < 2; i++) {
+		const char *name = next_word(rest);
+
+		numbers[i] = name ? topo_machine_find(r->machine, name) : -1;
+		if (numbers[i] < 0)
+			fail(r, "there is no object", name ? name : "");
+	}
+	if (!*r->error && numbers[0] == numbers[1])
+		fail(r, "two ends are needed, not twice", r->machine->objects[numbers[0]].name);
+}
+
 static void read_link(struct reader *r, char *rest)
 {
-	const char *ends[2] = {next_word(&rest), next_word(&rest)};
-	const char *rate = next_word(&rest);
-	int numbers[2];
+	const char *rate;
+	int ends[2];
 
-	for (int i = 0; i < 2; i++) {
-		numbers[i] = ends[i] ? topo_machine_find(r->machine, ends[i]) : -1;
-		if (numbers[i] < 0)
-			fail(r, "there is no object", ends[i] ? ends[i] : "");
-	}
+	read_ends(r, &rest, ends);
+	rate = next_word(&rest);
 	if (!rate || strncmp(rate, "rate=", 5) || next_word(&rest))
 		fail(r, "a link has two ends and rate=..., not", rate ? rate : "");
-	if (!*r->error && numbers[0] == numbers[1])
-		fail(r, "a link to itself:", ends[0]);
-	if (!*r->error &&
-	    topo_machine_link(r->machine, numbers[0], numbers[1], rate_of(r, rate + 5)) < 0)
+	if (!*r->error && topo_machine_link(r->machine, ends[0], ends[1], rate_of(r, rate + 5)) < 0)
 		fail(r, "no memory for", "link");
+}
+
+static void read_apart(struct reader *r, char *rest)
+{
+	const char *more;
+	int ends[2];
+
+	read_ends(r, &rest, ends);
+	more = next_word(&rest);
+	if (more)
+		fail(r, "two GPUs are apart, and no", more);
+	for (int i = 0; i < 2 && !*r->error; i++) {
+		if (r->machine->objects[ends[i]].kind != TOPO_GPU)
+			fail(r, "GPUs are apart, and not", r->machine->objects[ends[i]].name);
+	}
+	if (!*r->error && topo_machine_part(r->machine, ends[0], ends[1]) < 0)
+		fail(r, "no memory for", "apart");
 }
 
 static void read_text(struct reader *r, char **to, const char *text)
@@ -252,6 +300,8 @@ static void read_line(struct reader *r, char *line)
 	}
 	if (!strcmp(word, "link") && !level)
 		read_link(r, rest);
+	else if (!strcmp(word, "apart") && !level)
+		read_apart(r, rest);
 	else if (!strcmp(word, "name") && !level)
 		read_text(r, &r->machine->name, rest);
 	else if (!strcmp(word, "source") && !level)
@@ -359,4 +409,7 @@ void topo_machine_write(const struct topo_machine *machine, FILE *out)
 		fprintf(out, "link %s %s rate=%.10g\n", machine->objects[link->a].name,
 			machine->objects[link->b].name, link->rate);
 	}
+	for (int i = 0; i < machine->num_apart; i++)
+		fprintf(out, "apart %s %s\n", machine->objects[machine->apart[i].a].name,
+			machine->objects[machine->apart[i].b].name);
 }

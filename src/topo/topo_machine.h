@@ -24,10 +24,12 @@
  *           nic mlx5_0 rate=7.88 net=12.5
  *     nvswitch nvswitch0
  *     link gpu0 nvswitch0 rate=50
+ *     apart gpu0 gpu1
  *
  * Indentation, two spaces a level, is the tree; `#` begins a comment. Rates are GB/s (10^9 bytes)
- * in each direction: `rate` of the way to the parent, or of a link; `net` of the NIC's wire. What
- * is not said is not known.
+ * in each direction: `rate` of the way to the parent, or of a link; `net` of the NIC's wire. GPUs
+ * that are `apart` do not reach each other's memory (no peer access). What is not said is not
+ * known.
  */
 #ifndef TOPO_MACHINE_H
 #define TOPO_MACHINE_H
@@ -55,11 +57,23 @@ struct topo_link {
 	double rate;
 };
 
+/* GPUs without peer access to each other. */
+struct topo_apart {
+	int a, b;
+};
+
 struct topo_machine {
 	char *name, *source; /* NULL: not said */
-	int num_objects, num_links;
+	int num_objects, num_links, num_apart;
 	struct topo_object *objects; /* parents before their children */
 	struct topo_link *links;
+	struct topo_apart *apart;
+};
+
+/* A GPU as CUDA or NVML knows it. */
+struct topo_gpu {
+	char bus[TOPO_NAME_BYTES]; /* PCI address: domain:bus:device.function, hexadecimal */
+	int cc;                    /* compute capability, times 10 */
 };
 
 /* Whether the text is a PCI address of that device, whatever its function and its number of digits.
@@ -73,11 +87,15 @@ const char *topo_kind_name(enum topo_kind kind);
 struct topo_machine *topo_machine_new(void);
 void topo_machine_free(struct topo_machine *machine); /* NULL is allowed */
 
-/* Add an object, whose name must be new, or a link. Returns the object's number, or 0; -1: no
- * memory. */
+/* Add an object, whose name must be new, a link, or that two GPUs are apart. Returns the object's
+ * number, or 0; -1: no memory. */
 int topo_machine_add(struct topo_machine *machine, enum topo_kind kind, int parent,
 		     const char *name);
 int topo_machine_link(struct topo_machine *machine, int a, int b, double rate);
+int topo_machine_part(struct topo_machine *machine, int a, int b);
+
+/* Whether the two GPUs are apart. */
+bool topo_machine_are_apart(const struct topo_machine *machine, int a, int b);
 
 /* The object of the name; -1: there is none. The `index`-th of a kind, from 0; -1: there are
  * fewer. */

@@ -17,6 +17,10 @@ struct nvml_pci {
 static struct {
 	int (*init)(void);
 	int (*shutdown)(void);
+	int (*count)(unsigned *count);
+	int (*device_of)(unsigned index, void **device);
+	int (*pci_of)(void *device, struct nvml_pci *pci);
+	int (*cc_of)(void *device, int *major, int *minor);
 	int (*device_at)(const char *bus, void **device);
 	int (*link_state)(void *device, unsigned link, int *active);
 	int (*link_remote)(void *device, unsigned link, struct nvml_pci *pci);
@@ -39,6 +43,10 @@ static bool load(void)
 		return false;
 	return bind(library, "nvmlInit_v2", &nvml.init) &&
 	       bind(library, "nvmlShutdown", &nvml.shutdown) &&
+	       bind(library, "nvmlDeviceGetCount_v2", &nvml.count) &&
+	       bind(library, "nvmlDeviceGetHandleByIndex_v2", &nvml.device_of) &&
+	       bind(library, "nvmlDeviceGetPciInfo_v3", &nvml.pci_of) &&
+	       bind(library, "nvmlDeviceGetCudaComputeCapability", &nvml.cc_of) &&
 	       bind(library, "nvmlDeviceGetHandleByPciBusId_v2", &nvml.device_at) &&
 	       bind(library, "nvmlDeviceGetNvLinkState", &nvml.link_state) &&
 	       bind(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", &nvml.link_remote) &&
@@ -137,4 +145,34 @@ bool topo_nvml_add_links(struct topo_machine *machine)
 		well = add_links_of(machine, gpu);
 	nvml.shutdown();
 	return well;
+}
+
+static bool describe(unsigned index, struct topo_gpu *gpu)
+{
+	struct nvml_pci pci = {0};
+	int major = 0, minor = 0;
+	void *device;
+
+	if (nvml.device_of(index, &device) != NVML_SUCCESS ||
+	    nvml.pci_of(device, &pci) != NVML_SUCCESS)
+		return false;
+	nvml.cc_of(device, &major, &minor);
+	gpu->cc = 10 * major + minor;
+	snprintf(gpu->bus, sizeof(gpu->bus), "%04x:%02x:%02x.0", pci.domain, pci.bus & 0xff,
+		 pci.device & 0xff);
+	return true;
+}
+
+int topo_nvml_list(struct topo_gpu *gpus, int most)
+{
+	unsigned count = 0;
+	int num = 0;
+
+	if (!load())
+		return -1;
+	nvml.count(&count);
+	for (unsigned i = 0; i < count && num < most; i++)
+		num += describe(i, &gpus[num]);
+	nvml.shutdown();
+	return num;
 }

@@ -17,4 +17,8 @@
  */
 bool topo_nvml_add_links(struct topo_machine *machine);
 
+/* The GPUs that NVML knows, `most` at most. Returns their number; -1: there is no NVML. Not
+ * thread-safe. */
+int topo_nvml_list(struct topo_gpu *gpus, int most);
+
 #endif

@@ -33,7 +33,6 @@ struct option {
 struct util_config util_config;
 
 static const char *const level_words[] = {"none", "version", "warn", "info", "trace", NULL};
-static const char *const proto_words[] = {"auto", "simple", "ll", NULL};
 static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
 static const char *const net_words[] = {"ucx", "off", NULL};
 static const char *const gdr_words[] = {"auto", "on", "off", NULL};
@@ -79,28 +78,31 @@ static const struct option options[] = {
 	 "Memory that its process has freed stays in use while it is mapped here; mapping again "
 	 "what "
 	 "was dropped costs some 100 us."},
-	{"GPUCOLL_ONESHOT_MAX", TYPE_SIZE, FIELD(oneshot_max), "32K", NULL,
-	 "MPI_Allreduce of up to this many bytes, not in place, where each rank has a GPU for "
-	 "itself, "
-	 "is one-shot: every rank reduces everything. Otherwise each reduces a part and writes it "
-	 "to "
-	 "all. The value of the communicator's first rank counts."},
 	{"GPUCOLL_WINDOW", TYPE_SIZE, FIELD(window), "4M", NULL,
 	 "Bytes of device memory through which a buffer goes, slice by slice, that other processes "
 	 "can't map: of pools, of the virtual memory API, managed. At least 64K."},
 	{"GPUCOLL_ALGO", TYPE_STRING, FIELD(algo), "", NULL,
-	 "The algorithm to use, by the name that gpucoll-info -p shows, for all collectives that "
-	 "have one "
-	 "of that name. Empty: the library chooses. The value of the communicator's first rank "
-	 "counts; a "
-	 "call that it is not possible for is reported once, and is done as if it were empty."},
-	{"GPUCOLL_PROTO", TYPE_ENUM, FIELD(proto), "auto", proto_words,
-	 "How messages between ranks travel, in algorithms that have them. simple: data, then a "
-	 "counter. "
-	 "ll: data and flag in one word, which is faster for small ones and halves the bandwidth; "
-	 "only in "
-	 "fused execution, and not for gathers, scatters and calls whose sizes may differ. The "
-	 "value of the communicator's first rank counts."},
+	 "The algorithms to choose among, by the names that gpucoll-info -p shows: a list with "
+	 "commas, "
+	 "all but those of a list that begins with ^; after a semicolon, lists for some "
+	 "collectives, "
+	 "as in tree;bcast:ring,direct;alltoall:^bruck. Empty: all. The value of the "
+	 "communicator's "
+	 "first rank counts; a call that none of them is possible for is reported once, and is "
+	 "done "
+	 "as if it were empty."},
+	{"GPUCOLL_PROTO", TYPE_STRING, FIELD(proto), "", NULL,
+	 "The protocols to choose among for messages between ranks, in algorithms that have them; "
+	 "lists as for GPUCOLL_ALGO. simple: data, then a counter. ll: data and flag in one word, "
+	 "which is faster for small ones and halves the bandwidth; only in fused execution, and "
+	 "not "
+	 "for gathers, scatters and calls whose sizes may differ. Empty, or auto: both. The value "
+	 "of "
+	 "the communicator's first rank counts."},
+	{"GPUCOLL_TUNING_FILE", TYPE_STRING, FIELD(tuning_file), "", NULL,
+	 "The file in which gpucoll-tune keeps the times that it measured, by which the library "
+	 "chooses then. Rank 0 of MPI_COMM_WORLD reads it for all. Empty: gpucoll/tuning in "
+	 "$XDG_CONFIG_HOME or ~/.config, if it is there."},
 	{"GPUCOLL_EXEC", TYPE_ENUM, FIELD(exec), "auto", exec_words,
 	 "Who waits for messages between ranks. fused: the kernels, which takes one launch for a "
 	 "whole "
@@ -127,13 +129,16 @@ static const struct option options[] = {
 	 "warning "
 	 "where it was not. off: they go through pinned host memory. Each process decides for "
 	 "itself."},
-	{"GPUCOLL_CHANNELS", TYPE_SIZE, FIELD(channels), "0", NULL,
-	 "How many times an algorithm with messages uses each connection side by side, 1 to 16. 0: "
-	 "once inside a node, and up to 4 times between nodes, so that copies go on beside the "
-	 "network. The value of the communicator's first rank counts."},
-	{"GPUCOLL_LL_MAX", TYPE_SIZE, FIELD(ll_max), "16K", NULL,
-	 "With GPUCOLL_PROTO=auto, messages of up to this many bytes go by ll. The value of the "
+	{"GPUCOLL_CHANNELS", TYPE_STRING, FIELD(channels), "", NULL,
+	 "How many times an algorithm with messages uses each connection side by side, 1 to 16; "
+	 "also "
+	 "for some collectives, as in 4;bcast:8. Empty, or 0: the library chooses. The value of "
+	 "the "
 	 "communicator's first rank counts."},
+	{"GPUCOLL_TOPO_FILE", TYPE_STRING, FIELD(topo_file), "", NULL,
+	 "A file that says what machine a node is, as gpucoll-info -t writes it, instead of what "
+	 "hwloc "
+	 "and NVML find. GPUs are known by their bus=. Empty: the machine is looked at."},
 	{"GPUCOLL_SCRATCH", TYPE_SIZE, FIELD(scratch), "32M", NULL,
 	 "Bytes of device memory for messages between ranks, of all processes of a node together, "
 	 "for each "
@@ -339,6 +344,20 @@ void util_config_load(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, load_all);
+}
+
+void util_config_tuning_path(char *path, size_t bytes)
+{
+	const char *xdg = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+
+	if (util_config.tuning_file)
+		snprintf(path, bytes, "%s", util_config.tuning_file);
+	else if (xdg && *xdg)
+		snprintf(path, bytes, "%s/gpucoll/tuning", xdg);
+	else if (home && *home)
+		snprintf(path, bytes, "%s/.config/gpucoll/tuning", home);
+	else
+		*path = '\0';
 }
 
 void util_config_warn(void)

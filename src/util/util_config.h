@@ -20,7 +20,6 @@ enum util_log_level {
 	UTIL_LOG_TRACE
 };
 
-enum util_proto { UTIL_PROTO_AUTO, UTIL_PROTO_SIMPLE, UTIL_PROTO_LL };
 enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
 enum util_net { UTIL_NET_UCX, UTIL_NET_OFF };
 enum util_gdr { UTIL_GDR_AUTO, UTIL_GDR_ON, UTIL_GDR_OFF };
@@ -36,18 +35,17 @@ struct util_config {
 	size_t staging_pool; /* bytes of pinned host memory kept for reuse */
 	size_t ipc_cache;    /* bytes of other processes' memory kept mapped */
 	bool check;          /* prove schedules */
-	size_t oneshot_max;  /* bytes: an allreduce of less is one-shot */
 	size_t window;       /* bytes: the window for a buffer that can't be exported */
-	const char *algo;    /* NULL: chosen by the library */
-	int proto;           /* enum util_proto */
-	int exec;            /* enum util_exec */
-	int net;             /* enum util_net */
-	int net_gdr;         /* enum util_gdr */
-	size_t eager_max;    /* bytes: all inputs of a call over several nodes that go ahead */
-	size_t channels;
-	size_t ll_max;  /* bytes: messages of up to so many go by LL */
-	size_t scratch; /* bytes for messages, of a GPU and communicator */
-	size_t timeout; /* seconds; 0: never report */
+	/* Lists (algo_wish.h); NULL: the library chooses. */
+	const char *algo, *proto, *channels;
+	const char *topo_file;   /* NULL: the machine is looked at */
+	const char *tuning_file; /* NULL: util_config_tuning_path */
+	int exec;                /* enum util_exec */
+	int net;                 /* enum util_net */
+	int net_gdr;             /* enum util_gdr */
+	size_t eager_max;        /* bytes: all inputs of a call over several nodes that go ahead */
+	size_t scratch;          /* bytes for messages, of a GPU and communicator */
+	size_t timeout;          /* seconds; 0: never report */
 };
 
 enum util_subsys {
@@ -68,6 +66,10 @@ extern struct util_config util_config;
  * and every bad value is kept as a message for util_config_warn, and the default stays in force.
  */
 void util_config_load(void);
+
+/* The file of times that were measured, into `path`: GPUCOLL_TUNING_FILE, or gpucoll/tuning in the
+ * XDG directory for configuration; "": there is none. */
+void util_config_tuning_path(char *path, size_t bytes);
 
 /* Log what util_config_load found wrong, one warning each. Call once logging works. */
 void util_config_warn(void);

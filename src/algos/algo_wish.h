@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a user wishes: lists of algorithms, protocols and numbers of channels, for all collectives
+ * or for some, in NCCL's syntax:
+ *
+ *     ring,tree                       one of these, wherever there is one of the name
+ *     ^ring                           all but this
+ *     tree;bcast:ring;alltoall:^bruck the first for all, then others for some
+ */
+#ifndef ALGO_WISH_H
+#define ALGO_WISH_H
+
+#include "algos/algo.h"
+
+enum algo_proto { ALGO_SIMPLE = 1, ALGO_LL = 2 };
+
+/* For one collective. Whatever is 0 is not wished for: all are alike. */
+struct algo_wish {
+	uint64_t algos;    /* a bit for each of the catalogue */
+	uint16_t protos;   /* enum algo_proto */
+	uint16_t channels; /* a number, ALGO_MOST_CHANNELS at most */
+};
+
+/*
+ * Read lists of algorithms, of protocols, of numbers; NULL and "" wish for nothing. They are added
+ * to the wishes for all collectives, an array of SCHED_NUM_COLLS. False: the text is none, `error`
+ * says why in a few words, and nothing has been added.
+ */
+bool algo_wish_algos(const char *text, struct algo_wish *wishes, char *error, size_t bytes);
+bool algo_wish_protos(const char *text, struct algo_wish *wishes, char *error, size_t bytes);
+bool algo_wish_channels(const char *text, struct algo_wish *wishes, char *error, size_t bytes);
+
+/* Whether it grants the algorithm; and the way, which matters where there are messages. */
+bool algo_wish_grants(const struct algo_wish *wish, const struct algo *algo);
+bool algo_wish_grants_way(const struct algo_wish *wish, const struct algo *algo, bool ll);
+
+#endif

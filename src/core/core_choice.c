@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_choice.h"
+#include "core/core_accel.h"
+#include "core/core_picture.h"
+#include "core/core_rings.h"
+#include "core/core_room.h"
+#include "core/core_tuning.h"
+#include "util/util_log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One kind of call. */
+struct entry {
+	struct entry *next;
+	struct sched_request request;
+	struct algo_setting setting;
+	struct algo_table *table;
+	/* The last question, which the next one often is. */
+	uint64_t bytes;
+	struct algo_wish wish;
+	struct algo_choice choices[CORE_CHOICE_MOST];
+	int num; /* -1: there was none */
+};
+
+struct core_choices {
+	struct sched_fabric fabric;
+	int *rings, num_rings;
+	struct core_tuning_key key;
+	struct entry *entries; /* the last one used comes first */
+};
+
+/* Of this thread's last call. */
+static _Thread_local struct {
+	struct core_tuning_key key;
+	enum sched_coll coll;
+	uint64_t bytes;
+	struct algo_choice way; /* without algorithm: there was no choice */
+} last;
+
+/* ---- where ranks are ---- */
+
+static int local_number(const struct core_comm *comm, int rank)
+{
+	int number = 0;
+
+	for (int i = 0; i < rank; i++)
+		number += comm->nodes[i] == comm->nodes[rank];
+	return number;
+}
+
+/* On the GPU that its offer names. Those of other nodes are not seen here, so with several nodes
+ * all ranks are taken to sit on their nodes' GPUs in turn. */
+static struct core_seat seat_of(const struct core_accel *accel, int rank,
+				const struct topo_machine *machine)
+{
+	const struct core_comm *comm = accel->comm;
+	struct core_seat seat = {.node = comm->nodes[rank], .gpu = -1};
+	int gpus = 0;
+
+	if (!comm->spans) {
+		seat.device = core_agree_offer(&accel->agree, rank)->device;
+		seat.gpu = machine ? core_picture_gpu(machine, seat.device) : -1;
+		return seat;
+	}
+	seat.device = (uint64_t)local_number(comm, rank);
+	while (machine && topo_machine_nth(machine, TOPO_GPU, gpus) >= 0)
+		gpus++;
+	if (gpus)
+		seat.gpu = topo_machine_nth(machine, TOPO_GPU, (int)seat.device % gpus);
+	return seat;
+}
+
+/* What the communicator's first rank sees, once. */
+static void report(const struct core_comm *comm, const struct core_choices *all)
+{
+	char orders[256] = "";
+	size_t used = 0;
+
+	if (comm->rank)
+		return;
+	for (int i = 0; i < all->num_rings * comm->size && used < sizeof(orders); i++)
+		used += (size_t)snprintf(orders + used, sizeof(orders) - used, "%s%d",
+					 i % comm->size ? " " : ", ring ", all->rings[i]);
+	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%d ranks on %d nodes with %d GPUs%s", comm->size,
+		 comm->num_nodes, all->fabric.num_sites, orders);
+}
+
+static bool look_around(const struct core_accel *accel, struct core_choices *all)
+{
+	const struct core_comm *comm = accel->comm;
+	const struct topo_machine *machines[CORE_MAX_RANKS];
+	struct core_seat seats[CORE_MAX_RANKS];
+
+	for (int i = 0; i < comm->num_nodes; i++)
+		machines[i] = core_picture_of(comm->members[comm->speakers[i]].node);
+	for (int i = 0; i < comm->size; i++)
+		seats[i] = seat_of(accel, i, machines[comm->nodes[i]]);
+	all->num_rings = core_rings_find(comm->size, seats, comm->num_nodes, machines, &all->rings);
+	if (all->num_rings < 0 ||
+	    !core_fabric_make(comm->size, seats, comm->num_nodes, machines, &all->fabric))
+		return false;
+	all->key = (struct core_tuning_key){core_tuning_fingerprint(comm->num_nodes, machines),
+					    comm->size, comm->num_nodes, all->fabric.num_sites};
+	report(comm, all);
+	return true;
+}
+
+/* It stays as it is if ranks change their GPUs: what is chosen is right, if slower. NULL: no
+ * memory. */
+static struct core_choices *choices_of(const struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+
+	if (comm->choices)
+		return comm->choices;
+	comm->choices = calloc(1, sizeof(*comm->choices));
+	if (comm->choices && !look_around(accel, comm->choices))
+		core_choice_drop(comm);
+	return comm->choices;
+}
+
+/* ---- kinds of calls ---- */
+
+static uint32_t largest_node(const struct core_comm *comm)
+{
+	int largest = 0;
+
+	for (int i = 0; i < comm->size; i++) {
+		int number = local_number(comm, i) + 1;
+
+		largest = number > largest ? number : largest;
+	}
+	return (uint32_t)largest;
+}
+
+/* Before there are arenas they are taken to be as they are by default: options may differ among
+ * ranks. */
+static struct algo_setting setting_of(const struct core_accel *accel,
+				      const struct core_choices *all, bool mapped)
+{
+	enum { SCRATCH = 32 << 20 };
+	const struct core_summary *common = &accel->common;
+	const struct core_comm *comm = accel->comm;
+	size_t arena =
+		common->arena ? common->arena : core_room_arena(SCRATCH, (int)largest_node(comm));
+	int blocks = common->arena ? (int)common->blocks : all->fabric.costs.blocks;
+
+	return (struct algo_setting){.fabric = &all->fabric,
+				     .room = core_room_for(arena),
+				     .most_links = GPU_MAX_LINKS,
+				     .mapped = mapped,
+				     .linked = true,
+				     .fused = core_links_may_fuse(accel),
+				     .ll = core_links_know_sizes(accel),
+				     .resident = core_room_resident(blocks, comm->size),
+				     .sizes_differ = core_plan_sizes_differ(accel->shape.coll),
+				     .channels = accel->common.wish.channels};
+}
+
+static bool is_same(const struct entry *entry, const struct sched_request *request,
+		    const struct algo_setting *setting)
+{
+	const struct algo_setting *mine = &entry->setting;
+
+	return entry->request.coll == request->coll &&
+	       entry->request.in_place == request->in_place && mine->mapped == setting->mapped &&
+	       mine->fused == setting->fused && mine->ll == setting->ll &&
+	       mine->resident == setting->resident && mine->sizes_differ == setting->sizes_differ &&
+	       mine->channels == setting->channels && mine->room.simple == setting->room.simple;
+}
+
+static struct entry *find(struct core_choices *all, const struct sched_request *request,
+			  const struct algo_setting *setting)
+{
+	struct entry **link = &all->entries, *entry;
+
+	while ((entry = *link) && !is_same(entry, request, setting))
+		link = &entry->next;
+	if (!entry)
+		return NULL;
+	*link = entry->next;
+	entry->next = all->entries;
+	all->entries = entry;
+	return entry;
+}
+
+static struct entry *add(struct core_choices *all, const struct sched_request *request,
+			 const struct algo_setting *setting)
+{
+	struct entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		return NULL;
+	entry->request = *request;
+	entry->setting = *setting;
+	entry->num = -1;
+	entry->table = algo_table_new(request, setting);
+	if (!entry->table || !core_tuning_apply(&all->key, request->coll, entry->table)) {
+		algo_table_free(entry->table);
+		free(entry);
+		return NULL;
+	}
+	entry->next = all->entries;
+	return all->entries = entry;
+}
+
+static bool is_asked_again(const struct entry *entry, uint64_t bytes, const struct algo_wish *wish)
+{
+	return entry->num >= 0 && entry->bytes == bytes && entry->wish.algos == wish->algos &&
+	       entry->wish.protos == wish->protos;
+}
+
+static int rank(struct entry *entry, uint64_t bytes, const struct algo_wish *wish)
+{
+	if (is_asked_again(entry, bytes, wish))
+		return entry->num;
+	entry->bytes = bytes;
+	entry->wish = *wish;
+	entry->num = algo_table_rank(entry->table, bytes, wish, entry->choices, CORE_CHOICE_MOST);
+	return entry->num;
+}
+
+int core_choice_make(struct core_accel *accel, struct sched_request *request, bool mapped,
+		     const struct algo_wish *wish, struct algo_choice *choices)
+{
+	struct core_choices *all = choices_of(accel);
+	struct algo_setting setting;
+	struct entry *entry;
+
+	if (!all)
+		return -1;
+	setting = setting_of(accel, all, mapped);
+	request->num_rings = all->num_rings;
+	request->rings = all->rings;
+	entry = find(all, request, &setting);
+	if (!entry)
+		entry = add(all, request, &setting);
+	if (!entry || rank(entry, accel->common.longest, wish) < 0)
+		return -1;
+	memcpy(choices, entry->choices, (size_t)entry->num * sizeof(*choices));
+	return entry->num;
+}
+
+void core_choice_note(const struct core_accel *accel)
+{
+	const struct core_choices *all = accel ? accel->comm->choices : NULL;
+
+	last.way.algo = NULL;
+	if (!all || accel->eager || !accel->schedule)
+		return;
+	last.key = all->key;
+	last.coll = accel->sched->request.coll;
+	last.bytes = accel->common.longest;
+	last.way = (struct algo_choice){.algo = accel->schedule->algo,
+					.channels = accel->sched->request.channels,
+					.ll = accel->linked &&
+					      accel->steps.args.protocol == GPU_PROTOCOL_LL};
+}
+
+bool core_choice_last(char *text, size_t bytes)
+{
+	if (!last.way.algo)
+		return false;
+	core_tuning_describe(&last.key, last.coll, last.bytes, &last.way, text, bytes);
+	return true;
+}
+
+void core_choice_drop(struct core_comm *comm)
+{
+	struct core_choices *all = comm->choices;
+
+	comm->choices = NULL;
+	if (!all)
+		return;
+	while (all->entries) {
+		struct entry *entry = all->entries;
+
+		all->entries = entry->next;
+		algo_table_free(entry->table);
+		free(entry);
+	}
+	sched_fabric_free(&all->fabric);
+	free(all->rings);
+	free(all);
+}

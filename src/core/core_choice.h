@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a communicator's calls choose among: the fabric of its ranks, in the picture of the job, and
+ * tables of times for each kind of call (algo_choose.h). All follows from what all ranks know
+ * alike.
+ */
+#ifndef CORE_CHOICE_H
+#define CORE_CHOICE_H
+
+#include "algos/algo_choose.h"
+
+struct core_accel;
+struct core_comm;
+
+enum { CORE_CHOICE_MOST = 8 };
+
+/*
+ * The ways to do the call that the wish grants, the fastest first, into `choices`, CORE_CHOICE_MOST
+ * at most. Sets the request's rings. Returns their number; -1: no memory.
+ */
+int core_choice_make(struct core_accel *accel, struct sched_request *request, bool mapped,
+		     const struct algo_wish *wish, struct algo_choice *choices);
+
+/*
+ * Note how the call was done, or, with NULL, that it was not accelerated; and the last that this
+ * thread noted, as core_tuning.h has it, into `text`. False: there is none, or it had no choice.
+ */
+void core_choice_note(const struct core_accel *accel);
+bool core_choice_last(char *text, size_t bytes);
+
+/* Free all of the communicator's. */
+void core_choice_drop(struct core_comm *comm);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_picture.h"
+#include "core/core_mpi.h"
+#include "gpu/gpu_context.h"
+#include "topo/topo_hwloc.h"
+#include "topo/topo_nvml.h"
+#include "util/util_config.h"
+#include "util/util_log.h"
+#include "util/util_time.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct topo_machine **machines; /* by node of the job */
+
+/* ---- this node ---- */
+
+static double ms_since(uint64_t start)
+{
+	return 1e-6 * (double)(util_now() - start);
+}
+
+static struct topo_machine *look(void)
+{
+	enum { MOST_GPUS = 64 };
+	struct topo_gpu gpus[MOST_GPUS];
+	uint64_t start = util_now();
+	int num = topo_nvml_list(gpus, MOST_GPUS);
+	double nvml = ms_since(start), hwloc;
+	struct topo_machine *machine;
+
+	start = util_now();
+	machine = topo_hwloc_find(gpus, num);
+	hwloc = ms_since(start);
+	start = util_now();
+	if (machine)
+		topo_nvml_add_links(machine);
+	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_INIT, "the machine: hwloc took %.1f ms, NVML %.1f ms",
+		 hwloc, nvml + ms_since(start));
+	return machine;
+}
+
+/* NULL: it can't be had, which has been logged. */
+static struct topo_machine *read(const char *name)
+{
+	struct topo_machine *machine = NULL;
+	FILE *file = fopen(name, "r");
+	char error[256];
+
+	if (file) {
+		machine = topo_machine_read(file, name, error, sizeof(error));
+		fclose(file);
+	} else {
+		snprintf(error, sizeof(error), "%s: %s", name, strerror(errno));
+	}
+	if (!machine)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT, "GPUCOLL_TOPO_FILE is ignored: %s",
+			 error);
+	return machine;
+}
+
+/* The text of the machine that this process is on; NULL: there is none. The caller frees it. */
+static char *describe(void)
+{
+	struct topo_machine *machine = util_config.topo_file ? read(util_config.topo_file) : NULL;
+	char *text = NULL;
+	size_t bytes;
+	FILE *out;
+
+	if (!machine)
+		machine = look();
+	out = machine ? open_memstream(&text, &bytes) : NULL;
+	if (out) {
+		topo_machine_write(machine, out);
+		fclose(out);
+	}
+	topo_machine_free(machine);
+	return text;
+}
+
+/* ---- all nodes ---- */
+
+static struct topo_machine *parse(const char *text, int bytes)
+{
+	FILE *in = bytes ? fmemopen((void *)(uintptr_t)text, (size_t)bytes, "r") : NULL;
+	struct topo_machine *machine = NULL;
+	char error[256];
+
+	if (!in)
+		return NULL;
+	machine = topo_machine_read(in, "a node's machine", error, sizeof(error));
+	fclose(in);
+	if (!machine)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT, "%s", error);
+	return machine;
+}
+
+/* Texts come in order of processes, of which each node's leader has one. Nodes of one text, such as
+ * those of a cluster mostly are, share a machine. */
+static void parse_all(const char *texts, const int *sizes)
+{
+	const char *last = NULL;
+	int at = 0, last_size = 0;
+
+	for (int node = 0; node < core_mpi_job.num_nodes; node++) {
+		int leader = core_mpi_node_leader(node);
+
+		for (; at < leader; at++)
+			texts += sizes[at];
+		if (last && sizes[leader] == last_size && !memcmp(last, texts, (size_t)last_size))
+			machines[node] = machines[node - 1];
+		else
+			machines[node] = parse(texts, sizes[leader]);
+		last = texts;
+		last_size = sizes[leader];
+	}
+}
+
+void core_picture_start(void)
+{
+	char *mine = core_mpi_job.local_rank == 0 ? describe() : NULL;
+	int *sizes = NULL;
+	void *all = NULL;
+
+	machines = calloc((size_t)core_mpi_job.num_nodes, sizeof(struct topo_machine *));
+	if (core_mpi_job_gather(mine, mine ? (int)strlen(mine) : 0, &all, &sizes) == UTIL_OK &&
+	    machines)
+		parse_all(all, sizes);
+	free(mine);
+	free(all);
+	free(sizes);
+}
+
+void core_picture_stop(void)
+{
+	for (int i = 0; machines && i < core_mpi_job.num_nodes; i++) {
+		if (i == 0 || machines[i] != machines[i - 1])
+			topo_machine_free(machines[i]);
+	}
+	free(machines);
+	machines = NULL;
+}
+
+const struct topo_machine *core_picture_of(int node)
+{
+	return machines ? machines[node] : NULL;
+}
+
+int core_picture_gpu(const struct topo_machine *machine, uint64_t identity)
+{
+	for (int i = 0, gpu; (gpu = topo_machine_nth(machine, TOPO_GPU, i)) >= 0; i++) {
+		if (gpu_identity_of(machine->objects[gpu].bus) == identity)
+			return gpu;
+	}
+	return -1;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The picture of the job's machines, the same in all its processes: one process of each node looks
+ * at the node, and tells all the others, once, at MPI_Init. No CUDA is needed for it.
+ */
+#ifndef CORE_PICTURE_H
+#define CORE_PICTURE_H
+
+#include "topo/topo_machine.h"
+
+#include <stdint.h>
+
+/* Take it. Collective over the job. */
+void core_picture_start(void);
+void core_picture_stop(void);
+
+/* The machine of a node of the job; NULL: nothing is known of it. Its GPU of an identity
+ * (gpu_context.h); -1: it shows none such. */
+const struct topo_machine *core_picture_of(int node);
+int core_picture_gpu(const struct topo_machine *machine, uint64_t identity);
+
+#endif

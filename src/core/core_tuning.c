@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_tuning.h"
+#include "core/core_mpi.h"
+#include "util/util_config.h"
+#include "util/util_hash.h"
+#include "util/util_log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HEAD "gpucoll-tuning 1"
+
+/* One measurement. */
+struct measured {
+	struct core_tuning_key key;
+	enum sched_coll coll;
+	uint64_t bytes;
+	struct algo_choice way;
+};
+
+static struct measured *all;
+static size_t num_all;
+
+/* ---- the text ---- */
+
+/* Why the line is none; NULL: it is one. */
+static const char *read_line(const char *line, struct measured *m)
+{
+	char coll[32], algo[32], proto[16];
+	int end = 0, number;
+
+	if (sscanf(line,
+		   "time %" SCNx64 " ranks=%d nodes=%d gpus=%d %31s %" SCNu64 " %31s %15s %d %lf%n",
+		   &m->key.machine, &m->key.ranks, &m->key.nodes, &m->key.gpus, coll, &m->bytes,
+		   algo, proto, &m->way.channels, &m->way.time, &end) != 10 ||
+	    line[end + (int)strspn(line + end, " \t\r\n")])
+		return "it is no line of such a file";
+	number = sched_coll_of(coll);
+	if (number < 0)
+		return "there is no such collective";
+	m->coll = (enum sched_coll)number;
+	m->way.algo = algo_find(algo, m->coll);
+	m->way.ll = !strcmp(proto, "ll");
+	if (!m->way.algo)
+		return "the collective has no such algorithm";
+	if (!m->way.ll && strcmp(proto, "simple"))
+		return "there is no such protocol";
+	if (m->way.channels < 1 || m->way.channels > ALGO_MOST_CHANNELS)
+		return "there is no such number of channels";
+	return m->way.time > 0 && m->way.time < 1e12 ? NULL : "there is no such time";
+}
+
+static bool is_comment(const char *line)
+{
+	line += strspn(line, " \t\r\n");
+	return !*line || *line == '#';
+}
+
+/* Returns NULL, or what is wrong, with the number of its line. */
+static const char *read_lines(FILE *in, const char *name, char *error, size_t bytes)
+{
+	char *line = NULL;
+	const char *why = NULL;
+	size_t room = 0;
+	int number = 0;
+
+	while (!why && getline(&line, &room, in) >= 0) {
+		struct measured *more;
+
+		number++;
+		if (is_comment(line))
+			continue;
+		if (number == 1) {
+			line[strcspn(line, "\r\n")] = '\0';
+			why = strcmp(line, HEAD) ? "it does not begin with " HEAD : NULL;
+			continue;
+		}
+		more = realloc(all, (num_all + 1) * sizeof(*all));
+		all = more ? more : all;
+		why = more ? read_line(line, &all[num_all]) : "there is no memory";
+		num_all += !why;
+	}
+	free(line);
+	if (!why)
+		return NULL;
+	snprintf(error, bytes, "%s:%d: %s", name, number, why);
+	return error;
+}
+
+/* All of it, or nothing. */
+static void parse(const char *text, size_t bytes, const char *name)
+{
+	FILE *in = bytes ? fmemopen((void *)(uintptr_t)text, bytes, "r") : NULL;
+	char error[PATH_MAX + 128];
+
+	if (!in)
+		return;
+	if (read_lines(in, name, error, sizeof(error))) {
+		num_all = 0;
+		if (core_mpi_job.rank == 0)
+			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
+				 "times that were measured are ignored: %s", error);
+	} else if (core_mpi_job.rank == 0) {
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_INIT, "%s: %zu times that were measured", name,
+			 num_all);
+	}
+	fclose(in);
+}
+
+/* ---- the file ---- */
+
+/* NULL: there is none, which is reported if it was asked for. The caller frees it. */
+static char *read_file(const char *name, size_t *bytes)
+{
+	FILE *in = fopen(name, "r"), *out;
+	char *text = NULL, part[4096];
+	size_t got;
+
+	if (!in) {
+		if (util_config.tuning_file)
+			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT, "GPUCOLL_TUNING_FILE: %s: %s",
+				 name, strerror(errno));
+		return NULL;
+	}
+	out = open_memstream(&text, bytes);
+	while (out && (got = fread(part, 1, sizeof(part), in)) > 0)
+		fwrite(part, 1, got, out);
+	fclose(in);
+	if (out)
+		fclose(out);
+	return text;
+}
+
+void core_tuning_start(void)
+{
+	char name[PATH_MAX], *mine = NULL;
+	size_t bytes = 0;
+	int *sizes = NULL;
+	void *text = NULL;
+
+	util_config_tuning_path(name, sizeof(name));
+	if (core_mpi_job.rank == 0 && *name)
+		mine = read_file(name, &bytes);
+	if (bytes > INT_MAX)
+		bytes = 0;
+	if (core_mpi_job_gather(mine, mine ? (int)bytes : 0, &text, &sizes) == UTIL_OK)
+		parse(text, (size_t)sizes[0], name);
+	free(mine);
+	free(text);
+	free(sizes);
+}
+
+void core_tuning_stop(void)
+{
+	free(all);
+	all = NULL;
+	num_all = 0;
+}
+
+/* ---- use ---- */
+
+/* What a machine has, and how it hangs together. Rates are left out: links that rest are slower. */
+static uint64_t hash_machine(uint64_t hash, const struct topo_machine *machine)
+{
+	char text[3 * TOPO_NAME_BYTES];
+
+	for (int i = 0; i < machine->num_objects; i++) {
+		const struct topo_object *object = &machine->objects[i];
+
+		snprintf(text, sizeof(text), "%d %d %s %s %d\n", (int)object->kind, object->parent,
+			 object->name, object->bus, object->cc);
+		hash = util_hash_text(hash, text);
+	}
+	for (int i = 0; i < machine->num_links; i++) {
+		snprintf(text, sizeof(text), "%d %d\n", machine->links[i].a, machine->links[i].b);
+		hash = util_hash_text(hash, text);
+	}
+	return hash;
+}
+
+uint64_t core_tuning_fingerprint(int num_nodes, const struct topo_machine *const *machines)
+{
+	uint64_t hash = UTIL_HASH_START;
+
+	for (int i = 0; i < num_nodes; i++) {
+		/* Nodes that are alike count once. */
+		if (machines[i] && (i == 0 || machines[i] != machines[i - 1]))
+			hash = hash_machine(hash, machines[i]);
+	}
+	return hash;
+}
+
+static bool is_same_key(const struct core_tuning_key *a, const struct core_tuning_key *b)
+{
+	return a->machine == b->machine && a->ranks == b->ranks && a->nodes == b->nodes &&
+	       a->gpus == b->gpus;
+}
+
+bool core_tuning_apply(const struct core_tuning_key *key, enum sched_coll coll,
+		       struct algo_table *table)
+{
+	bool well = true;
+
+	for (size_t i = 0; i < num_all && well; i++) {
+		if (all[i].coll == coll && is_same_key(&all[i].key, key))
+			well = algo_table_measure(table, all[i].bytes, &all[i].way);
+	}
+	return well;
+}
+
+void core_tuning_describe(const struct core_tuning_key *key, enum sched_coll coll, uint64_t bytes,
+			  const struct algo_choice *way, char *text, size_t size)
+{
+	snprintf(text, size,
+		 "time %016" PRIx64 " ranks=%d nodes=%d gpus=%d %s %" PRIu64 " %s %s %d",
+		 key->machine, key->ranks, key->nodes, key->gpus, sched_coll_name(coll), bytes,
+		 way->algo->name, way->ll ? "ll" : "simple", way->channels);
+}
