@@ -1187,6 +1187,22 @@ def test_rings_with_weak_links(tmp_path, weak, pci, least):
     assert all(rest >= -1e-9 for rest in left.values()) and len(rings) * rate >= least, text
 
 
+def test_machine_picture(tmp_path):
+    """Boxes for all that PCI has; an arc for each hop of a ring, each link between GPUs, and each GPU's NIC."""
+    for path in MACHINES.glob("*.machine"):
+        drawn = run_tool(BUILD / "gpucoll-info", "--machine", path, "--svg").output
+        picture, text = ElementTree.fromstring(drawn), path.read_text()
+        tags = [element.tag.split("}")[1] for element in picture.iter()]
+        rings, gpus = RINGS[path.stem][0], len(re.findall(r"^ *gpu ", text, re.M))
+        direct = len(re.findall(r"^link gpu\d+ gpu\d+ ", text, re.M))
+        nics = gpus if re.search(r"^ *nic ", text, re.M) else 0
+        assert tags.count("path") == rings * gpus + direct + nics, path
+        assert tags.count("g") == len(re.findall(r"^ *(?:numa|bridge|switch|gpu|nic) ", text, re.M)), path
+    (tmp_path / "a.machine").write_text("gpucoll-machine 1\nname A & B <x>\nnuma numa0\n")
+    drawn = run_tool(BUILD / "gpucoll-info", "--machine", tmp_path / "a.machine", "--svg").output
+    assert "A & B <x>" in "".join(ElementTree.fromstring(drawn).itertext())
+
+
 def test_recorded_machines_are_all_tested():
     assert {path.stem for path in MACHINES.glob("*.machine")} == set(PUBLISHED)
 

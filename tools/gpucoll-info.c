@@ -35,7 +35,9 @@ static void usage(FILE *out)
 	      "      -s, --size BYTES    a buffer, or a block for each rank, of that size; K, M, G "
 	      "may follow (with --algo 1M)\n"
 	      "      --algo NAME, --proto simple|ll, --channels N, --root RANK, --in-place\n"
-	      "      --dot, --svg        with --algo: a graph for Graphviz, a picture\n"
+	      "      --dot, --svg        with --algo: a graph for Graphviz, a picture; --svg "
+	      "without "
+	      "-p: the machine\n"
 	      "  -h, --help      this text\n",
 	      out);
 }
@@ -246,15 +248,19 @@ static int print_choices(const struct plan *plan, const char *file)
 	return result;
 }
 
-static int print_machine(const char *file)
+static int print_machine(const char *file, bool picture)
 {
 	struct topo_machine *machine = get_machine(file);
+	bool well = true;
 
 	if (!machine)
 		return 1;
-	info_print_machine(stdout, machine);
+	if (picture)
+		well = info_draw_machine(stdout, machine);
+	else
+		info_print_machine(stdout, machine);
 	topo_machine_free(machine);
-	return 0;
+	return well ? 0 : 1;
 }
 
 static int print_plan(const struct plan *plan, const char *file)
@@ -354,8 +360,11 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return 2;
 	}
+	/* A picture is of the machine if nothing says of what call. */
+	if (plan.form == INFO_SVG && !plan.has_coll && (topology || file))
+		return print_machine(file, true);
 	if (topology || (file && !plan.given))
-		result |= print_machine(file);
+		result |= print_machine(file, false);
 	if (plan.given)
 		result |= print_plan(&plan, file);
 	if (!done && !plan.given && !file)

@@ -12,4 +12,7 @@ struct topo_machine *info_read_machine(const char *file);
 
 void info_print_machine(FILE *out, const struct topo_machine *machine);
 
+/* The same as a picture (SVG). False: no memory. */
+bool info_draw_machine(FILE *out, const struct topo_machine *machine);
+
 #endif

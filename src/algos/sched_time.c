@@ -164,6 +164,24 @@ static double bytes_over(const struct run *run, const struct sched_operand *o, d
 	return o->fifo && run->terms->ll ? 2 * bytes : bytes;
 }
 
+/* How long the lane's blocks are at it: they load what they read, flags too, and stores are soon
+ * forgotten. */
+static double work_of(const struct run *run, const struct sched_step *step, double bytes)
+{
+	const struct sched_operand *o = sched_sources(run->sched, step);
+	double loaded = 0, stored = 0;
+
+	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+		double all = bytes_over(run, &o[i], bytes);
+
+		if (i < step->num_sources)
+			loaded += all;
+		else
+			stored = later(stored, all);
+	}
+	return later(loaded, stored) / run->lane_rate;
+}
+
 /* From the rank's kernel to a place; 0: it is its own. */
 static double latency_of(const struct run *run, int rank, const struct sched_operand *o)
 {
@@ -355,7 +373,7 @@ static void do_step(struct run *run, struct event event)
 	if (!is_launched(run, event, &start))
 		return;
 	start += run->fabric->costs.step;
-	work = bytes * step->num_sources / run->lane_rate;
+	work = work_of(run, step, bytes);
 	lane->work += work;
 	lane->busy = later(lane->busy, start) + work;
 	end = later(lane->busy, move(run, run->sched->lanes[event.lane].rank, step, start, bytes));
@@ -370,23 +388,25 @@ static void do_step(struct run *run, struct event event)
 
 /* ---- all ---- */
 
-/* Without messages the blocks are there for one lane after the other. */
+/* Without messages the blocks are there for one lane after the other. There are as many as their
+ * bytes are worth; parts of a block smooth what would be steps. */
 static double rate_of_lane(const struct run *run, int phase)
 {
-	const struct sched_fabric *fabric = run->fabric;
-	uint64_t least = 4096, piece; /* bytes that a block is worth */
-	int lanes = 0, most;
+	const double worth = 4096; /* bytes, of a block */
+	const struct sched_costs *costs = &run->fabric->costs;
+	uint64_t width = run->terms->slots.width, bytes = run->terms->bytes;
+	double blocks = run->links && run->terms->fused ? run->terms->blocks : costs->blocks;
+	double most;
+	int lanes = 0;
 
 	for (uint32_t i = 0; i < run->sched->num_lanes; i++)
 		lanes += run->sched->lanes[i].phase == phase && run->sched->lanes[i].rank == 0;
-	piece = run->links && run->terms->bytes > run->terms->slots.width ? run->terms->slots.width
-									  : run->terms->bytes;
-	piece = sched_longest_piece(run->sched, piece);
-	most = run->links && run->terms->fused ? run->terms->blocks : fabric->costs.blocks;
-	most = lanes ? most / lanes : 1;
-	if ((uint64_t)most > (piece + least - 1) / least)
-		most = (int)((piece + least - 1) / least);
-	return (most > 1 ? most : 1) * fabric->costs.block_rate;
+	if (run->links && bytes > width)
+		bytes = width;
+	most = (double)sched_longest_piece(run->sched, bytes) / worth;
+	blocks = lanes ? blocks / lanes : 1;
+	blocks = most < blocks ? most : blocks;
+	return later(blocks, 1) * costs->block_rate;
 }
 
 static bool is_remote(const struct run *run, const struct sched_lane *lane)
