@@ -45,6 +45,7 @@ struct run {
 	struct line *lines;
 	struct lane *lanes;
 	struct launch *launches; /* by rank */
+	int *lanes_of;           /* by rank */
 	struct event *heap;
 	uint32_t num_events;
 	uint32_t rounds; /* that are looked at */
@@ -388,6 +389,22 @@ static void do_step(struct run *run, struct event event)
 
 /* ---- all ---- */
 
+/* Of the rank that has most. */
+static int lanes_in(const struct run *run, int phase)
+{
+	int most = 0;
+
+	for (int rank = 0; rank < run->sched->request.ranks; rank++)
+		run->lanes_of[rank] = 0;
+	for (uint32_t i = 0; i < run->sched->num_lanes; i++) {
+		const struct sched_lane *lane = &run->sched->lanes[i];
+
+		if (lane->phase == phase && lane->num && ++run->lanes_of[lane->rank] > most)
+			most = run->lanes_of[lane->rank];
+	}
+	return most;
+}
+
 /* Without messages the blocks are there for one lane after the other. There are as many as their
  * bytes are worth; parts of a block smooth what would be steps. */
 static double rate_of_lane(const struct run *run, int phase)
@@ -396,11 +413,9 @@ static double rate_of_lane(const struct run *run, int phase)
 	const struct sched_costs *costs = &run->fabric->costs;
 	uint64_t width = run->terms->slots.width, bytes = run->terms->bytes;
 	double blocks = run->links && run->terms->fused ? run->terms->blocks : costs->blocks;
+	int lanes = lanes_in(run, phase);
 	double most;
-	int lanes = 0;
 
-	for (uint32_t i = 0; i < run->sched->num_lanes; i++)
-		lanes += run->sched->lanes[i].phase == phase && run->sched->lanes[i].rank == 0;
 	if (run->links && bytes > width)
 		bytes = width;
 	most = (double)sched_longest_piece(run->sched, bytes) / worth;
@@ -507,10 +522,11 @@ static bool prepare(struct run *run)
 	run->lines = calloc(lines + 1, sizeof(*run->lines));
 	run->lanes = calloc((size_t)sched->num_lanes + 1, sizeof(*run->lanes));
 	run->launches = calloc((size_t)sched->request.ranks, sizeof(*run->launches));
+	run->lanes_of = calloc((size_t)sched->request.ranks, sizeof(*run->lanes_of));
 	run->heap = calloc((size_t)sched->num_lanes + 1, sizeof(*run->heap));
 	run->memory = calloc(2 * slots * lines + 1, sizeof(*run->memory));
 	if (!run->free || !run->work || !run->lines || !run->lanes || !run->launches ||
-	    !run->heap || !run->memory)
+	    !run->lanes_of || !run->heap || !run->memory)
 		return false;
 	for (size_t i = 0; i < lines; i++) {
 		run->lines[i].arrived = &run->memory[2 * slots * i];
@@ -534,6 +550,7 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 	free(run.lines);
 	free(run.lanes);
 	free(run.launches);
+	free(run.lanes_of);
 	free(run.heap);
 	free(run.memory);
 	return time;
