@@ -16,28 +16,32 @@ static struct topo_machine **machines; /* by node of the job */
 
 /* ---- this node ---- */
 
+/* What others' probing took, ms. */
+struct spent {
+	double hwloc, nvml;
+};
+
 static double ms_since(uint64_t start)
 {
 	return 1e-6 * (double)(util_now() - start);
 }
 
-static struct topo_machine *look(void)
+static struct topo_machine *look(struct spent *spent)
 {
 	enum { MOST_GPUS = 64 };
 	struct topo_gpu gpus[MOST_GPUS];
 	uint64_t start = util_now();
 	int num = topo_nvml_list(gpus, MOST_GPUS);
-	double nvml = ms_since(start), hwloc;
 	struct topo_machine *machine;
 
+	spent->nvml = ms_since(start);
 	start = util_now();
 	machine = topo_hwloc_find(gpus, num);
-	hwloc = ms_since(start);
+	spent->hwloc = ms_since(start);
 	start = util_now();
 	if (machine)
 		topo_nvml_add_links(machine);
-	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_INIT, "the machine: hwloc took %.1f ms, NVML %.1f ms",
-		 hwloc, nvml + ms_since(start));
+	spent->nvml += ms_since(start);
 	return machine;
 }
 
@@ -61,7 +65,7 @@ static struct topo_machine *read(const char *name)
 }
 
 /* The text of the machine that this process is on; NULL: there is none. The caller frees it. */
-static char *describe(void)
+static char *describe(struct spent *spent)
 {
 	struct topo_machine *machine = util_config.topo_file ? read(util_config.topo_file) : NULL;
 	char *text = NULL;
@@ -69,7 +73,7 @@ static char *describe(void)
 	FILE *out;
 
 	if (!machine)
-		machine = look();
+		machine = look(spent);
 	out = machine ? open_memstream(&text, &bytes) : NULL;
 	if (out) {
 		topo_machine_write(machine, out);
@@ -119,7 +123,9 @@ static void parse_all(const char *texts, const int *sizes)
 
 void core_picture_start(void)
 {
-	char *mine = core_mpi_job.local_rank == 0 ? describe() : NULL;
+	uint64_t start = util_now();
+	struct spent spent = {0};
+	char *mine = core_mpi_job.local_rank == 0 ? describe(&spent) : NULL;
 	int *sizes = NULL;
 	void *all = NULL;
 
@@ -130,6 +136,12 @@ void core_picture_start(void)
 	free(mine);
 	free(all);
 	free(sizes);
+	if (core_mpi_job.rank == 0)
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_INIT,
+			 "the picture of %d nodes: %.1f ms, besides %.1f ms of hwloc and %.1f ms "
+			 "of NVML",
+			 core_mpi_job.num_nodes, ms_since(start) - spent.hwloc - spent.nvml,
+			 spent.hwloc, spent.nvml);
 }
 
 void core_picture_stop(void)

@@ -3,6 +3,7 @@
 #include "topo/topo_ring.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct maker {
 	int ranks, num_nodes, num;
@@ -34,13 +35,29 @@ static int list_gpus(const struct maker *m, int node, int *gpus)
 	return num;
 }
 
-/* A node of which nothing is known has one ring without GPUs. False: no memory. */
-static bool find_rings(struct maker *m, int node, const struct topo_machine *machine)
+/* Nodes of a cluster mostly are alike, and are searched once. */
+static bool is_like_last(const struct maker *m, int node,
+			 const struct topo_machine *const *machines, const int *gpus, int num)
 {
+	int last[TOPO_MOST_RING_GPUS];
+
+	return node > 0 && num > 0 && machines[node] == machines[node - 1] &&
+	       list_gpus(m, node - 1, last) == num &&
+	       !memcmp(gpus, last, (size_t)num * sizeof(*gpus));
+}
+
+/* A node of which nothing is known has one ring without GPUs. False: no memory. */
+static bool find_rings(struct maker *m, int node, const struct topo_machine *const *machines)
+{
+	const struct topo_machine *machine = machines[node];
 	struct topo_rings *rings = &m->nodes[node];
 	int gpus[TOPO_MOST_RING_GPUS];
 	int num = machine ? list_gpus(m, node, gpus) : -1;
 
+	if (is_like_last(m, node, machines, gpus, num)) {
+		*rings = m->nodes[node - 1];
+		return true;
+	}
 	rings->num = rings->num_gpus = 0;
 	if (num > 1 && !topo_ring_find(machine, gpus, num, rings))
 		return false;
@@ -88,7 +105,7 @@ static bool find_all(struct maker *m, const struct topo_machine *const *machines
 		const struct topo_rings *rings = &m->nodes[node];
 		int num;
 
-		if (!find_rings(m, node, machines[node]))
+		if (!find_rings(m, node, machines))
 			return false;
 		known |= rings->num_gpus > 1;
 		/* Between nodes, as many as there are GPUs that may have NICs of their own. */

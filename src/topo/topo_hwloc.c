@@ -219,8 +219,19 @@ static void add_all(struct finder *f, hwloc_topology_t topology)
 	}
 }
 
+/* hwloc may have plugins that would start CUDA, OpenCL or an X client to look for GPUs. */
+static void leave_out_gpus(hwloc_topology_t topology)
+{
+	static const char *const plugins[] = {"cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
+
+	for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++)
+		hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+					      plugins[i]);
+}
+
 static bool load(hwloc_topology_t topology)
 {
+	leave_out_gpus(topology);
 	return !hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) &&
 	       !hwloc_topology_load(topology);
 }

@@ -171,26 +171,36 @@ static double least_in(enum sched_coll coll, double n)
 	}
 }
 
-/* No algorithm is faster than its bytes. */
+static void check_limit(const struct algo *algo, const struct sched_request *request,
+			const struct sched_fabric *fabric)
+{
+	const uint64_t bytes = 256 * MIB;
+	double least = least_in(request->coll, request->ranks) * (double)bytes / 1e4;
+	double time = time_of(algo->name, request, fabric, bytes, true, false);
+
+	if (time < least)
+		fail_msg("%s %s, %d ranks, %d channels: %g us, and %g is the least", algo->name,
+			 sched_coll_name(request->coll), request->ranks, request->channels, time,
+			 least);
+}
+
+/* No algorithm is faster than its bytes, also where most rounds are not looked at. */
 static void nobody_is_too_fast(void **state)
 {
 	(void)state;
-	for (int i = 0; i < SCHED_NUM_COLLS * 3; i++) {
+	for (int i = 0; i < SCHED_NUM_COLLS * 6; i++) {
 		struct sched_request request =
-			request_of((enum sched_coll)(i / 3), (int[]){2, 5, 8}[i % 3]);
+			request_of((enum sched_coll)(i / 6), (int[]){2, 5, 8}[i % 3]);
 		struct sched_fabric fabric;
 
+		request.channels = i % 6 < 3 ? 1 : 8;
 		make_plain(request.ranks, 1, &fabric);
 		for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
-			double least = least_in(request.coll, request.ranks) * 16 * MIB / 1e4;
-			double time;
+			bool linked = !(algo->needs & ALGO_NEEDS_MAPPED);
 
-			if (algo_refuses(algo, &request, false))
-				continue;
-			time = time_of(algo->name, &request, &fabric, 16 * MIB, true, false);
-			if (time < least)
-				fail_msg("%s %s, %d ranks: %g us, and %g is the least", algo->name,
-					 sched_coll_name(request.coll), request.ranks, time, least);
+			if (!algo_refuses(algo, &request, false) &&
+			    (linked || request.channels == 1))
+				check_limit(algo, &request, &fabric);
 		}
 		sched_fabric_free(&fabric);
 	}
