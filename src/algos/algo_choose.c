@@ -24,7 +24,6 @@ struct candidate {
 	const struct algo *algo;
 	int channels;
 	bool ll;
-	double times[NUM_SIZES];
 	int num_points;
 	struct point *points; /* by bytes */
 };
@@ -32,8 +31,8 @@ struct candidate {
 struct algo_table {
 	struct sched_request request;
 	struct algo_setting setting;
-	bool known[NUM_SIZES]; /* the times */
-	bool measured;         /* some were, of some candidates */
+	double *times[NUM_SIZES]; /* by candidate; NULL: not yet known */
+	bool measured;            /* some were, of some candidates */
 	int num;
 	struct candidate *candidates;
 };
@@ -112,6 +111,8 @@ void algo_table_free(struct algo_table *table)
 		return;
 	for (int i = 0; i < table->num; i++)
 		free(table->candidates[i].points);
+	for (int i = 0; i < NUM_SIZES; i++)
+		free(table->times[i]);
 	free(table->candidates);
 	free(table);
 }
@@ -164,8 +165,8 @@ static uint64_t bytes_of_size(int size)
 	return (UINT64_C(1) << (FIRST + size / STEPS)) / STEPS * (uint64_t)(STEPS + size % STEPS);
 }
 
-/* The same with half as many channels; NULL: there is none. */
-static const struct candidate *narrower(const struct algo_table *table, int index)
+/* The same with half as many channels; -1: there is none. */
+static int narrower(const struct algo_table *table, int index)
 {
 	const struct candidate *c = &table->candidates[index];
 
@@ -174,37 +175,36 @@ static const struct candidate *narrower(const struct algo_table *table, int inde
 
 		if (other->algo == c->algo && other->ll == c->ll &&
 		    2 * other->channels == c->channels)
-			return other;
+			return i;
 	}
-	return NULL;
+	return -1;
 }
 
 /* Where twice the channels brought nothing four times as many bring nothing either, and are not
  * looked at. */
-static bool is_no_use(const struct algo_table *table, int index, int size)
+static bool is_no_use(const struct algo_table *table, int index, const double *times)
 {
-	const struct candidate *half = narrower(table, index), *quarter;
+	int half = narrower(table, index), quarter = half < 0 ? -1 : narrower(table, half);
 
-	quarter = half ? narrower(table, (int)(half - table->candidates)) : NULL;
-	return quarter && half->times[size] >= quarter->times[size];
+	return quarter >= 0 && times[half] >= times[quarter];
 }
 
 /* Of those with links, or of the others, which have few steps. `best`: the least time so far.
  * False: no memory. */
-static bool know_some(struct algo_table *table, int size, bool linked, double *best)
+static bool know_some(const struct algo_table *table, int size, bool linked, double *times,
+		      double *best)
 {
 	for (int i = 0; i < table->num; i++) {
-		struct candidate *c = &table->candidates[i];
+		const struct candidate *c = &table->candidates[i];
 
 		if (is_linked(c->algo) != linked)
 			continue;
-		if (is_no_use(table, i, size))
-			c->times[size] = INFINITY;
-		else
-			c->times[size] = time_of(table, c, hopeless * *best, bytes_of_size(size));
-		if (c->times[size] < 0)
+		times[i] = INFINITY;
+		if (!is_no_use(table, i, times))
+			times[i] = time_of(table, c, hopeless * *best, bytes_of_size(size));
+		if (times[i] < 0)
 			return false;
-		*best = c->times[size] < *best ? c->times[size] : *best;
+		*best = times[i] < *best ? times[i] : *best;
 	}
 	return true;
 }
@@ -257,11 +257,10 @@ static double measured_time(const struct candidate *c, double bytes)
 	       (p[1].time - p->time) * (bytes - (double)p->bytes) / (double)(p[1].bytes - p->bytes);
 }
 
-static void know_measured(struct algo_table *table, int size)
+static void know_measured(const struct algo_table *table, int size, double *times)
 {
 	for (int i = 0; i < table->num; i++)
-		table->candidates[i].times[size] =
-			measured_time(&table->candidates[i], (double)bytes_of_size(size));
+		times[i] = measured_time(&table->candidates[i], (double)bytes_of_size(size));
 }
 
 /* ---- choices ---- */
@@ -269,15 +268,22 @@ static void know_measured(struct algo_table *table, int size)
 /* The times at the size. False: no memory. */
 static bool know(struct algo_table *table, int size)
 {
-	double best = INFINITY;
+	double best = INFINITY, *times;
 
-	if (table->known[size])
+	if (table->times[size])
 		return true;
-	if (table->measured)
-		know_measured(table, size);
-	else if (!know_some(table, size, false, &best) || !know_some(table, size, true, &best))
+	times = malloc(((size_t)table->num + 1) * sizeof(*times));
+	if (!times)
 		return false;
-	return table->known[size] = true;
+	if (table->measured) {
+		know_measured(table, size, times);
+	} else if (!know_some(table, size, false, times, &best) ||
+		   !know_some(table, size, true, times, &best)) {
+		free(times);
+		return false;
+	}
+	table->times[size] = times;
+	return true;
 }
 
 static bool is_faster(const struct algo_choice *a, const struct algo_choice *b)
@@ -314,16 +320,15 @@ static int size_below(uint64_t bytes)
 	return size;
 }
 
-static double between(const struct candidate *c, int size, uint64_t bytes)
+static double between(const struct algo_table *table, int candidate, int size, uint64_t bytes)
 {
 	double low = (double)bytes_of_size(size), high = (double)bytes_of_size(size + 1);
+	double time = table->times[size][candidate], next;
 
-	if ((double)bytes <= low || isinf(c->times[size]))
-		return c->times[size];
-	if (isinf(c->times[size + 1]))
-		return INFINITY;
-	return c->times[size] +
-	       ((double)bytes - low) / (high - low) * (c->times[size + 1] - c->times[size]);
+	if ((double)bytes <= low || isinf(time))
+		return time;
+	next = table->times[size + 1][candidate];
+	return isinf(next) ? INFINITY : time + ((double)bytes - low) / (high - low) * (next - time);
 }
 
 /* Of those that are alike to the model the first without messages comes first: it takes no memory,
@@ -353,7 +358,8 @@ int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_
 		return -1;
 	for (int i = 0; i < table->num; i++) {
 		const struct candidate *c = &table->candidates[i];
-		struct algo_choice choice = {c->algo, c->channels, c->ll, between(c, size, bytes)};
+		struct algo_choice choice = {c->algo, c->channels, c->ll,
+					     between(table, i, size, bytes)};
 
 		if (!isinf(choice.time) && algo_wish_grants(wish, c->algo) &&
 		    algo_wish_grants_way(wish, c->algo, c->ll))

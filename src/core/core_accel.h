@@ -153,6 +153,9 @@ enum util_status core_plan_drain(struct core_accel *accel, uint64_t round);
 /* How the links between this rank and another go. */
 enum gpu_transport core_links_transport(const struct core_comm *comm, int rank);
 
+/* Whether all ranks, which are on this node, reach each other's memory. */
+bool core_links_all_mapped(const struct core_comm *comm);
+
 /* Why there can be none in this call; NULL: there can. All come to the same answer. */
 const char *core_links_refuse(const struct core_accel *accel);
 

@@ -27,6 +27,7 @@ struct entry {
 struct core_choices {
 	struct sched_fabric fabric;
 	int *rings, num_rings;
+	int largest_node; /* ranks there */
 	struct core_tuning_key key;
 	struct entry *entries; /* the last one used comes first */
 };
@@ -87,6 +88,18 @@ static void report(const struct core_comm *comm, const struct core_choices *all)
 		 comm->num_nodes, all->fabric.num_sites, orders);
 }
 
+static int largest_node(const struct core_comm *comm)
+{
+	int largest = 0;
+
+	for (int i = 0; i < comm->size; i++) {
+		int number = local_number(comm, i) + 1;
+
+		largest = number > largest ? number : largest;
+	}
+	return largest;
+}
+
 static bool look_around(const struct core_accel *accel, struct core_choices *all)
 {
 	const struct core_comm *comm = accel->comm;
@@ -103,6 +116,7 @@ static bool look_around(const struct core_accel *accel, struct core_choices *all
 		return false;
 	all->key = (struct core_tuning_key){core_tuning_fingerprint(comm->num_nodes, machines),
 					    comm->size, comm->num_nodes, all->fabric.num_sites};
+	all->largest_node = largest_node(comm);
 	report(comm, all);
 	return true;
 }
@@ -123,18 +137,6 @@ static struct core_choices *choices_of(const struct core_accel *accel)
 
 /* ---- kinds of calls ---- */
 
-static uint32_t largest_node(const struct core_comm *comm)
-{
-	int largest = 0;
-
-	for (int i = 0; i < comm->size; i++) {
-		int number = local_number(comm, i) + 1;
-
-		largest = number > largest ? number : largest;
-	}
-	return (uint32_t)largest;
-}
-
 /* Before there are arenas they are taken to be as they are by default: options may differ among
  * ranks. */
 static struct algo_setting setting_of(const struct core_accel *accel,
@@ -143,8 +145,7 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 	enum { SCRATCH = 32 << 20 };
 	const struct core_summary *common = &accel->common;
 	const struct core_comm *comm = accel->comm;
-	size_t arena =
-		common->arena ? common->arena : core_room_arena(SCRATCH, (int)largest_node(comm));
+	size_t arena = common->arena ? common->arena : core_room_arena(SCRATCH, all->largest_node);
 	int blocks = common->arena ? (int)common->blocks : all->fabric.costs.blocks;
 
 	return (struct algo_setting){.fabric = &all->fabric,

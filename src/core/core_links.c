@@ -141,6 +141,17 @@ static uint32_t resident_blocks(const struct core_accel *accel)
 	return (uint32_t)core_room_resident((int)accel->common.blocks, accel->comm->size);
 }
 
+bool core_links_all_mapped(const struct core_comm *comm)
+{
+	uint64_t all = comm->size < 64 ? (UINT64_C(1) << comm->size) - 1 : UINT64_MAX;
+
+	for (int i = 0; i < comm->size; i++) {
+		if ((comm->reach[GPU_TRANSPORT_P2P][i] & all) != all)
+			return false;
+	}
+	return true;
+}
+
 /*
  * What one communicator has found out spares the next one the probe, if it was bad news: good news
  * is of its members only. Ranks that share a GPU but do not reach each other's memory on it (its
@@ -151,6 +162,9 @@ static bool is_any_apart(const struct core_accel *accel)
 	bool found = accel->comm->together == CORE_TOGETHER_NO, shared = false;
 
 	found |= (accel->common.any & CORE_OFFER_APART) != 0;
+	/* The usual case, without a look at all pairs. */
+	if (!found && core_links_all_mapped(accel->comm))
+		return false;
 	for (int i = 0; i < accel->comm->size; i++) {
 		for (int j = 0; j < i; j++) {
 			if (!share_gpu(accel, i, j))

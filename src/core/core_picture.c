@@ -5,6 +5,7 @@
 #include "topo/topo_hwloc.h"
 #include "topo/topo_nvml.h"
 #include "util/util_config.h"
+#include "util/util_hash.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -100,41 +101,62 @@ static struct topo_machine *parse(const char *text, int bytes)
 	return machine;
 }
 
-/* Texts come in order of processes, of which each node's leader has one. Nodes of one text, such as
- * those of a cluster mostly are, share a machine. */
-static void parse_all(const char *texts, const int *sizes)
+/* The first node that has the same text as the node. */
+static int first_like(const uint64_t *hashes, int node)
 {
-	const char *last = NULL;
-	int at = 0, last_size = 0;
+	int first = 0;
+
+	while (hashes[first] != hashes[node])
+		first++;
+	return first;
+}
+
+/* Texts come in order of processes. Nodes of one text, such as those of a cluster mostly are, share
+ * a machine. */
+static void parse_all(const uint64_t *hashes, const char *texts, const int *sizes)
+{
+	int at = 0;
 
 	for (int node = 0; node < core_mpi_job.num_nodes; node++) {
-		int leader = core_mpi_node_leader(node);
+		int leader = core_mpi_node_leader(node), first = first_like(hashes, node);
 
 		for (; at < leader; at++)
 			texts += sizes[at];
-		if (last && sizes[leader] == last_size && !memcmp(last, texts, (size_t)last_size))
-			machines[node] = machines[node - 1];
-		else
-			machines[node] = parse(texts, sizes[leader]);
-		last = texts;
-		last_size = sizes[leader];
+		machines[node] = first < node ? machines[first] : parse(texts, sizes[leader]);
 	}
+}
+
+/* Of one text only the first node's goes round: `mine` is NULL but in its leader. */
+static void exchange(const uint64_t *hashes, const char *mine)
+{
+	int *sizes = NULL;
+	void *texts = NULL;
+
+	if (mine && first_like(hashes, core_mpi_job.node) != core_mpi_job.node)
+		mine = NULL;
+	if (core_mpi_job_gather(mine, mine ? (int)strlen(mine) : 0, &texts, &sizes) == UTIL_OK &&
+	    machines)
+		parse_all(hashes, texts, sizes);
+	free(texts);
+	free(sizes);
 }
 
 void core_picture_start(void)
 {
-	uint64_t start = util_now();
+	uint64_t start = util_now(), hash;
 	struct spent spent = {0};
-	char *mine = core_mpi_job.local_rank == 0 ? describe(&spent) : NULL;
+	bool leads = core_mpi_job.local_rank == 0;
+	char *mine = leads ? describe(&spent) : NULL;
+	void *hashes = NULL;
 	int *sizes = NULL;
-	void *all = NULL;
 
 	machines = calloc((size_t)core_mpi_job.num_nodes, sizeof(struct topo_machine *));
-	if (core_mpi_job_gather(mine, mine ? (int)strlen(mine) : 0, &all, &sizes) == UTIL_OK &&
-	    machines)
-		parse_all(all, sizes);
+	hash = util_hash_text(UTIL_HASH_START, mine ? mine : "");
+	/* Leaders come in the order of their nodes. */
+	if (core_mpi_job_gather(&hash, leads ? (int)sizeof(hash) : 0, &hashes, &sizes) == UTIL_OK)
+		exchange(hashes, mine);
 	free(mine);
-	free(all);
+	free(hashes);
 	free(sizes);
 	if (core_mpi_job.rank == 0)
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_INIT,
@@ -144,10 +166,19 @@ void core_picture_start(void)
 			 spent.hwloc, spent.nvml);
 }
 
+static bool is_shared(int node)
+{
+	for (int i = 0; i < node; i++) {
+		if (machines[i] == machines[node])
+			return true;
+	}
+	return false;
+}
+
 void core_picture_stop(void)
 {
-	for (int i = 0; machines && i < core_mpi_job.num_nodes; i++) {
-		if (i == 0 || machines[i] != machines[i - 1])
+	for (int i = core_mpi_job.num_nodes - 1; machines && i >= 0; i--) {
+		if (!is_shared(i))
 			topo_machine_free(machines[i]);
 	}
 	free(machines);

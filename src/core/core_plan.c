@@ -138,16 +138,7 @@ const char *core_plan_linked_name(const struct core_accel *accel)
 
 static bool is_all_mapped(const struct core_accel *accel)
 {
-	if (accel->comm->spans)
-		return false;
-
-	uint64_t all = accel->comm->size < 64 ? (UINT64_C(1) << accel->comm->size) - 1 : UINT64_MAX;
-
-	for (int i = 0; i < accel->comm->size; i++) {
-		if ((accel->comm->reach[GPU_TRANSPORT_P2P][i] & all) != all)
-			return false;
-	}
-	return true;
+	return !accel->comm->spans && core_links_all_mapped(accel->comm);
 }
 
 /* Why an algorithm on mapped memory can't be taken, where that is not in the catalogue. */
