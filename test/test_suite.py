@@ -1347,6 +1347,31 @@ def test_rings_of_the_machine(run_mpi, mpi, tmp_path):
     assert f"GPUCOLL_TOPO_FILE is ignored: {machine}:3: " in result.output, result.output
 
 
+@emulated_only
+@each_mpi
+def test_ways_after_a_call_without_data(run_mpi, mpi, tmp_path):
+    """Where GPUs are is learned from calls in which all have data: then ranks go along the links."""
+    machine = tmp_path / "a.machine"
+    machine.write_text("gpucoll-machine 1\n" + LINKS + "".join(f"link gpu{a} gpu{b} rate=100\n" for a, b in ((0, 2), (2, 1), (1, 3), (3, 0))))
+    env = {"CUEMU_DEVICES": "4", "GPUCOLL_TOPO_FILE": str(machine), "GPUCOLL_DEBUG": "info", "CUEMU_SMS": "32"}
+    result = run_mpi(mpi, 4, "test_edges", "ways", env=env)
+    assert_passed(result)
+    assert "4 ranks on 1 nodes with 4 GPUs, ring 0 2 1 3" in result.output and " ranks=4 nodes=1 gpus=4 allreduce 262144 " in result.output, result.output
+
+
+@emulated_only
+def test_pictures_that_differ(run_mpi, tmp_path):
+    """A process that has understood another picture than the others has all of them go without."""
+    compile_with("cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", tmp_path / "liar.so", SOURCE / "test/emu/emu_liar.c")
+    machine = tmp_path / "a.machine"
+    machine.write_text("gpucoll-machine 1\n" + LINKS)
+    env = {"CUEMU_DEVICES": "4", "GPUCOLL_TOPO_FILE": str(machine), "GPUCOLL_DEBUG": "info", "CUEMU_SMS": "32"}
+    assert ", ring 0 1 2 3" in run_mpi(MPIS[0], 4, "test_edges", "ways", env=env).output
+    result = run_mpi(MPIS[0], 4, "test_edges", "ways", env=env, before=[str(tmp_path / "liar.so")])
+    assert_passed(result)
+    assert "ring 0" not in result.output and "4 ranks on 1 nodes with 4 GPUs\n" in result.output, result.output
+
+
 def times(path):
     """What a tuning file says: us by all that comes before it."""
     head, *lines = path.read_text().splitlines()
@@ -1395,14 +1420,22 @@ def test_tuning(run_mpi, mpi, tmp_path):
         assert f"times that were measured are ignored: {tuned}:{why}" in output, output
         assert algorithms["< 16 KiB"] == "twoshot", output
     assert f"{tuned}:1: it does not begin with gpucoll-tuning 1" in taken(lines, head="gpucoll-tuning 2\n")[0]
+    assert run_mpi(mpi, 2, "gpucoll-tune", "-c", "bcast", "-e", "8", "-o", tuned).status != 0 and "gpucoll-tuning 2" in tuned.read_text()
+    # Comments before the head, and other ends of lines.
+    assert taken(lines, head="# mine\r\n\n gpucoll-tuning 1\r\n".replace(" gpu", "gpu"))[1] == {"< 16 KiB": "ring", "< 256 KiB": "twoshot", "< 4 MiB": "twoshot"}
+    # What is far larger than all that was measured is chosen by the model, as is what nothing was measured of.
+    assert taken(["allreduce 64 ring simple 1 1"])[1]["< 4 MiB"] != "ring"
+    assert set(taken(lines, GPUCOLL_ALGO="tree")[1].values()) == {"tree"}
     # A second run takes the place of what it measures again, and keeps the rest.
     tuned.write_text("gpucoll-tuning 1\n# a note\ntime 0 ranks=3 nodes=1 gpus=1 allreduce 65536 ring simple 1 7\n"
+                     f"time {machine} ranks=3 nodes=1 gpus=1 allreduce 65536 ring simple 1 7\n"
                      f"time {machine} ranks=3 nodes=1 gpus=1 allreduce 32 ring simple 1 7\n"
-                     f"time {machine} ranks=3 nodes=1 gpus=1 bcast 65536 ring simple 1 7\n")
+                     f"time {machine} ranks=3 nodes=1 gpus=1 bcast 65536 ring simple 1 7")  # without an end
     result = run_mpi(mpi, 3, "gpucoll-tune", "-c", "allreduce", "-b", "64K", "-e", "64K", "-o", tuned, env={"CUEMU_SMS": "8"})
     text = tuned.read_text()
     assert "# a note" in text and "time 0 ranks" in text and "bcast 65536 ring simple 1 7\n" in text
-    assert "allreduce 32 " not in text and "allreduce 65536 twoshot" in text
+    assert "allreduce 32 ring simple 1 7\n" in text and "allreduce 65536 twoshot" in text and text.count("gpucoll-tuning") == 1
+    assert f"{machine} ranks=3 nodes=1 gpus=1 allreduce 65536 ring simple 1 7\n" not in text
 
 
 def test_tune_refuses(run_mpi):

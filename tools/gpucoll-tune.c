@@ -3,8 +3,8 @@
  * gpucoll-tune: measures, under the library, every way to do each collective on this machine, and
  * writes the times into the file by which the library then chooses (src/core/core_tuning.h).
  *
- * What is clearly slower than the best is measured roughly, and not at all where it was so at the
- * sizes before, or with fewer channels.
+ * What is clearly slower than the best is measured roughly, and at every second size only once it
+ * has been so for some; more channels are not tried where twice as many brought nothing.
  */
 #include "algos/algo_wish.h"
 #include "gpucoll/gpucoll.h"
@@ -21,7 +21,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LINE = 256, WAY = 160, MOST_WAYS = 128, FACTOR = 4 };
+enum { WAY = 160, MOST_WAYS = 128, FACTOR = 4 };
+
+#define HEAD "gpucoll-tuning 1"
 
 /* A way to do a collective, and how it did. */
 struct way {
@@ -102,7 +104,7 @@ static size_t parse_size(const char *text)
 		value <<= 10 * (unit - units + 1);
 		end++;
 	}
-	if (end == text || *end || *text == '-' || value < 4 || value > (size_t)1 << 40)
+	if (end == text || *end || *text == '-' || value < 4 || value > (size_t)4 << 30)
 		fail("'%s' is no size; say, for example, 1024, 64K or 32M", text);
 	return value;
 }
@@ -315,14 +317,19 @@ static const struct way *narrower(const struct way *ways, int num, const struct 
 	return NULL;
 }
 
-/* Whether twice the channels did not help, or what is slow for the third time. */
-static bool is_hopeless(const struct way *ways, int num, const struct way *way)
+/* Whether twice the channels did not help, or it has been slow for long, and is let out for a size.
+ */
+static bool is_hopeless(const struct way *ways, int num, struct way *way)
 {
 	enum { PATIENCE = 3 };
 	const struct way *half = narrower(ways, num, way);
 	const struct way *quarter = half ? narrower(ways, num, half) : NULL;
 
-	if (way->behind >= PATIENCE || (half && half->time == 0))
+	if (way->behind >= PATIENCE) {
+		way->behind--;
+		return true;
+	}
+	if (half && half->time == 0)
 		return true;
 	return quarter && half->time > quarter->time;
 }
@@ -398,12 +405,12 @@ static bool tune(enum sched_coll coll)
 
 /* ---- the file ---- */
 
-/* The words that say what was measured, up to the collective, to compare lines by. */
+/* The words that say what was measured, up to the bytes, to compare lines by. */
 static size_t subject(const char *line)
 {
 	const char *end = line;
 
-	for (int i = 0; i < 6 && end; i++) {
+	for (int i = 0; i < 7 && end; i++) {
 		end = strchr(end, ' ');
 		end = end ? end + 1 : NULL;
 	}
@@ -421,17 +428,49 @@ static bool is_measured_again(const char *line, const char *measured)
 	return false;
 }
 
-/* Copy what is about other machines, other ranks and other collectives. */
+/* Read a line, without its end. */
+static bool next_line(FILE *in, char **line, size_t *room)
+{
+	if (getline(line, room, in) < 0)
+		return false;
+	(*line)[strcspn(*line, "\r\n")] = '\0';
+	return true;
+}
+
+static bool is_comment(const char *line)
+{
+	line += strspn(line, " \t");
+	return !*line || *line == '#';
+}
+
+/* Whether the file can take the times: it is not there yet, or is one of this version. */
+static bool is_ours(const char *name)
+{
+	FILE *in = fopen(name, "r");
+	char *line = NULL;
+	size_t room = 0;
+	bool read;
+
+	if (!in)
+		return errno == ENOENT || errno == ENOTDIR;
+	while ((read = next_line(in, &line, &room)) && is_comment(line))
+		;
+	read = !read || !strcmp(line, HEAD);
+	free(line);
+	fclose(in);
+	return read;
+}
+
+/* Copy what is about other machines, other ranks and other calls. */
 static void keep_others(FILE *out, const char *name, const char *measured)
 {
 	FILE *in = fopen(name, "r");
 	char *line = NULL;
 	size_t room = 0;
-	bool ours = in && getline(&line, &room, in) >= 0 && !strcmp(line, "gpucoll-tuning 1\n");
 
-	while (ours && getline(&line, &room, in) >= 0) {
-		if (!is_measured_again(line, measured))
-			fputs(line, out);
+	while (in && next_line(in, &line, &room)) {
+		if (strcmp(line, HEAD) && !is_measured_again(line, measured))
+			fprintf(out, "%s\n", line);
 	}
 	free(line);
 	if (in)
@@ -454,21 +493,26 @@ static void make_folders(const char *name)
 /* The new file takes the old one's place when it is whole. Returns an exit status. */
 static int write_file(const char *name, const char *measured)
 {
-	char other[PATH_MAX + 8];
-	FILE *out;
-	bool well;
+	char other[PATH_MAX + 16];
+	FILE *out = NULL;
+	bool well = false;
+	int file;
 
 	make_folders(name);
-	snprintf(other, sizeof(other), "%s.new", name);
-	out = fopen(other, "w");
+	snprintf(other, sizeof(other), "%s.XXXXXX", name);
+	file = mkstemp(other);
+	if (file >= 0)
+		out = fdopen(file, "w");
 	if (out) {
-		fputs("gpucoll-tuning 1\n", out);
+		fputs(HEAD "\n", out);
 		keep_others(out, name, measured);
 		fputs(measured, out);
+		well = !ferror(out) && !fchmod(file, 0644);
+		well = !fclose(out) && well;
 	}
-	well = out && !ferror(out);
-	if ((out && fclose(out)) || !well || rename(other, name)) {
+	if (!well || rename(other, name)) {
 		fprintf(stderr, "gpucoll-tune: %s: %s\n", name, strerror(errno));
+		unlink(other);
 		return 1;
 	}
 	printf("# the times are in %s\n", name);
@@ -480,10 +524,15 @@ static int write_file(const char *name, const char *measured)
 static void prepare(void)
 {
 	size_t bytes = options.most + 16;
-	int devices;
+	int devices, local_rank;
+	MPI_Comm node;
 
+	/* The processes of a node on its GPUs in turn. */
+	MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);
+	MPI_Comm_rank(node, &local_rank);
+	MPI_Comm_free(&node);
 	cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
-	cuda_check(cudaSetDevice(rank % devices), "cudaSetDevice");
+	cuda_check(cudaSetDevice(local_rank % devices), "cudaSetDevice");
 	cuda_check(cudaMalloc((void **)&send_buffer, bytes), "cudaMalloc");
 	cuda_check(cudaMalloc((void **)&recv_buffer, bytes), "cudaMalloc");
 	cuda_check(cudaMemset(send_buffer, 0, bytes), "cudaMemset");
@@ -527,6 +576,14 @@ int main(int argc, char **argv)
 		snprintf(file, sizeof(file), "%s", options.file);
 	if (!*file)
 		fail("%s", "there is no HOME for the file: name one with --output");
+	if (rank == 0 && !is_ours(file)) {
+		fprintf(stderr,
+			"gpucoll-tune: %s is no tuning file of this version, or can't be read: "
+			"name "
+			"another with --output\n",
+			file);
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
 	prepare();
 	started = MPI_Wtime();
 	lines = open_memstream(&measured, &bytes);

@@ -187,7 +187,10 @@ struct topo_machine *info_find_machine(void)
 		fputs("gpucoll-info: hwloc can't say what machine this is\n", stderr);
 		return NULL;
 	}
-	topo_nvml_add_links(machine);
+	if (topo_nvml_open()) {
+		topo_nvml_add_links(machine);
+		topo_nvml_close();
+	}
 	part_gpus(machine, num);
 	return machine;
 }

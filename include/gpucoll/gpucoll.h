@@ -56,7 +56,7 @@ int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls,
 int gpucoll_wish(const char *algorithms, const char *protocols, const char *channels);
 
 /*
- * How this thread's last collective was carried out, as a line of a tuning file but for the time (see
+ * How this thread's last collective (since gpucoll_enable(1)) was carried out, as a line of a tuning file but for the time (see
  * gpucoll-tune(1)), cut to `bytes` bytes. Returns 0, or -1 where it was not accelerated, or short
  * enough for there to be no choice.
  */

@@ -4,12 +4,22 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Sizes at which times are known: 2^FIRST bytes and so on, and so many from each to its double. */
-enum { FIRST = 3, DOUBLINGS = 31, STEPS = 4, NUM_SIZES = DOUBLINGS * STEPS + 1 };
+/* Sizes at which times are known: 2^FIRST bytes and so on, and so many from each to its double; one
+ * where there are many ranks, whose schedules take long to look at. */
+enum { FIRST = 3, DOUBLINGS = 31, STEPS = 4, NUM_SIZES = DOUBLINGS * STEPS + 1, MANY_RANKS = 16 };
+
+/* Of schedules larger than this, in steps, channels are not multiplied. */
+enum { MOST_STEPS = 16384 };
+
+/* Measured times say nothing of sizes that are so many times larger. */
+static const double reach = 16;
 
 /* What is so many times slower than the best at one size can't be the best at the next, which is
  * not as far away: it is not looked at closely. */
 static const double hopeless = 2;
+
+/* What is so many times slower with twice the channels is not faster with four times as many. */
+static const double loss = 1.05;
 
 /* What was measured. */
 struct point {
@@ -24,6 +34,7 @@ struct candidate {
 	const struct algo *algo;
 	int channels;
 	bool ll;
+	uint32_t num_steps; /* of the schedule; 0: not yet known */
 	int num_points;
 	struct point *points; /* by bytes */
 };
@@ -31,8 +42,9 @@ struct candidate {
 struct algo_table {
 	struct sched_request request;
 	struct algo_setting setting;
+	int steps;                /* from a size to its double */
 	double *times[NUM_SIZES]; /* by candidate; NULL: not yet known */
-	bool measured;            /* some were, of some candidates */
+	uint64_t measured;        /* the largest size that was; 0: none */
 	int num;
 	struct candidate *candidates;
 };
@@ -91,6 +103,7 @@ struct algo_table *algo_table_new(const struct sched_request *request,
 	table->request = *request;
 	table->request.root = 0;
 	table->setting = *setting;
+	table->steps = request->ranks > MANY_RANKS ? 1 : STEPS;
 	while (algo_catalogue[most].name)
 		most++;
 	table->candidates = calloc(most * WAYS, sizeof(*table->candidates));
@@ -145,7 +158,7 @@ static double time_of_schedule(const struct algo_table *table, const struct cand
 	return sched_time(sched, setting->fabric, &terms);
 }
 
-static double time_of(const struct algo_table *table, const struct candidate *c, double most,
+static double time_of(const struct algo_table *table, struct candidate *c, double most,
 		      uint64_t bytes)
 {
 	struct sched_request request = table->request;
@@ -154,15 +167,20 @@ static double time_of(const struct algo_table *table, const struct candidate *c,
 
 	request.channels = c->channels;
 	sched = algo_make(c->algo, &request);
-	if (sched)
+	if (sched) {
+		c->num_steps = sched->num_steps;
 		time = time_of_schedule(table, c, sched, most, bytes);
+	}
 	sched_free(sched);
 	return time;
 }
 
-static uint64_t bytes_of_size(int size)
+static uint64_t bytes_of_size(const struct algo_table *table, int size)
 {
-	return (UINT64_C(1) << (FIRST + size / STEPS)) / STEPS * (uint64_t)(STEPS + size % STEPS);
+	int steps = table->steps;
+
+	return (UINT64_C(1) << (FIRST + size / steps)) / (uint64_t)steps *
+	       (uint64_t)(steps + size % steps);
 }
 
 /* The same with half as many channels; -1: there is none. */
@@ -180,28 +198,29 @@ static int narrower(const struct algo_table *table, int index)
 	return -1;
 }
 
-/* Where twice the channels brought nothing four times as many bring nothing either, and are not
- * looked at. */
+/* Whether it is not to be looked at: twice the channels lost something already, or it would be too
+ * large. */
 static bool is_no_use(const struct algo_table *table, int index, const double *times)
 {
 	int half = narrower(table, index), quarter = half < 0 ? -1 : narrower(table, half);
 
-	return quarter >= 0 && times[half] >= times[quarter];
+	if (half >= 0 && 2 * table->candidates[half].num_steps > MOST_STEPS)
+		return true;
+	return quarter >= 0 && times[half] > loss * times[quarter];
 }
 
 /* Of those with links, or of the others, which have few steps. `best`: the least time so far.
  * False: no memory. */
-static bool know_some(const struct algo_table *table, int size, bool linked, double *times,
-		      double *best)
+static bool know_some(struct algo_table *table, int size, bool linked, double *times, double *best)
 {
 	for (int i = 0; i < table->num; i++) {
-		const struct candidate *c = &table->candidates[i];
+		struct candidate *c = &table->candidates[i];
 
 		if (is_linked(c->algo) != linked)
 			continue;
 		times[i] = INFINITY;
 		if (!is_no_use(table, i, times))
-			times[i] = time_of(table, c, hopeless * *best, bytes_of_size(size));
+			times[i] = time_of(table, c, hopeless * *best, bytes_of_size(table, size));
 		if (times[i] < 0)
 			return false;
 		*best = times[i] < *best ? times[i] : *best;
@@ -232,14 +251,14 @@ bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct a
 
 		if (c->algo != way->algo || c->ll != way->ll || c->channels != way->channels)
 			continue;
-		table->measured = true;
+		table->measured = bytes > table->measured ? bytes : table->measured;
 		return add_point(c, bytes, way->time);
 	}
 	return true;
 }
 
-/* Along lines from point to point; below the first as long as that, above the last in proportion.
- */
+/* Along lines from point to point; below the first as long as that, above the last in proportion,
+ * as far as that reaches. */
 static double measured_time(const struct candidate *c, double bytes)
 {
 	const struct point *p = c->points, *last;
@@ -249,18 +268,14 @@ static double measured_time(const struct candidate *c, double bytes)
 	last = p + c->num_points - 1;
 	if (bytes <= (double)p->bytes)
 		return p->time;
+	if (bytes > reach * (double)last->bytes)
+		return INFINITY;
 	while (p < last && (double)p[1].bytes < bytes)
 		p++;
 	if (p == last)
 		return p->time * bytes / (double)p->bytes;
 	return p->time +
 	       (p[1].time - p->time) * (bytes - (double)p->bytes) / (double)(p[1].bytes - p->bytes);
-}
-
-static void know_measured(const struct algo_table *table, int size, double *times)
-{
-	for (int i = 0; i < table->num; i++)
-		times[i] = measured_time(&table->candidates[i], (double)bytes_of_size(size));
 }
 
 /* ---- choices ---- */
@@ -275,10 +290,8 @@ static bool know(struct algo_table *table, int size)
 	times = malloc(((size_t)table->num + 1) * sizeof(*times));
 	if (!times)
 		return false;
-	if (table->measured) {
-		know_measured(table, size, times);
-	} else if (!know_some(table, size, false, times, &best) ||
-		   !know_some(table, size, true, times, &best)) {
+	if (!know_some(table, size, false, times, &best) ||
+	    !know_some(table, size, true, times, &best)) {
 		free(times);
 		return false;
 	}
@@ -311,18 +324,19 @@ static int insert(const struct algo_choice *choice, struct algo_choice *choices,
 }
 
 /* The last size but one, at most, that is not above so many bytes. */
-static int size_below(uint64_t bytes)
+static int size_below(const struct algo_table *table, uint64_t bytes)
 {
 	int size = 0;
 
-	while (size + 2 < NUM_SIZES && bytes_of_size(size + 1) <= bytes)
+	while (size + 1 < DOUBLINGS * table->steps && bytes_of_size(table, size + 1) <= bytes)
 		size++;
 	return size;
 }
 
 static double between(const struct algo_table *table, int candidate, int size, uint64_t bytes)
 {
-	double low = (double)bytes_of_size(size), high = (double)bytes_of_size(size + 1);
+	double low = (double)bytes_of_size(table, size);
+	double high = (double)bytes_of_size(table, size + 1);
 	double time = table->times[size][candidate], next;
 
 	if ((double)bytes <= low || isinf(time))
@@ -349,23 +363,51 @@ static void prefer_direct(struct algo_choice *choices, int num)
 	}
 }
 
+/* Add the candidate to the choices, if it is one. Returns their number then. */
+static int consider(const struct candidate *c, double time, const struct algo_wish *wish,
+		    struct algo_choice *choices, int num, int most)
+{
+	struct algo_choice choice = {c->algo, c->channels, c->ll, time};
+
+	if (isinf(time) || !algo_wish_grants(wish, c->algo) ||
+	    !algo_wish_grants_way(wish, c->algo, c->ll))
+		return num;
+	return insert(&choice, choices, num, most);
+}
+
+static int rank_measured(const struct algo_table *table, uint64_t bytes,
+			 const struct algo_wish *wish, struct algo_choice *choices, int most)
+{
+	int num = 0;
+
+	if ((double)bytes > reach * (double)table->measured)
+		return 0;
+	for (int i = 0; i < table->num; i++) {
+		const struct candidate *c = &table->candidates[i];
+
+		num = consider(c, measured_time(c, (double)bytes), wish, choices, num, most);
+	}
+	return num;
+}
+
+static int rank_modelled(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
+			 struct algo_choice *choices, int most)
+{
+	int size = size_below(table, bytes), num = 0;
+
+	if (!know(table, size) || (bytes > bytes_of_size(table, size) && !know(table, size + 1)))
+		return -1;
+	for (int i = 0; i < table->num; i++)
+		num = consider(&table->candidates[i], between(table, i, size, bytes), wish, choices,
+			       num, most);
+	prefer_direct(choices, num);
+	return num;
+}
+
 int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
 		    struct algo_choice *choices, int most)
 {
-	int size = size_below(bytes), num = 0;
+	int num = table->measured ? rank_measured(table, bytes, wish, choices, most) : 0;
 
-	if (!know(table, size) || (bytes > bytes_of_size(size) && !know(table, size + 1)))
-		return -1;
-	for (int i = 0; i < table->num; i++) {
-		const struct candidate *c = &table->candidates[i];
-		struct algo_choice choice = {c->algo, c->channels, c->ll,
-					     between(table, i, size, bytes)};
-
-		if (!isinf(choice.time) && algo_wish_grants(wish, c->algo) &&
-		    algo_wish_grants_way(wish, c->algo, c->ll))
-			num = insert(&choice, choices, num, most);
-	}
-	if (!table->measured)
-		prefer_direct(choices, num);
-	return num;
+	return num ? num : rank_modelled(table, bytes, wish, choices, most);
 }

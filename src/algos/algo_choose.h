@@ -3,8 +3,8 @@
  * Which algorithm, with which protocol and how many channels: the one that takes the least time, as
  * sched_time.h says or as it was measured. There is no other rule, and no size at which one begins.
  *
- * Where times of a table's collective were measured only those count, and what was not measured is
- * no candidate.
+ * Where times were measured only those count, and what was not measured is no candidate; but for
+ * calls much larger than all that was, and where nothing else is wished for.
  *
  * A table has the times of all candidates for one kind of call at sizes that are powers of two,
  * each made when it is first asked for; between two of them times lie on a line.

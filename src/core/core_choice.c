@@ -7,6 +7,7 @@
 #include "core/core_tuning.h"
 #include "util/util_log.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,13 +25,25 @@ struct entry {
 	int num; /* -1: there was none */
 };
 
+/* What communicators whose ranks sit alike share. */
 struct core_choices {
+	struct core_choices *next;
+	int ranks, num_nodes, users;
+	struct core_seat seats[CORE_MAX_RANKS];
+	const struct topo_machine *machines[CORE_MAX_RANKS]; /* by node */
 	struct sched_fabric fabric;
 	int *rings, num_rings;
-	int largest_node; /* ranks there */
+	int fullest_gpu; /* ranks there */
 	struct core_tuning_key key;
+	pthread_mutex_t lock;  /* of what follows */
 	struct entry *entries; /* the last one used comes first */
 };
+
+/* All there are, the last one used first; those without users are kept for the next communicator
+ * like theirs. */
+enum { MOST_KEPT = 16 };
+static struct core_choices *first;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Of this thread's last call. */
 static _Thread_local struct {
@@ -88,37 +101,108 @@ static void report(const struct core_comm *comm, const struct core_choices *all)
 		 comm->num_nodes, all->fabric.num_sites, orders);
 }
 
-static int largest_node(const struct core_comm *comm)
+static int fullest_gpu(const struct sched_fabric *fabric)
 {
-	int largest = 0;
+	int fullest = 0;
 
-	for (int i = 0; i < comm->size; i++) {
-		int number = local_number(comm, i) + 1;
+	for (int site = 0; site < fabric->num_sites; site++) {
+		int ranks = 0;
 
-		largest = number > largest ? number : largest;
+		for (int i = 0; i < fabric->ranks; i++)
+			ranks += fabric->sites[i] == site;
+		fullest = ranks > fullest ? ranks : fullest;
 	}
-	return largest;
+	return fullest;
 }
 
-static bool look_around(const struct core_accel *accel, struct core_choices *all)
+/* Where the ranks of the call's communicator are. */
+static void look_around(const struct core_accel *accel, struct core_choices *all)
 {
 	const struct core_comm *comm = accel->comm;
-	const struct topo_machine *machines[CORE_MAX_RANKS];
-	struct core_seat seats[CORE_MAX_RANKS];
 
+	all->ranks = comm->size;
+	all->num_nodes = comm->num_nodes;
 	for (int i = 0; i < comm->num_nodes; i++)
-		machines[i] = core_picture_of(comm->members[comm->speakers[i]].node);
+		all->machines[i] = core_picture_of(comm->members[comm->speakers[i]].node);
 	for (int i = 0; i < comm->size; i++)
-		seats[i] = seat_of(accel, i, machines[comm->nodes[i]]);
-	all->num_rings = core_rings_find(comm->size, seats, comm->num_nodes, machines, &all->rings);
-	if (all->num_rings < 0 ||
-	    !core_fabric_make(comm->size, seats, comm->num_nodes, machines, &all->fabric))
+		all->seats[i] = seat_of(accel, i, all->machines[comm->nodes[i]]);
+}
+
+static void free_choices(struct core_choices *all)
+{
+	while (all->entries) {
+		struct entry *entry = all->entries;
+
+		all->entries = entry->next;
+		algo_table_free(entry->table);
+		free(entry);
+	}
+	sched_fabric_free(&all->fabric);
+	free(all->rings);
+	free(all);
+}
+
+/* NULL: no memory. */
+static struct core_choices *make_choices(const struct core_choices *like)
+{
+	struct core_choices *all = malloc(sizeof(*all));
+
+	if (!all)
+		return NULL;
+	*all = *like;
+	pthread_mutex_init(&all->lock, NULL);
+	all->num_rings =
+		core_rings_find(all->ranks, all->seats, all->num_nodes, all->machines, &all->rings);
+	if (all->num_rings < 0 || !core_fabric_make(all->ranks, all->seats, all->num_nodes,
+						    all->machines, &all->fabric)) {
+		free_choices(all);
+		return NULL;
+	}
+	all->fullest_gpu = fullest_gpu(&all->fabric);
+	all->key = (struct core_tuning_key){core_tuning_fingerprint(all->num_nodes, all->machines),
+					    all->ranks, all->num_nodes, all->fabric.num_sites};
+	return all;
+}
+
+static bool is_seat(const struct core_seat *a, const struct core_seat *b)
+{
+	return a->node == b->node && a->gpu == b->gpu && a->device == b->device;
+}
+
+static bool are_alike(const struct core_choices *a, const struct core_choices *b)
+{
+	if (a->ranks != b->ranks || a->num_nodes != b->num_nodes)
 		return false;
-	all->key = (struct core_tuning_key){core_tuning_fingerprint(comm->num_nodes, machines),
-					    comm->size, comm->num_nodes, all->fabric.num_sites};
-	all->largest_node = largest_node(comm);
-	report(comm, all);
+	for (int i = 0; i < a->num_nodes; i++) {
+		if (a->machines[i] != b->machines[i])
+			return false;
+	}
+	for (int i = 0; i < a->ranks; i++) {
+		if (!is_seat(&a->seats[i], &b->seats[i]))
+			return false;
+	}
 	return true;
+}
+
+/* Take those like these, or make them. */
+static struct core_choices *take_choices(const struct core_choices *like)
+{
+	struct core_choices **link = &first, *all;
+
+	pthread_mutex_lock(&lock);
+	while ((all = *link) && !are_alike(all, like))
+		link = &all->next;
+	if (all)
+		*link = all->next;
+	else
+		all = make_choices(like);
+	if (all) {
+		all->users++;
+		all->next = first;
+		first = all;
+	}
+	pthread_mutex_unlock(&lock);
+	return all;
 }
 
 /* It stays as it is if ranks change their GPUs: what is chosen is right, if slower. NULL: no
@@ -126,27 +210,42 @@ static bool look_around(const struct core_accel *accel, struct core_choices *all
 static struct core_choices *choices_of(const struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
+	struct core_choices *like;
 
 	if (comm->choices)
 		return comm->choices;
-	comm->choices = calloc(1, sizeof(*comm->choices));
-	if (comm->choices && !look_around(accel, comm->choices))
-		core_choice_drop(comm);
+	like = calloc(1, sizeof(*like));
+	if (!like)
+		return NULL;
+	look_around(accel, like);
+	comm->choices = take_choices(like);
+	free(like);
+	if (comm->choices)
+		report(comm, comm->choices);
 	return comm->choices;
 }
 
 /* ---- kinds of calls ---- */
 
-/* Before there are arenas they are taken to be as they are by default: options may differ among
- * ranks. */
+/* The blocks of a rank where each process of the node has as many, as processes offer them. */
+static int usual_blocks(const struct core_choices *all)
+{
+	int blocks = all->fabric.costs.blocks * all->fullest_gpu / core_mpi_job.local_size;
+
+	return blocks ? blocks : 1;
+}
+
+/* Before there are arenas, which on several nodes there always are, they are taken to be as they
+ * are by default: options may differ among ranks. */
 static struct algo_setting setting_of(const struct core_accel *accel,
 				      const struct core_choices *all, bool mapped)
 {
 	enum { SCRATCH = 32 << 20 };
 	const struct core_summary *common = &accel->common;
 	const struct core_comm *comm = accel->comm;
-	size_t arena = common->arena ? common->arena : core_room_arena(SCRATCH, all->largest_node);
-	int blocks = common->arena ? (int)common->blocks : all->fabric.costs.blocks;
+	size_t arena =
+		common->arena ? common->arena : core_room_arena(SCRATCH, core_mpi_job.local_size);
+	int blocks = common->arena ? (int)common->blocks : usual_blocks(all);
 
 	return (struct algo_setting){.fabric = &all->fabric,
 				     .room = core_room_for(arena),
@@ -229,19 +328,22 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 	struct core_choices *all = choices_of(accel);
 	struct algo_setting setting;
 	struct entry *entry;
+	int num;
 
 	if (!all)
 		return -1;
 	setting = setting_of(accel, all, mapped);
 	request->num_rings = all->num_rings;
 	request->rings = all->rings;
+	pthread_mutex_lock(&all->lock);
 	entry = find(all, request, &setting);
 	if (!entry)
 		entry = add(all, request, &setting);
-	if (!entry || rank(entry, accel->common.longest, wish) < 0)
-		return -1;
-	memcpy(choices, entry->choices, (size_t)entry->num * sizeof(*choices));
-	return entry->num;
+	num = entry ? rank(entry, accel->common.longest, wish) : -1;
+	if (num > 0)
+		memcpy(choices, entry->choices, (size_t)num * sizeof(*choices));
+	pthread_mutex_unlock(&all->lock);
+	return num;
 }
 
 void core_choice_note(const struct core_accel *accel)
@@ -270,19 +372,22 @@ bool core_choice_last(char *text, size_t bytes)
 
 void core_choice_drop(struct core_comm *comm)
 {
-	struct core_choices *all = comm->choices;
+	struct core_choices **link = &first, *all = comm->choices;
+	int idle = 0;
 
 	comm->choices = NULL;
 	if (!all)
 		return;
-	while (all->entries) {
-		struct entry *entry = all->entries;
-
-		all->entries = entry->next;
-		algo_table_free(entry->table);
-		free(entry);
+	pthread_mutex_lock(&lock);
+	all->users--;
+	while ((all = *link)) {
+		idle += !all->users;
+		if (all->users || idle <= MOST_KEPT) {
+			link = &all->next;
+			continue;
+		}
+		*link = all->next;
+		free_choices(all);
 	}
-	sched_fabric_free(&all->fabric);
-	free(all->rings);
-	free(all);
+	pthread_mutex_unlock(&lock);
 }

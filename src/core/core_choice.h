@@ -28,7 +28,7 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 void core_choice_note(const struct core_accel *accel);
 bool core_choice_last(char *text, size_t bytes);
 
-/* Free all of the communicator's. */
+/* The communicator makes no more choices. Any thread. */
 void core_choice_drop(struct core_comm *comm);
 
 #endif

@@ -1808,6 +1808,14 @@ bool core_mpi_job_all(bool yes)
 	return PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, private_comm) == MPI_SUCCESS && all;
 }
 
+bool core_mpi_job_same(uint64_t number)
+{
+	uint64_t mine[] = {number, ~number}, least[2]; /* the least complement is the largest's */
+
+	return PMPI_Allreduce(mine, least, 2, MPI_UINT64_T, MPI_MIN, private_comm) == MPI_SUCCESS &&
+	       least[0] == ~least[1];
+}
+
 void core_mpi_job_barrier(void (*meanwhile)(void))
 {
 	MPI_Request request;

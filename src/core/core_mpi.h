@@ -77,6 +77,9 @@ bool core_mpi_has_ended(int local_rank);
 bool core_mpi_node_all(bool yes);
 bool core_mpi_job_all(bool yes);
 
+/* Whether all processes of the job have the same number. Collective over the job. */
+bool core_mpi_job_same(uint64_t number);
+
 /* Wait for all processes of the job, and do something over and over meanwhile, if not NULL.
  * Collective over it. */
 void core_mpi_job_barrier(void (*meanwhile)(void));

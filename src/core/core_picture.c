@@ -32,7 +32,8 @@ static struct topo_machine *look(struct spent *spent)
 	enum { MOST_GPUS = 64 };
 	struct topo_gpu gpus[MOST_GPUS];
 	uint64_t start = util_now();
-	int num = topo_nvml_list(gpus, MOST_GPUS);
+	bool nvml = topo_nvml_open();
+	int num = nvml ? topo_nvml_list(gpus, MOST_GPUS) : -1;
 	struct topo_machine *machine;
 
 	spent->nvml = ms_since(start);
@@ -40,8 +41,10 @@ static struct topo_machine *look(struct spent *spent)
 	machine = topo_hwloc_find(gpus, num);
 	spent->hwloc = ms_since(start);
 	start = util_now();
-	if (machine)
+	if (nvml && machine)
 		topo_nvml_add_links(machine);
+	if (nvml)
+		topo_nvml_close();
 	spent->nvml += ms_since(start);
 	return machine;
 }
@@ -65,14 +68,18 @@ static struct topo_machine *read(const char *name)
 	return machine;
 }
 
-/* The text of the machine that this process is on; NULL: there is none. The caller frees it. */
+/* The text of the machine that this process is on; NULL: there is none, or nobody would ask. The
+ * caller frees it. */
 static char *describe(struct spent *spent)
 {
-	struct topo_machine *machine = util_config.topo_file ? read(util_config.topo_file) : NULL;
+	struct topo_machine *machine;
 	char *text = NULL;
 	size_t bytes;
 	FILE *out;
 
+	if (!util_config.accel || core_mpi_job.size == 1)
+		return NULL;
+	machine = util_config.topo_file ? read(util_config.topo_file) : NULL;
 	if (!machine)
 		machine = look(spent);
 	out = machine ? open_memstream(&text, &bytes) : NULL;
@@ -141,6 +148,27 @@ static void exchange(const uint64_t *hashes, const char *mine)
 	free(sizes);
 }
 
+/* Of what this process has understood; 0: it had no memory. */
+static uint64_t hash_machines(void)
+{
+	uint64_t hash = UTIL_HASH_START;
+	size_t bytes;
+	char *text;
+	FILE *out;
+
+	for (int node = 0; machines && node < core_mpi_job.num_nodes; node++) {
+		text = NULL;
+		out = machines[node] ? open_memstream(&text, &bytes) : NULL;
+		if (out) {
+			topo_machine_write(machines[node], out);
+			fclose(out);
+		}
+		hash = util_hash_text(hash, text ? text : ".");
+		free(text);
+	}
+	return machines ? hash : 0;
+}
+
 void core_picture_start(void)
 {
 	uint64_t start = util_now(), hash;
@@ -155,6 +183,9 @@ void core_picture_start(void)
 	/* Leaders come in the order of their nodes. */
 	if (core_mpi_job_gather(&hash, leads ? (int)sizeof(hash) : 0, &hashes, &sizes) == UTIL_OK)
 		exchange(hashes, mine);
+	/* Who sees another picture would choose otherwise, and the others wait for it. */
+	if (!core_mpi_job_same(hash_machines()))
+		core_picture_stop();
 	free(mine);
 	free(hashes);
 	free(sizes);
@@ -168,7 +199,7 @@ void core_picture_start(void)
 
 static bool is_shared(int node)
 {
-	for (int i = 0; i < node; i++) {
+	for (int i = 0; machines[node] && i < node; i++) {
 		if (machines[i] == machines[node])
 			return true;
 	}

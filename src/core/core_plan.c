@@ -242,6 +242,9 @@ static bool take_fastest(struct core_accel *accel, struct sched_request *request
 	struct sched_request alike = *request;
 	int num;
 
+	/* Where its GPU is is not known, and there can be no messages. */
+	if (accel->common.any_without_data)
+		return false;
 	alike.in_place = accel->common.any & CORE_OFFER_IN_PLACE;
 	num = core_choice_make(accel, &alike, is_all_mapped(accel), wish, choices);
 	attempt->status = num < 0 ? UTIL_ERR_NO_MEMORY : UTIL_OK;

@@ -143,6 +143,7 @@ int core_run_host(const struct core_call *call)
 	int result;
 
 	core_last_path = CORE_PATH_PASS;
+	core_choice_note(NULL);
 	comm = count_call(call, &number);
 	if (comm)
 		core_agree_pass(comm, number);

@@ -3,6 +3,7 @@
 #include "core/core_mpi.h"
 #include "util/util_config.h"
 #include "util/util_hash.h"
+#include "util/util_locale.h"
 #include "util/util_log.h"
 
 #include <errno.h>
@@ -60,31 +61,44 @@ static bool is_comment(const char *line)
 	return !*line || *line == '#';
 }
 
+/* Why the line is wrong; NULL: it is not. `*begun`: the head has been read. */
+static const char *take_line(char *line, bool *begun)
+{
+	struct measured *more;
+	const char *why;
+
+	line[strcspn(line, "\r\n")] = '\0';
+	if (is_comment(line))
+		return NULL;
+	if (!*begun) {
+		*begun = true;
+		return strcmp(line, HEAD) ? "it does not begin with " HEAD : NULL;
+	}
+	more = realloc(all, (num_all + 1) * sizeof(*all));
+	if (!more)
+		return "there is no memory";
+	all = more;
+	why = read_line(line, &all[num_all]);
+	num_all += !why;
+	return why;
+}
+
 /* Returns NULL, or what is wrong, with the number of its line. */
 static const char *read_lines(FILE *in, const char *name, char *error, size_t bytes)
 {
-	char *line = NULL;
+	locale_t before = util_locale_enter();
 	const char *why = NULL;
+	char *line = NULL;
 	size_t room = 0;
+	bool begun = false;
 	int number = 0;
 
 	while (!why && getline(&line, &room, in) >= 0) {
-		struct measured *more;
-
 		number++;
-		if (is_comment(line))
-			continue;
-		if (number == 1) {
-			line[strcspn(line, "\r\n")] = '\0';
-			why = strcmp(line, HEAD) ? "it does not begin with " HEAD : NULL;
-			continue;
-		}
-		more = realloc(all, (num_all + 1) * sizeof(*all));
-		all = more ? more : all;
-		why = more ? read_line(line, &all[num_all]) : "there is no memory";
-		num_all += !why;
+		why = take_line(line, &begun);
 	}
 	free(line);
+	util_locale_leave(before);
 	if (!why)
 		return NULL;
 	snprintf(error, bytes, "%s:%d: %s", name, number, why);
@@ -109,6 +123,22 @@ static void parse(const char *text, size_t bytes, const char *name)
 			 num_all);
 	}
 	fclose(in);
+}
+
+/* Of what this process has understood. */
+static uint64_t hash_all(void)
+{
+	locale_t before = util_locale_enter();
+	uint64_t hash = UTIL_HASH_START;
+	char text[64];
+
+	for (size_t i = 0; i < num_all; i++) {
+		snprintf(text, sizeof(text), "%zu %" PRIu64 " %d %a", i, all[i].bytes,
+			 all[i].way.channels, all[i].way.time);
+		hash = util_hash_text(hash, text);
+	}
+	util_locale_leave(before);
+	return hash;
 }
 
 /* ---- the file ---- */
@@ -149,6 +179,9 @@ void core_tuning_start(void)
 		bytes = 0;
 	if (core_mpi_job_gather(mine, mine ? (int)bytes : 0, &text, &sizes) == UTIL_OK)
 		parse(text, (size_t)sizes[0], name);
+	/* Who goes by other times would choose otherwise, and the others wait for it. */
+	if (!core_mpi_job_same(hash_all()))
+		core_tuning_stop();
 	free(mine);
 	free(text);
 	free(sizes);
@@ -182,14 +215,24 @@ static uint64_t hash_machine(uint64_t hash, const struct topo_machine *machine)
 	return hash;
 }
 
+/* Machines that are alike count once. */
 uint64_t core_tuning_fingerprint(int num_nodes, const struct topo_machine *const *machines)
 {
-	uint64_t hash = UTIL_HASH_START;
+	uint64_t hash = UTIL_HASH_START, seen[CORE_MAX_RANKS];
+	char text[32];
+	int num = 0;
 
-	for (int i = 0; i < num_nodes; i++) {
-		/* Nodes that are alike count once. */
-		if (machines[i] && (i == 0 || machines[i] != machines[i - 1]))
-			hash = hash_machine(hash, machines[i]);
+	for (int node = 0; node < num_nodes; node++) {
+		uint64_t mine = machines[node] ? hash_machine(UTIL_HASH_START, machines[node]) : 0;
+		int i = 0;
+
+		while (i < num && seen[i] != mine)
+			i++;
+		if (i < num)
+			continue;
+		seen[num++] = mine;
+		snprintf(text, sizeof(text), "%" PRIx64, mine);
+		hash = util_hash_text(hash, text);
 	}
 	return hash;
 }

@@ -2,11 +2,54 @@
 #include "topo/topo_hwloc.h"
 #include "topo/topo_pci.h"
 
+#include <dlfcn.h>
 #include <hwloc.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+/*
+ * What we need of hwloc. It is opened for ourselves alone: if the library were linked with it, a
+ * preload would put its symbols, which have no versions, before those of another hwloc that the
+ * program's MPI may be linked with.
+ */
+#define HWLOC_CALLS(X)                                                                             \
+	X(hwloc_bitmap_first)                                                                      \
+	X(hwloc_bitmap_weight)                                                                     \
+	X(hwloc_get_obj_by_depth)                                                                  \
+	X(hwloc_topology_destroy)                                                                  \
+	X(hwloc_topology_init)                                                                     \
+	X(hwloc_topology_is_thissystem)                                                            \
+	X(hwloc_topology_load)                                                                     \
+	X(hwloc_topology_set_components)                                                           \
+	X(hwloc_topology_set_io_types_filter)
+
+static struct {
+#define HWLOC_FIELD(name) __typeof__(&name) name;
+	HWLOC_CALLS(HWLOC_FIELD)
+#undef HWLOC_FIELD
+} hwloc;
+
+static bool bind(void *library, const char *name, void *to)
+{
+	void *address = dlsym(library, name);
+
+	memcpy(to, &address, sizeof(address));
+	return address;
+}
+
+/* The interface of hwloc 2. */
+static bool open_hwloc(void)
+{
+	void *library = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
+	bool well = library;
+
+#define HWLOC_BIND(name) well = well && bind(library, #name, &hwloc.name);
+	HWLOC_CALLS(HWLOC_BIND)
+#undef HWLOC_BIND
+	return well;
+}
 
 struct finder {
 	struct topo_machine *machine;
@@ -177,9 +220,9 @@ static int numa_of(const struct finder *f, hwloc_obj_t bridge)
 
 	while (near && !near->nodeset)
 		near = near->parent;
-	if (!near || hwloc_bitmap_weight(near->nodeset) != 1)
+	if (!near || hwloc.hwloc_bitmap_weight(near->nodeset) != 1)
 		return -1;
-	snprintf(name, sizeof(name), "numa%d", hwloc_bitmap_first(near->nodeset));
+	snprintf(name, sizeof(name), "numa%d", hwloc.hwloc_bitmap_first(near->nodeset));
 	return topo_machine_find(f->machine, name);
 }
 
@@ -203,14 +246,18 @@ static void add_host_bridge(struct finder *f, hwloc_obj_t bridge)
 
 static void add_all(struct finder *f, hwloc_topology_t topology)
 {
-	hwloc_obj_t object = NULL;
+	hwloc_obj_t object;
 	char name[TOPO_NAME_BYTES];
 
-	while ((object = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, object))) {
+	for (unsigned i = 0;
+	     (object = hwloc.hwloc_get_obj_by_depth(topology, HWLOC_TYPE_DEPTH_NUMANODE, i)); i++) {
 		snprintf(name, sizeof(name), "numa%u", object->os_index);
 		add(f, TOPO_NUMA, -1, name, 0);
 	}
-	while ((object = hwloc_get_next_bridge(topology, object)) && !f->failed)
+	for (unsigned i = 0;
+	     !f->failed &&
+	     (object = hwloc.hwloc_get_obj_by_depth(topology, HWLOC_TYPE_DEPTH_BRIDGE, i));
+	     i++)
 		add_host_bridge(f, object);
 	for (int i = 0; i < f->num_gpus && !f->failed; i++) {
 		snprintf(name, sizeof(name), "gpu%d", i);
@@ -225,15 +272,16 @@ static void leave_out_gpus(hwloc_topology_t topology)
 	static const char *const plugins[] = {"cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
 
 	for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++)
-		hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
-					      plugins[i]);
+		hwloc.hwloc_topology_set_components(
+			topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugins[i]);
 }
 
 static bool load(hwloc_topology_t topology)
 {
 	leave_out_gpus(topology);
-	return !hwloc_topology_set_io_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) &&
-	       !hwloc_topology_load(topology);
+	return !hwloc.hwloc_topology_set_io_types_filter(topology,
+							 HWLOC_TYPE_FILTER_KEEP_IMPORTANT) &&
+	       !hwloc.hwloc_topology_load(topology);
 }
 
 struct topo_machine *topo_hwloc_find(const struct topo_gpu *gpus, int num_gpus)
@@ -241,14 +289,14 @@ struct topo_machine *topo_hwloc_find(const struct topo_gpu *gpus, int num_gpus)
 	struct finder f = {.gpus = gpus, .num_gpus = num_gpus};
 	hwloc_topology_t topology;
 
-	if (hwloc_topology_init(&topology))
+	if (!open_hwloc() || hwloc.hwloc_topology_init(&topology))
 		return NULL;
 	f.machine = topo_machine_new();
 	f.failed = !f.machine || !load(topology);
-	f.here = !f.failed && hwloc_topology_is_thissystem(topology);
+	f.here = !f.failed && hwloc.hwloc_topology_is_thissystem(topology);
 	if (!f.failed)
 		add_all(&f, topology);
-	hwloc_topology_destroy(topology);
+	hwloc.hwloc_topology_destroy(topology);
 	if (!f.failed)
 		return f.machine;
 	topo_machine_free(f.machine);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "topo/topo_machine.h"
+#include "util/util_locale.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -359,11 +360,14 @@ struct topo_machine *topo_machine_read(FILE *in, const char *file, char *error, 
 			   .error = error,
 			   .bytes = bytes};
 
+	locale_t before = util_locale_enter();
+
 	*error = 0;
 	if (r.machine)
 		read_lines(&r, in);
 	else
 		fail(&r, "no memory for", file);
+	util_locale_leave(before);
 	if (!*error)
 		return r.machine;
 	topo_machine_free(r.machine);
@@ -394,6 +398,8 @@ static void write_object(const struct topo_machine *machine, int index, int leve
 
 void topo_machine_write(const struct topo_machine *machine, FILE *out)
 {
+	locale_t before = util_locale_enter();
+
 	fputs("gpucoll-machine 1\n", out);
 	if (machine->name)
 		fprintf(out, "name %s\n", machine->name);
@@ -412,4 +418,5 @@ void topo_machine_write(const struct topo_machine *machine, FILE *out)
 	for (int i = 0; i < machine->num_apart; i++)
 		fprintf(out, "apart %s %s\n", machine->objects[machine->apart[i].a].name,
 			machine->objects[machine->apart[i].b].name);
+	util_locale_leave(before);
 }

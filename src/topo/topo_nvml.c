@@ -35,7 +35,7 @@ static bool bind(void *library, const char *name, void *to)
 	return address;
 }
 
-static bool load(void)
+bool topo_nvml_open(void)
 {
 	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 
@@ -52,6 +52,11 @@ static bool load(void)
 	       bind(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", &nvml.link_remote) &&
 	       bind(library, "nvmlDeviceGetNvLinkRemoteDeviceType", &nvml.link_remote_type) &&
 	       nvml.init() == NVML_SUCCESS;
+}
+
+void topo_nvml_close(void)
+{
+	nvml.shutdown();
 }
 
 /* GB/s of a link in each direction, as NVIDIA publishes them; NVML gives a version only. */
@@ -139,11 +144,8 @@ bool topo_nvml_add_links(struct topo_machine *machine)
 {
 	bool well = true;
 
-	if (!load())
-		return false;
 	for (int i = 0, gpu; well && (gpu = topo_machine_nth(machine, TOPO_GPU, i)) >= 0; i++)
 		well = add_links_of(machine, gpu);
-	nvml.shutdown();
 	return well;
 }
 
@@ -168,11 +170,8 @@ int topo_nvml_list(struct topo_gpu *gpus, int most)
 	unsigned count = 0;
 	int num = 0;
 
-	if (!load())
-		return -1;
 	nvml.count(&count);
 	for (unsigned i = 0; i < count && num < most; i++)
 		num += describe(i, &gpus[num]);
-	nvml.shutdown();
 	return num;
 }

@@ -10,15 +10,17 @@
 
 #include <stdbool.h>
 
+/* Begin to ask it, and end. False: there is none, and nothing to be ended. Not thread-safe. */
+bool topo_nvml_open(void);
+void topo_nvml_close(void);
+
+/* The GPUs that it knows, `most` at most. Returns their number. */
+int topo_nvml_list(struct topo_gpu *gpus, int most);
+
 /*
  * Add to the machine the NVLinks between its GPUs, whose PCI addresses and compute capabilities are
- * known, and between them and NVSwitches. False: there is no NVML, or no memory; the machine has
- * what could be had. Not thread-safe.
+ * known, and between them and NVSwitches. False: no memory; the machine has what could be had.
  */
 bool topo_nvml_add_links(struct topo_machine *machine);
-
-/* The GPUs that NVML knows, `most` at most. Returns their number; -1: there is no NVML. Not
- * thread-safe. */
-int topo_nvml_list(struct topo_gpu *gpus, int most);
 
 #endif

@@ -132,7 +132,8 @@ static const struct option options[] = {
 	{"GPUCOLL_CHANNELS", TYPE_STRING, FIELD(channels), "", NULL,
 	 "How many times an algorithm with messages uses each connection side by side, 1 to 16; "
 	 "also "
-	 "for some collectives, as in 4;bcast:8. Empty, or 0: the library chooses. The value of "
+	 "for some collectives, as in 4;bcast:8. Empty, or 0 alone: the library chooses. The value "
+	 "of "
 	 "the "
 	 "communicator's first rank counts."},
 	{"GPUCOLL_TOPO_FILE", TYPE_STRING, FIELD(topo_file), "", NULL,

@@ -8,6 +8,7 @@
 #include "test.h"
 
 #include <cuda.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdatomic.h>
@@ -574,6 +575,35 @@ static void too_long_for_nobody(void)
 	test_result(last ? class == MPI_ERR_TRUNCATE : class == MPI_SUCCESS);
 }
 
+/* The first call of a communicator says where its ranks' GPUs are, unless some have no data; and
+ * which way a call went is told of the last one only. */
+static void ways(void)
+{
+	enum { COUNT = 1 << 16 };
+	int *in = device_ints(COUNT, test_rank), *out = device_ints(COUNT, -1), host = 1, sum;
+	int (*last_way)(char *, size_t) = NULL;
+	char text[256] = "", other[256];
+	int told, told_of_host;
+
+	*(void **)&last_way = dlsym(RTLD_DEFAULT, "gpucoll_last_way");
+	MPI_Allreduce(in, out, 0, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	for (int i = 0; i < 3; i++)
+		MPI_Allreduce(in, out, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	told = last_way ? last_way(text, sizeof(text)) : -2;
+	MPI_Allreduce(&host, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	told_of_host = last_way ? last_way(other, sizeof(other)) : -2;
+	snprintf(test_name, sizeof(test_name), "a sum after one of nothing");
+	test_result(int_at(out, COUNT - 1) == test_size * (test_size - 1) / 2);
+	snprintf(test_name, sizeof(test_name), "the way of the last call");
+	test_result(told == 0 && strstr(text, " allreduce 262144 "));
+	if (test_rank == 0)
+		printf("way: %s\n", text);
+	snprintf(test_name, sizeof(test_name), "a call on host buffers has none");
+	test_result(told_of_host == -1);
+	cudaFree(in);
+	cudaFree(out);
+}
+
 static const struct test_case cases[] = {
 	{"outside", outside},
 	{"host_structure", host_structure},
@@ -592,6 +622,7 @@ static const struct test_case cases[] = {
 	{"scattered_blocks", scattered_blocks},
 	{"no_data_and_a_busy_stream", no_data_and_a_busy_stream},
 	{"no_data_elsewhere", no_data_elsewhere},
+	{"ways", ways},
 	{"too_long_for_nobody", too_long_for_nobody},
 };
 
