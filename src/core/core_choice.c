@@ -30,6 +30,8 @@ struct core_choices {
 	struct core_choices *next;
 	int ranks, num_nodes, users;
 	struct core_seat seats[CORE_MAX_RANKS];
+	int nodes[CORE_MAX_RANKS]; /* of each rank, for requests, which outlive communicators here
+				    */
 	const struct topo_machine *machines[CORE_MAX_RANKS]; /* by node */
 	struct sched_fabric fabric;
 	int *rings, num_rings;
@@ -124,8 +126,10 @@ static void look_around(const struct core_accel *accel, struct core_choices *all
 	all->num_nodes = comm->num_nodes;
 	for (int i = 0; i < comm->num_nodes; i++)
 		all->machines[i] = core_picture_of(comm->members[comm->speakers[i]].node);
-	for (int i = 0; i < comm->size; i++)
+	for (int i = 0; i < comm->size; i++) {
+		all->nodes[i] = comm->nodes[i];
 		all->seats[i] = seat_of(accel, i, all->machines[comm->nodes[i]]);
+	}
 }
 
 static void free_choices(struct core_choices *all)
@@ -335,6 +339,7 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 	setting = setting_of(accel, all, mapped);
 	request->num_rings = all->num_rings;
 	request->rings = all->rings;
+	request->nodes = all->nodes;
 	pthread_mutex_lock(&all->lock);
 	entry = find(all, request, &setting);
 	if (!entry)

@@ -16,7 +16,8 @@ enum { CORE_CHOICE_MOST = 8 };
 
 /*
  * The ways to do the call that the wish grants, the fastest first, into `choices`, CORE_CHOICE_MOST
- * at most. Sets the request's rings. Returns their number; -1: no memory.
+ * at most. Sets the request's rings and nodes, which then live as long as the communicator. Returns
+ * their number; -1: no memory.
  */
 int core_choice_make(struct core_accel *accel, struct sched_request *request, bool mapped,
 		     const struct algo_wish *wish, struct algo_choice *choices);
