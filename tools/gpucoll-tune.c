@@ -6,7 +6,7 @@
  * What is clearly slower than the best is measured roughly, and at every second size only once it
  * has been so for some; more channels are not tried where twice as many brought nothing.
  */
-#include "algos/algo_wish.h"
+#include "core/core_tuning.h"
 #include "gpucoll/gpucoll.h"
 #include "util/util_config.h"
 
@@ -22,8 +22,6 @@
 #include <unistd.h>
 
 enum { WAY = 160, MOST_WAYS = 128, FACTOR = 4 };
-
-#define HEAD "gpucoll-tuning 1"
 
 /* A way to do a collective, and how it did. */
 struct way {
@@ -455,7 +453,7 @@ static bool is_ours(const char *name)
 		return errno == ENOENT || errno == ENOTDIR;
 	while ((read = next_line(in, &line, &room)) && is_comment(line))
 		;
-	read = !read || !strcmp(line, HEAD);
+	read = !read || !strcmp(line, CORE_TUNING_HEAD);
 	free(line);
 	fclose(in);
 	return read;
@@ -469,7 +467,7 @@ static void keep_others(FILE *out, const char *name, const char *measured)
 	size_t room = 0;
 
 	while (in && next_line(in, &line, &room)) {
-		if (strcmp(line, HEAD) && !is_measured_again(line, measured))
+		if (strcmp(line, CORE_TUNING_HEAD) && !is_measured_again(line, measured))
 			fprintf(out, "%s\n", line);
 	}
 	free(line);
@@ -504,7 +502,7 @@ static int write_file(const char *name, const char *measured)
 	if (file >= 0)
 		out = fdopen(file, "w");
 	if (out) {
-		fputs(HEAD "\n", out);
+		fputs(CORE_TUNING_HEAD "\n", out);
 		keep_others(out, name, measured);
 		fputs(measured, out);
 		well = !ferror(out) && !fchmod(file, 0644);

@@ -147,7 +147,6 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		.room = core_room_for(arena),
 		.most_links = GPU_MAX_LINKS,
 		.mapped = mapped,
-		.linked = true,
 		.fused = request->num_nodes < 2,
 		.ll = true,
 		.resident = core_room_resident(fabric->costs.blocks, request->ranks)};

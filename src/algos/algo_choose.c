@@ -62,9 +62,7 @@ static bool is_possible(const struct algo_table *table, const struct algo *algo)
 
 	if (algo_refuses(algo, &table->request, setting->sizes_differ))
 		return false;
-	if (is_linked(algo))
-		return setting->linked;
-	return setting->mapped && !(algo->needs & ALGO_NEEDS_ALL_MAPPED);
+	return is_linked(algo) || (setting->mapped && !(algo->needs & ALGO_NEEDS_ALL_MAPPED));
 }
 
 static void add(struct algo_table *table, const struct algo *algo, int channels, bool ll)

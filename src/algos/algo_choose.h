@@ -6,8 +6,9 @@
  * Where times were measured only those count, and what was not measured is no candidate; but for
  * calls much larger than all that was, and where nothing else is wished for.
  *
- * A table has the times of all candidates for one kind of call at sizes that are powers of two,
- * each made when it is first asked for; between two of them times lie on a line.
+ * A table has the times of all candidates for one kind of call at some sizes, four from one power
+ * of two to the next or, for many ranks, one, each made when it is first asked for; between two of
+ * them times lie on a line.
  */
 #ifndef ALGO_CHOOSE_H
 #define ALGO_CHOOSE_H
@@ -21,7 +22,6 @@ struct algo_setting {
 	struct sched_room room; /* of each rank, for messages */
 	uint32_t most_links;    /* FIFOs of a rank, in each direction */
 	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
-	bool linked;            /* they can have FIFOs */
 	bool fused;             /* kernels can wait for messages; then: */
 	bool ll;                /* both ends of a message know its size */
 	int resident;           /* so many blocks of a rank */
@@ -52,8 +52,8 @@ bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct a
 
 /*
  * The candidates that the wish grants for blocks of `bytes` bytes, the fastest first, but for one
- * without messages that is as good as that. Returns their
- * number in `choices`, `most` at most; -1: no memory. Not thread-safe.
+ * without messages that is as good as that. Returns their number in `choices`, `most` at most; -1:
+ * no memory. Not thread-safe.
  */
 int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
 		    struct algo_choice *choices, int most);

@@ -3,7 +3,6 @@
 #include "topo/topo_way.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const double bytes_per_us = 1e3; /* of a GB/s */
 static const double carried = 0.8;      /* of a link's rate, by data, in practice */

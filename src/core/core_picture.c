@@ -148,6 +148,16 @@ static void exchange(const uint64_t *hashes, const char *mine)
 	free(sizes);
 }
 
+/* Whether a node before it has the same machine. */
+static bool is_shared(int node)
+{
+	for (int i = 0; machines[node] && i < node; i++) {
+		if (machines[i] == machines[node])
+			return true;
+	}
+	return false;
+}
+
 /* Of what this process has understood; 0: it had no memory. */
 static uint64_t hash_machines(void)
 {
@@ -157,6 +167,8 @@ static uint64_t hash_machines(void)
 	FILE *out;
 
 	for (int node = 0; machines && node < core_mpi_job.num_nodes; node++) {
+		if (is_shared(node))
+			continue;
 		text = NULL;
 		out = machines[node] ? open_memstream(&text, &bytes) : NULL;
 		if (out) {
@@ -195,15 +207,6 @@ void core_picture_start(void)
 			 "of NVML",
 			 core_mpi_job.num_nodes, ms_since(start) - spent.hwloc - spent.nvml,
 			 spent.hwloc, spent.nvml);
-}
-
-static bool is_shared(int node)
-{
-	for (int i = 0; machines[node] && i < node; i++) {
-		if (machines[i] == machines[node])
-			return true;
-	}
-	return false;
 }
 
 void core_picture_stop(void)

@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEAD "gpucoll-tuning 1"
-
 /* One measurement. */
 struct measured {
 	struct core_tuning_key key;
@@ -72,7 +70,8 @@ static const char *take_line(char *line, bool *begun)
 		return NULL;
 	if (!*begun) {
 		*begun = true;
-		return strcmp(line, HEAD) ? "it does not begin with " HEAD : NULL;
+		return strcmp(line, CORE_TUNING_HEAD) ? "it does not begin with " CORE_TUNING_HEAD
+						      : NULL;
 	}
 	more = realloc(all, (num_all + 1) * sizeof(*all));
 	if (!more)

@@ -15,6 +15,9 @@
 #include "algos/algo_choose.h"
 #include "topo/topo_machine.h"
 
+/* The first line. */
+#define CORE_TUNING_HEAD "gpucoll-tuning 1"
+
 /* What times are comparable on. */
 struct core_tuning_key {
 	uint64_t machine;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "topo/topo_hwloc.h"
 #include "topo/topo_pci.h"
+#include "util/util_bind.h"
 
-#include <dlfcn.h>
 #include <hwloc.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -31,21 +31,13 @@ static struct {
 #undef HWLOC_FIELD
 } hwloc;
 
-static bool bind(void *library, const char *name, void *to)
-{
-	void *address = dlsym(library, name);
-
-	memcpy(to, &address, sizeof(address));
-	return address;
-}
-
 /* The interface of hwloc 2. */
 static bool open_hwloc(void)
 {
 	void *library = dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL);
 	bool well = library;
 
-#define HWLOC_BIND(name) well = well && bind(library, #name, &hwloc.name);
+#define HWLOC_BIND(name) well = well && util_bind(library, #name, &hwloc.name);
 	HWLOC_CALLS(HWLOC_BIND)
 #undef HWLOC_BIND
 	return well;

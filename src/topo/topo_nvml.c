@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "topo/topo_nvml.h"
+#include "util/util_bind.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,30 +27,22 @@ static struct {
 	int (*link_remote_type)(void *device, unsigned link, int *type);
 } nvml;
 
-static bool bind(void *library, const char *name, void *to)
-{
-	void *address = dlsym(library, name);
-
-	memcpy(to, &address, sizeof(address));
-	return address;
-}
-
 bool topo_nvml_open(void)
 {
 	void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
 
 	if (!library)
 		return false;
-	return bind(library, "nvmlInit_v2", &nvml.init) &&
-	       bind(library, "nvmlShutdown", &nvml.shutdown) &&
-	       bind(library, "nvmlDeviceGetCount_v2", &nvml.count) &&
-	       bind(library, "nvmlDeviceGetHandleByIndex_v2", &nvml.device_of) &&
-	       bind(library, "nvmlDeviceGetPciInfo_v3", &nvml.pci_of) &&
-	       bind(library, "nvmlDeviceGetCudaComputeCapability", &nvml.cc_of) &&
-	       bind(library, "nvmlDeviceGetHandleByPciBusId_v2", &nvml.device_at) &&
-	       bind(library, "nvmlDeviceGetNvLinkState", &nvml.link_state) &&
-	       bind(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", &nvml.link_remote) &&
-	       bind(library, "nvmlDeviceGetNvLinkRemoteDeviceType", &nvml.link_remote_type) &&
+	return util_bind(library, "nvmlInit_v2", &nvml.init) &&
+	       util_bind(library, "nvmlShutdown", &nvml.shutdown) &&
+	       util_bind(library, "nvmlDeviceGetCount_v2", &nvml.count) &&
+	       util_bind(library, "nvmlDeviceGetHandleByIndex_v2", &nvml.device_of) &&
+	       util_bind(library, "nvmlDeviceGetPciInfo_v3", &nvml.pci_of) &&
+	       util_bind(library, "nvmlDeviceGetCudaComputeCapability", &nvml.cc_of) &&
+	       util_bind(library, "nvmlDeviceGetHandleByPciBusId_v2", &nvml.device_at) &&
+	       util_bind(library, "nvmlDeviceGetNvLinkState", &nvml.link_state) &&
+	       util_bind(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", &nvml.link_remote) &&
+	       util_bind(library, "nvmlDeviceGetNvLinkRemoteDeviceType", &nvml.link_remote_type) &&
 	       nvml.init() == NVML_SUCCESS;
 }
 

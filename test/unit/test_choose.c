@@ -317,7 +317,6 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 		.room = core_room_for(ARENA),
 		.most_links = GPU_MAX_LINKS,
 		.mapped = mapped,
-		.linked = true,
 		.fused = true,
 		.ll = true,
 		.resident = core_room_resident(p->fabric.costs.blocks, ranks)};
