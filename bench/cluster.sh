@@ -8,7 +8,7 @@
 #
 # The hosts are namespaces of this machine (test/cluster/cluster.py; needs root), one rank on each, on the emulated driver.
 # Waiting processes yield, MPICH's and ucx_perftest's by the tests' shim: the kernel moves packets of veth links in threads of
-# its own, which wait for 4 ms where every core spins.
+# its own, which wait for 4 ms where every core spins. Kernels run in the thread that launches them, so they can't wait for messages.
 set -euo pipefail
 repository=$(cd "$(dirname "$0")/.." && pwd)
 build=${BUILD:-$repository/build}
@@ -34,7 +34,7 @@ bench() { # MPI, libraries, then gpucoll-bench's arguments
 	shift 2
 	[ "$mpi" = mpich ] && libraries=$libraries:$shim
 	on_hosts "$mpi" LD_PRELOAD="$libraries" LD_LIBRARY_PATH="$build/emu" CUEMU_THREADS=1 CUEMU_DELAY_US=0 CUEMU_SMS=1 \
-		CUEMU_IN_CALLER=1 \
+		CUEMU_IN_CALLER=1 GPUCOLL_EXEC=stepped \
 		"$build/mpi/$mpi/gpucoll-bench" "$@" 2>&1 | grep -E '^ +[0-9]|WARN'
 }
 

@@ -568,7 +568,18 @@ def test_nodes(run_mpi, mpi, shape):
     """All collectives on ranks of several nodes."""
     result = on_nodes(run_mpi, mpi, SHAPES[shape], "test_coll", 1)
     assert_passed(result)
-    assert "hier-ring" in result.output and "eager" in result.output and "WARN" not in result.output, result.output
+    assert "fused simple" in result.output and "eager" in result.output and "WARN" not in result.output, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("algo", ["hier-ring", "hier-tree"])
+@pytest.mark.parametrize("exec_mode", ["fused simple", "stepped"])
+def test_nodes_algorithms(run_mpi, mpi, exec_mode, algo):
+    """Each hierarchical algorithm, whoever waits for messages."""
+    env = {"GPUCOLL_ALGO": f"allreduce:{algo};bcast:{algo}", "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"}
+    result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env=env)
+    assert_passed(result)
+    assert f"{algo} {exec_mode}" in result.output and "WARN" not in result.output, result.output
 
 
 @each_mpi
@@ -576,7 +587,7 @@ def test_nodes_without_eager(run_mpi, mpi):
     """Short calls in messages, too, and those of ranks without data; without a pool that has room for their arenas."""
     result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env={"GPUCOLL_EAGER_MAX": "0", "GPUCOLL_STAGING_POOL": "1M"})
     assert_passed(result)
-    assert "hier-ring" in result.output, result.output
+    assert "fused simple" in result.output, result.output
     for absent in ("eager", "it can't work in place", "a rank has no data", "no data"):
         assert absent not in result.output, result.output
 
@@ -598,7 +609,7 @@ def test_nodes_without_p2p(run_mpi, mpi):
                       env={"CUEMU_P2P": "none", "CUEMU_DEVICES": "4"})
     assert result.status == 0 and "0 wrong values" in result.output, result.output
     assert count_calls(result.output, "accel", "MPI_Allreduce") > 3 * count_calls(result.output, "stage", "MPI_Allreduce"), result.output
-    assert "eager" in result.output and "hier-ring" in result.output, result.output
+    assert "eager" in result.output and "fused simple" in result.output, result.output
 
 
 @pytest.fixture(scope="session")
@@ -681,7 +692,7 @@ def test_cluster(make_cluster, mpi):
     """All collectives between hosts that share no memory, over TCP."""
     result = on_hosts(make_cluster(2), mpi, [2, 1], "test_coll", 1)
     assert_passed(result)
-    assert "hier-ring" in result.output and "WARN" not in result.output, result.output
+    assert "fused simple" in result.output and "WARN" not in result.output, result.output
 
 
 @each_mpi
@@ -747,7 +758,7 @@ def test_nodes_over_verbs(run_mpi, mpi, transport, verbs_device):
     env = {"UCX_TLS": f"{transport},self", "UCX_NET_DEVICES": f"{verbs_device}:1"}
     result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, env=env)
     assert_passed(result)
-    assert "hier-ring" in result.output, result.output
+    assert "fused simple" in result.output, result.output
 
 
 @each_mpi

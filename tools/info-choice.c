@@ -147,9 +147,9 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		.room = core_room_for(arena),
 		.most_links = GPU_MAX_LINKS,
 		.mapped = mapped,
-		.fused = request->num_nodes < 2,
-		.ll = true,
-		.resident = core_room_resident(fabric->costs.blocks, request->ranks)};
+		.fused = true,
+		.ll = request->num_nodes < 2,
+		.resident = core_room_resident(fabric->costs.blocks, largest_node(request))};
 	struct algo_table *table = algo_table_new(request, &setting);
 	int result;
 

@@ -256,8 +256,8 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 				     .most_links = GPU_MAX_LINKS,
 				     .mapped = mapped,
 				     .fused = core_links_may_fuse(accel),
-				     .ll = core_links_know_sizes(accel),
-				     .resident = core_room_resident(blocks, comm->size),
+				     .ll = !comm->spans && core_links_know_sizes(accel),
+				     .resident = core_room_resident(blocks, comm->fullest),
 				     .sizes_differ = core_plan_sizes_differ(accel->shape.coll),
 				     .channels = accel->common.wish.channels};
 }

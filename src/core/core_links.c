@@ -138,7 +138,7 @@ static bool is_any_shared(const struct core_accel *accel)
 
 static uint32_t resident_blocks(const struct core_accel *accel)
 {
-	return (uint32_t)core_room_resident((int)accel->common.blocks, accel->comm->size);
+	return (uint32_t)core_room_resident((int)accel->common.blocks, accel->comm->fullest);
 }
 
 bool core_links_all_mapped(const struct core_comm *comm)
@@ -176,32 +176,43 @@ static bool is_any_apart(const struct core_accel *accel)
 	return found && shared;
 }
 
-/* NULL: they can, but for what is known of a schedule only. */
+/* What all ranks know; NULL: nothing is against it. */
 static const char *why_never_fused(const struct core_accel *accel)
 {
-	if (accel->comm->spans)
-		return "ranks are on several nodes";
+	if (accel->common.any & CORE_OFFER_DEVICE_WIRE)
+		return "messages between nodes arrive in device memory";
 	if (accel->common.any & CORE_OFFER_LINKS_FAILED)
 		return "a call with messages failed earlier";
 	if (accel->common.arena && !(accel->common.all & CORE_OFFER_CAN_FUSE))
 		return "a rank's GPU has no room for a kernel that waits, or "
 		       "GPUCOLL_EXEC=stepped there";
-	if (is_any_apart(accel))
-		return "the kernels of ranks that share a GPU do not run at the same time";
+	if (accel->comm->spans && accel->common.any & CORE_OFFER_APART)
+		return "on some node the kernels of ranks that share a GPU do not run at the same "
+		       "time";
 	return NULL;
 }
 
+/* What a probe of this call's ranks has shown is known on their node only; all nodes know of it
+ * from the next offer on. */
 bool core_links_may_fuse(const struct core_accel *accel)
 {
-	return !why_never_fused(accel);
+	return !why_never_fused(accel) && (accel->comm->spans || !is_any_apart(accel));
 }
 
-/* Why kernels can't wait, apart from what a probe would show; NULL: they can. */
+/*
+ * Why kernels can't wait, apart from what a probe would show; NULL: they can. All ranks of a node
+ * come to the same answer. Between nodes both ways are the same: messages are as long, and cut
+ * alike.
+ */
 static const char *why_stepped(const struct core_accel *accel)
 {
+	const char *why = why_never_fused(accel);
+
 	if (accel->schedule->program->most_lanes > resident_blocks(accel))
 		return "the algorithm takes more blocks than can be resident";
-	return why_never_fused(accel);
+	if (!why && is_any_apart(accel))
+		return "the kernels of ranks that share a GPU do not run at the same time";
+	return why;
 }
 
 /* Sizes that both ends of a link know to be equal: LL has no other way to know a message's end, and
@@ -238,6 +249,8 @@ static void renew_flags(struct core_accel *accel)
 
 static const char *why_no_ll(struct core_accel *accel, bool fused)
 {
+	if (accel->comm->spans)
+		return "ranks are on several nodes";
 	if (!fused)
 		return "the execution is not fused";
 	if (!core_links_know_sizes(accel))

@@ -217,6 +217,40 @@ static bool spreads(const struct core_program *program, int phase)
 	return true;
 }
 
+static struct core_link *link_of(struct core_program *program, const struct gpu_operand *o)
+{
+	return o->kind == GPU_OPERAND_RECEIVE ? &program->incoming[o->index]
+					      : &program->outgoing[o->index];
+}
+
+static bool is_link(const struct gpu_operand *o)
+{
+	return o->kind == GPU_OPERAND_RECEIVE || o->kind == GPU_OPERAND_SEND;
+}
+
+static void list_messages(struct core_program *program)
+{
+	uint32_t num = 0;
+
+	for (uint32_t i = 0; i < program->num_steps; i++) {
+		const struct gpu_step *step = &program->steps[i];
+		const struct gpu_operand *o = &program->operands[step->first];
+
+		for (int j = 0; j < step->num_sources + step->num_targets; j++) {
+			struct core_link *link = link_of(program, &o[j]);
+
+			if (!is_link(&o[j]))
+				continue;
+			if (!link->per_round) {
+				*link = (struct core_link){o[j].peer, o[j].theirs, o[j].per_round,
+							   num};
+				num += o[j].per_round;
+			}
+			program->messages[link->first + o[j].message] = i;
+		}
+	}
+}
+
 static bool allocate(struct maker *m)
 {
 	struct core_program *program = m->program;
@@ -235,7 +269,8 @@ static bool allocate(struct maker *m)
 	program->steps = calloc(1, steps * sizeof(struct gpu_step) +
 					   operands * sizeof(struct gpu_operand) + 1);
 	program->operands = (struct gpu_operand *)(program->steps + steps);
-	return program->steps != NULL;
+	program->messages = calloc(operands + 1, sizeof(*program->messages));
+	return program->steps && program->messages;
 }
 
 /* Why it can't be done; NULL: it is. */
@@ -247,6 +282,7 @@ static const char *fill(struct maker *m)
 		return why;
 	if (!add_lanes(m))
 		return "it has too many blocks";
+	list_messages(m->program);
 	for (int i = 0; i < CORE_MAX_PHASES; i++)
 		m->program->spreads[i] = spreads(m->program, i);
 	return NULL;
@@ -283,6 +319,7 @@ void core_program_free(struct core_program *program)
 	if (!program)
 		return;
 	release(program);
+	free(program->messages);
 	free(program->steps);
 	free(program);
 }

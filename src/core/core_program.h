@@ -19,6 +19,13 @@ struct core_place {
 	int rank, block;
 };
 
+/* A link of the rank's: what its host must know to carry its messages. */
+struct core_link {
+	uint16_t peer, theirs;
+	uint32_t per_round; /* messages; 0: there is no such link */
+	uint32_t first;     /* of core_program.messages */
+};
+
 struct core_program {
 	/* Of the rank. */
 	uint32_t num_lanes[CORE_MAX_PHASES];
@@ -29,6 +36,8 @@ struct core_program {
 	uint32_t num_steps, num_operands;
 	struct gpu_step *steps;
 	struct gpu_operand *operands; /* in one piece of memory with the steps */
+	struct core_link incoming[GPU_MAX_LINKS], outgoing[GPU_MAX_LINKS];
+	uint32_t *messages; /* of the links' messages of a round: the step that has it */
 	/* Over all ranks, so all have the same numbers. */
 	uint32_t most_lanes;    /* of a rank at a time */
 	uint32_t most_links;    /* of a rank, in either direction */

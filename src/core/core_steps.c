@@ -11,6 +11,7 @@ void core_steps_begin(struct core_steps *steps)
 {
 	steps->running = steps->truncates = false;
 	memset(steps->lanes, 0, sizeof(steps->lanes));
+	core_proxy_begin(steps);
 }
 
 static const struct gpu_work *lane_of(const struct core_steps *steps, uint32_t lane)
@@ -50,9 +51,9 @@ static bool is_far(const struct core_steps *steps, const struct gpu_operand *o)
 	return !core_comm_is_near(steps->comm, o->peer);
 }
 
-/* What the step moves in the round; see context_of in gpu_execute.cu. */
-static uint64_t bytes_of(const struct core_steps *steps, const struct gpu_step *step,
-			 uint32_t round)
+/* See context_of in gpu_execute.cu. */
+uint64_t core_steps_bytes(const struct core_steps *steps, const struct gpu_step *step,
+			  uint32_t round)
 {
 	const struct gpu_execute_args *args = &steps->args;
 	uint64_t bytes = args->places[step->sized].bytes, offset = round * args->width;
@@ -115,7 +116,7 @@ static void pass_on_far(const struct core_steps *steps, const struct gpu_step *s
 
 	if (o->kind == GPU_OPERAND_SEND)
 		core_wire_send(steps->comm, o->peer, o->index, o->theirs, steps->call, k,
-			       bytes_of(steps, step, round));
+			       core_steps_bytes(steps, step, round));
 	else
 		core_wire_consume(steps->comm->wire, o->index, k);
 }
@@ -151,7 +152,7 @@ static enum util_status look_at_step(struct core_steps *steps, const struct gpu_
 
 	for (uint32_t i = 0; i < num_operands(step) && status == UTIL_OK; i++) {
 		status = look(steps, &o[i], round, &bytes);
-		steps->truncates |= bytes && bytes > bytes_of(steps, step, round);
+		steps->truncates |= bytes && bytes > core_steps_bytes(steps, step, round);
 	}
 	return status;
 }
@@ -242,14 +243,26 @@ static enum util_status finish_launch(struct core_steps *steps)
 	return status;
 }
 
+/* What the kernel waits for comes through this process, and what it leaves goes on from here, also
+ * when it has ended. */
+static enum util_status finish(struct core_steps *steps)
+{
+	enum util_status carried = core_proxy_progress(steps);
+	enum util_status status = steps->running ? finish_launch(steps) : UTIL_OK;
+
+	if (carried == UTIL_OK || carried == UTIL_IN_PROGRESS)
+		return status == UTIL_OK && is_at_end(steps) ? carried : status;
+	if (steps->running)
+		gpu_launch_abort(steps->launch);
+	return carried;
+}
+
 enum util_status core_steps_progress(struct core_steps *steps)
 {
 	struct gpu_work work[GPU_MAX_LANES];
-	enum util_status status = UTIL_OK;
+	enum util_status status = finish(steps);
 	uint32_t num;
 
-	if (steps->running)
-		status = finish_launch(steps);
 	if (status != UTIL_OK || is_at_end(steps))
 		return status;
 	num = collect(steps, work, &status);
@@ -300,6 +313,8 @@ void core_steps_describe(const struct core_steps *steps, char *text, size_t byte
 	const struct gpu_operand *o = NULL;
 	uint32_t lane = 0;
 
+	if (core_proxy_describe(steps, text, bytes))
+		return;
 	if (steps->running) {
 		snprintf(text, bytes, "%s",
 			 steps->args.waits ? "its kernel, or messages of other ranks"

@@ -2,7 +2,8 @@
 /*
  * Going through a program: which steps are launched when.
  *
- * Fused, all lanes and rounds are one launch, in which blocks wait for messages themselves.
+ * Fused, all lanes and rounds are one launch, in which blocks wait for messages themselves; those
+ * between nodes this process carries meanwhile (core_proxy.h).
  * Stepped, a launch has from each lane the steps for which all is there, and this file waits for
  * messages and passes them on, with words on the board; kernels then wait for nobody. Steps without
  * messages wait for nothing, so a direct algorithm is one launch either way.
@@ -12,6 +13,7 @@
 
 #include "core/core_comm.h"
 #include "core/core_program.h"
+#include "core/core_proxy.h"
 #include "gpu/gpu_launch.h"
 
 struct core_steps {
@@ -32,6 +34,7 @@ struct core_steps {
 		uint32_t round, step; /* the next one to do */
 		uint32_t launched;    /* steps that are running */
 	} lanes[GPU_MAX_LANES];
+	struct core_proxy proxy;
 };
 
 /* From the beginning of the phase. Nothing may be running. */
@@ -45,6 +48,10 @@ enum util_status core_steps_progress(struct core_steps *steps);
 
 /* UTIL_OK: nothing is running. UTIL_IN_PROGRESS. */
 enum util_status core_steps_settle(struct core_steps *steps);
+
+/* What the step moves to each of its targets in the round. */
+uint64_t core_steps_bytes(const struct core_steps *steps, const struct gpu_step *step,
+			  uint32_t round);
 
 /* What is waited for, for people. Ranks are the communicator's. */
 void core_steps_describe(const struct core_steps *steps, char *text, size_t bytes);

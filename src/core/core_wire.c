@@ -209,6 +209,16 @@ uint64_t core_wire_outbox(const struct core_wire *wire)
 	return wire->out.address;
 }
 
+void *core_wire_host_inbox(const struct core_wire *wire)
+{
+	return gpu_shm_host(wire->in.host);
+}
+
+void *core_wire_host_outbox(const struct core_wire *wire)
+{
+	return gpu_shm_host(wire->out.host);
+}
+
 void *core_wire_ahead_in(const struct core_wire *wire)
 {
 	return gpu_shm_host(wire->ahead);

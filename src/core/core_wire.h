@@ -11,7 +11,8 @@
  *
  * The arenas are in pinned host memory, or, where UCX takes that, in device memory. UCX writes to
  * device memory only what it fetches, so if anybody's arenas are there all messages are long ones.
- * Kernels see what the network has written as they are launched after UCX has told of it.
+ * Kernels see what the network has written as they are launched after UCX has told of it, or find a
+ * word that is written after that (core_proxy.h).
  *
  * Of a communicator there is one call at a time. Messages of others are late ones, of a call that
  * failed, and are dropped.
@@ -38,6 +39,10 @@ bool core_wire_is_on_device(const struct core_wire *wire);
 /* For kernels: where arrives what comes in, and where they leave what goes out. */
 uint64_t core_wire_inbox(const struct core_wire *wire);
 uint64_t core_wire_outbox(const struct core_wire *wire);
+
+/* What comes in, and what goes out, where it is for this process; not for arenas on the device. */
+void *core_wire_host_inbox(const struct core_wire *wire);
+void *core_wire_host_outbox(const struct core_wire *wire);
 
 /* Pinned memory for the inputs of core_eager.h, CORE_WIRE_AHEAD bytes in either direction: where it
  * is for this process, and for kernels what comes in. */

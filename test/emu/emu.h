@@ -11,7 +11,8 @@
  * Time. Each stream has a thread that runs its operations in order, late on purpose
  * (CUEMU_DELAY_US), so that a missing synchronisation shows. For benchmarks, CUEMU_IN_CALLER=1 runs
  * an operation in the thread that submits it where nothing comes before it: waking a thread costs
- * more here than a launch does on hardware.
+ * more here than a launch does on hardware. A kernel must not wait for that thread then, as fused
+ * ones of several nodes do.
  *
  * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, or a
  * matrix as rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US,

@@ -85,7 +85,8 @@ struct context {
 	uint64_t round;
 	uint64_t offset;       /* of the round in a block */
 	uint64_t first, bytes; /* this block's part of the chunk, from the beginning of the round on */
-	uint64_t inner;        /* where it is in memory that every round uses again: a slot, a piece of a scratch block */
+	uint64_t packed;       /* where it is in the chunk */
+	uint64_t inner;        /* where it is in memory of the node that every round uses again: a slot, a piece of a scratch block */
 };
 
 template <typename T> GPU_DEVICE T load_record(uint64_t address)
@@ -109,7 +110,8 @@ GPU_DEVICE uint64_t piece_start(const struct gpu_execute_args &args, uint64_t by
 /*
  * Fused, a part's place in a slot must not depend on how long the message is: in a short one the parts are shorter, and one block's
  * would lie where another block, which nobody waits for, still has to do with the last round's. Stepped, all blocks wait for all, and
- * a message is in one piece, which the network takes.
+ * the parts of a message follow on each other. So they do on their way to another node in any case: the network takes one piece, and
+ * the host waits for all parts before it says that a slot is free.
  */
 GPU_DEVICE uint64_t fixed_offset(const struct gpu_execute_args &args)
 {
@@ -120,7 +122,7 @@ GPU_DEVICE uint64_t fixed_offset(const struct gpu_execute_args &args)
 GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct gpu_step step, uint64_t round, uint64_t part,
 				     uint64_t parts)
 {
-	struct context c = {step, round, round * args.width, 0, 0, 0};
+	struct context c = {step, round, round * args.width, 0, 0, 0, 0};
 	uint64_t bytes = args.places[step.sized].bytes, start, units, first, end;
 
 	bytes = bytes > c.offset ? bytes - c.offset : 0;
@@ -133,6 +135,7 @@ GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct
 	end = end < bytes ? end : bytes;
 	c.first = start + first;
 	c.bytes = end > first ? end - first : 0;
+	c.packed = first;
 	c.inner = args.waits ? fixed_offset(args) : first;
 	return c;
 }
@@ -146,10 +149,15 @@ GPU_DEVICE uint32_t transport_of(const struct gpu_execute_args &args, uint32_t p
 	return args.shm >> peer & 1 ? GPU_TRANSPORT_SHM : GPU_TRANSPORT_P2P;
 }
 
+GPU_DEVICE bool is_far(const struct gpu_execute_args &args, const struct gpu_operand *o)
+{
+	return args.net >> o->peer & 1;
+}
+
 /* The link's number in the arena that args.theirs has. */
 GPU_DEVICE uint32_t far_index(const struct gpu_execute_args &args, const struct gpu_operand *o)
 {
-	return args.net >> o->peer & 1 ? o->index : o->theirs;
+	return is_far(args, o) ? o->index : o->theirs;
 }
 
 GPU_DEVICE uint64_t mine(const struct gpu_execute_args &args, const struct gpu_operand *o)
@@ -175,8 +183,9 @@ GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const s
 	uint64_t link = receives ? o->index : far_index(args, o);
 	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
 	uint64_t scale = args.protocol == GPU_PROTOCOL_LL ? 2 : 1;
+	uint64_t inner = is_far(args, o) ? c->packed : c->inner;
 
-	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + c->inner);
+	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + inner);
 }
 
 GPU_DEVICE bool wait_until(const struct gpu_execute_args &args, uint64_t word, uint64_t value)

@@ -36,8 +36,10 @@ enum gpu_protocol { GPU_PROTOCOL_SIMPLE, GPU_PROTOCOL_LL, GPU_PROTOCOL_NUM };
 /*
  * How a link's memory is reached: that of the receiver's device; pinned memory of the host, which
  * ranks of a node share; or, between nodes, memory of each end's own, of the host or the device,
- * between which the host passes messages on. There a rank has an arena for what comes in and one for what goes out, and
- * numbers slots and words in both as its own links.
+ * between which the hosts pass messages on. There a rank has an arena for what comes in and one for
+ * what goes out, and numbers slots and words in both as its own links: a kernel waits for words of
+ * the first, which its host writes in the place of the other end, and writes words of the second,
+ * for which its host looks (core_proxy.h).
  */
 enum gpu_transport {
 	GPU_TRANSPORT_P2P,

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The proxy: what the host does for the links to other nodes of a kernel that waits for messages.
+ *
+ * To the kernel it is the other end. The kernel leaves a message in a slot of the outbox, and says
+ * so in the tail words there; the proxy has it sent, and when it is out says in the head words of
+ * the inbox that there is room. What comes in the proxy tells the kernel in the tail words of the
+ * inbox, and the kernel says in the head words of the outbox that it has read it. Each part of a
+ * message has its word, which a block of its own writes or waits for.
+ */
+#ifndef CORE_PROXY_H
+#define CORE_PROXY_H
+
+#include "gpu/kernels/gpu_program.h"
+#include "util/util_status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct core_steps;
+struct core_link;
+
+/* A link. Its messages go through one state after the other, in order. */
+struct core_carried {
+	const struct core_link *link;
+	uint16_t index;
+	bool sends;
+	uint32_t part;  /* whose word is looked at next: those before it are there */
+	uint64_t moved; /* messages that were handed to the network, or to the kernel */
+	uint64_t freed; /* whose slots can be used again */
+	uint64_t total;
+};
+
+struct core_proxy {
+	uint32_t num;
+	struct core_carried links[2 * GPU_MAX_LINKS];
+};
+
+/* For the launch that comes; there is nothing to do unless it waits and has links to other nodes.
+ */
+void core_proxy_begin(struct core_steps *steps);
+
+/* Do what can be done now. UTIL_OK: all messages are on their way, or were read. UTIL_IN_PROGRESS;
+ * UTIL_ERR_PEER: one won't come, or can't go. */
+enum util_status core_proxy_progress(struct core_steps *steps);
+
+/* What is waited for, for people. False: nothing. */
+bool core_proxy_describe(const struct core_steps *steps, char *text, size_t bytes);
+
+#endif
