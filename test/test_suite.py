@@ -544,6 +544,17 @@ def test_bounded_staging_pool(run_mpi, mpi):
     assert_passed(run_mpi(mpi, 2, "test_life", "late_work", env={"GPUCOLL_STAGING_POOL": "64K"}))
 
 
+@emulated_only
+@each_mpi
+def test_each_rank_has_a_gpu(run_mpi, mpi):
+    """When it is known that no two ranks share a GPU, each may fill its own with blocks that wait."""
+    result = run_mpi(mpi, 2, "gpucoll-bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "10",
+                     env={"CUEMU_DEVICES": "2", "CUEMU_SMS": "4", "GPUCOLL_ALGO": "ring", "GPUCOLL_CHANNELS": "4", "GPUCOLL_STATS": "1"})
+    assert result.status == 0 and "0 wrong values" in result.output, result.output
+    fused, stepped = (sum(int(n) for n in re.findall(rf"accel +(\d+) .*ring {how}", result.output)) for how in ("fused", "stepped"))
+    assert fused > 10 * stepped, result.output
+
+
 # ---- several nodes ----
 
 # The node of each rank: one rank each, blocks, in turn, uneven, 2 x 3 + 1.
@@ -1071,7 +1082,7 @@ def test_info_choices():
     tree = choices("bcast", *machine("pcie-8gpu"), "-n", "8")
     assert tree[1 << 30][0].startswith("ring simple") and 0.9 < share(tree[1 << 30][1], 1 << 30, 12) <= 1
     nodes = choices("allreduce", *machine("dgx-a100"), "--nodes", "8,8")
-    assert nodes[8][0].startswith("hier-") and nodes[8][1] > switched[8][1]
+    assert nodes[8][0].startswith("doubling") and nodes[1 << 20][0].startswith("hier-") and nodes[8][1] > switched[8][1]
     apart = choices("allreduce", *machine("two-5090"), "-n", "2")  # without mapped memory
     assert all(" x" in way for way, _ in apart.values()), apart
     # Ranks that share a GPU: nothing is faster than its memory.

@@ -71,20 +71,6 @@ static bool is_mapped(const struct sched_request *request, const struct topo_mac
 	return true;
 }
 
-static int largest_node(const struct sched_request *request)
-{
-	int largest = request->num_nodes ? 1 : request->ranks;
-
-	for (int node = 0; node < request->num_nodes; node++) {
-		int ranks = 0;
-
-		for (int i = 0; i < request->ranks; i++)
-			ranks += request->nodes[i] == node;
-		largest = ranks > largest ? ranks : largest;
-	}
-	return largest;
-}
-
 static void print_choice(FILE *out, const struct algo_choice *choice)
 {
 	char text[64] = "";
@@ -141,7 +127,8 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		 bool mapped, bool one_size)
 {
 	const struct sched_request *request = &call->request;
-	size_t arena = core_room_arena(util_config.scratch, largest_node(request));
+	int sharers = sched_fabric_fullest(fabric);
+	size_t arena = core_room_arena(util_config.scratch, sharers);
 	struct algo_setting setting = {
 		.fabric = fabric,
 		.room = core_room_for(arena),
@@ -149,7 +136,7 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		.mapped = mapped,
 		.fused = true,
 		.ll = request->num_nodes < 2,
-		.resident = core_room_resident(fabric->costs.blocks, largest_node(request))};
+		.resident = core_room_resident(fabric->costs.blocks * sharers, sharers)};
 	struct algo_table *table = algo_table_new(request, &setting);
 	int result;
 

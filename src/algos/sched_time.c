@@ -556,6 +556,20 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 	return time;
 }
 
+int sched_fabric_fullest(const struct sched_fabric *fabric)
+{
+	int fullest = 0;
+
+	for (int site = 0; site < fabric->num_sites; site++) {
+		int ranks = 0;
+
+		for (int i = 0; i < fabric->ranks; i++)
+			ranks += fabric->sites[i] == site;
+		fullest = ranks > fullest ? ranks : fullest;
+	}
+	return fullest;
+}
+
 static void free_routes(struct sched_route *routes, int num)
 {
 	for (int i = 0; routes && i < num; i++)

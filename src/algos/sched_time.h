@@ -67,6 +67,9 @@ struct sched_terms {
 double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 		  const struct sched_terms *terms);
 
+/* How many ranks are on the site that has most. */
+int sched_fabric_fullest(const struct sched_fabric *fabric);
+
 /* Free what the fabric's pointers point to. */
 void sched_fabric_free(struct sched_fabric *fabric);
 

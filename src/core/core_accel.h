@@ -78,8 +78,9 @@ struct core_accel {
 	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_RANKS];
 	uint64_t reach[GPU_NUM_SHARED]; /* of ranks that all was mapped of, a bit for each */
 	bool clearing;                  /* this rank's arena; before the offer */
-	bool reserved;                  /* the GPU's room for a kernel that waits */
-	bool tries;                     /* whether kernels run together is to be tried */
+	int sharers;   /* of the GPU; 0: no kernel of this process's may wait there */
+	bool reserved; /* the GPU's room for a kernel that waits */
+	bool tries;    /* whether kernels run together is to be tried */
 	unsigned polls;
 	uint64_t failed_at;             /* ns, when other nodes began to be told; 0: not yet */
 	uint64_t messages;              /* of a link, fewer than so many */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_arena.h"
 #include "core/core_room.h"
-#include "core/core_mpi.h"
-#include "util/util_config.h"
 
 #include <string.h>
 
@@ -79,13 +77,22 @@ static enum util_status open_device(struct core_arena *arena, struct gpu_stream 
 	return status;
 }
 
-enum util_status core_arena_open(struct core_arena *arena, bool with_shm, struct gpu_stream *stream,
-				 bool *clearing)
+/* Larger ones are to take their place. Those in device memory are left alone, as above. */
+static void outgrow(struct core_arena *arena, size_t bytes)
+{
+	if (arena->shm)
+		gpu_shm_free(arena->shm);
+	*arena = (struct core_arena){.bytes = bytes};
+}
+
+enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool with_shm,
+				 struct gpu_stream *stream, bool *clearing)
 {
 	enum util_status status;
 
-	if (!arena->bytes)
-		arena->bytes = core_room_arena(util_config.scratch, core_mpi_job.local_size);
+	with_shm |= arena->shm != NULL;
+	if (arena->bytes < bytes)
+		outgrow(arena, bytes);
 	status = open_device(arena, stream, clearing);
 	if (status == UTIL_OK && with_shm && !arena->shm)
 		status = gpu_shm_create(arena->bytes, true, &arena->shm);

@@ -22,12 +22,12 @@ struct core_arena {
 };
 
 /*
- * Make the arenas of `*arena`, or make them again where their context has ended. A new one of the
- * device is being cleared then, in stream order: `clearing`. UTIL_ERR_UNSUPPORTED, without a
- * warning: there is no memory.
+ * Make the arenas of `*arena`, of `bytes` bytes, or make them again where they are smaller, or
+ * their context has ended. A new one of the device is being cleared then, in stream order:
+ * `clearing`. UTIL_ERR_UNSUPPORTED, without a warning: there is no memory.
  */
-enum util_status core_arena_open(struct core_arena *arena, bool with_shm, struct gpu_stream *stream,
-				 bool *clearing);
+enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool with_shm,
+				 struct gpu_stream *stream, bool *clearing);
 
 /* Have LL packets of older calls cleared, in stream order. */
 enum util_status core_arena_clear_ll(struct core_arena *arena, struct gpu_stream *stream);

@@ -45,6 +45,9 @@ struct header {
 
 enum { HEADER_BYTES = (sizeof(struct header) + PAGE - 1) / PAGE * PAGE };
 
+/* Of each process, behind the header. */
+typedef _Atomic uint64_t gpu_word;
+
 static char *board;
 static size_t board_bytes, area_bytes;
 static int board_fd = -1;
@@ -55,16 +58,28 @@ static size_t slot_bytes(void)
 	       (size_t)core_mpi_job.local_size * sizeof(struct counter);
 }
 
+static size_t slots_offset(void)
+{
+	size_t bytes = (size_t)core_mpi_job.local_size * sizeof(gpu_word);
+
+	return HEADER_BYTES + (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
+static size_t areas_offset(void)
+{
+	return slots_offset() + CORE_BOARD_SLOTS * slot_bytes();
+}
+
 static struct core_board_slot *slot_at(uint64_t index)
 {
-	return (struct core_board_slot *)(board + HEADER_BYTES + index * slot_bytes());
+	return (struct core_board_slot *)(board + slots_offset() + index * slot_bytes());
 }
 
 static off_t area_offset(const struct core_board_slot *slot)
 {
-	size_t index = (size_t)((const char *)slot - (board + HEADER_BYTES)) / slot_bytes();
+	size_t index = (size_t)((const char *)slot - (board + slots_offset())) / slot_bytes();
 
-	return (off_t)(HEADER_BYTES + CORE_BOARD_SLOTS * slot_bytes() + index * area_bytes);
+	return (off_t)(areas_offset() + index * area_bytes);
 }
 
 void *core_board_area(const struct core_board_slot *slot)
@@ -124,7 +139,7 @@ static char *map_memory(int fd, const char *name)
 /* By the leader: the board with its lock ready, before anybody else learns its name. */
 static int create_board(const char *name)
 {
-	int fd = create_memory(name, HEADER_BYTES + CORE_BOARD_SLOTS * slot_bytes());
+	int fd = create_memory(name, areas_offset());
 
 	if (fd < 0) {
 		fail("create", name);
@@ -143,7 +158,7 @@ enum util_status core_board_start(size_t bytes)
 	int fd = -1;
 
 	area_bytes = bytes;
-	board_bytes = HEADER_BYTES + CORE_BOARD_SLOTS * (slot_bytes() + area_bytes);
+	board_bytes = areas_offset() + CORE_BOARD_SLOTS * area_bytes;
 	if (leader) {
 		snprintf(name, sizeof(name), "/gpucoll-%ld-%d", (long)getpid(), core_mpi_job.rank);
 		fd = create_board(name);
@@ -313,6 +328,25 @@ void core_board_publish(struct core_board_slot *slot, uint64_t calls)
 uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank)
 {
 	return atomic_load_explicit(&slot->counters[local_rank].passed, memory_order_acquire);
+}
+
+/* Relaxed: the words order nothing. A count that is out of date is too high, as words change once,
+ * from 0: who was counted as one of whom nothing is known may turn out to be elsewhere. */
+int core_board_share_gpu(uint64_t gpu)
+{
+	gpu_word *words = (gpu_word *)(board + HEADER_BYTES);
+	uint64_t mine = 0, other;
+	int sharers = 0;
+
+	if (!atomic_compare_exchange_strong_explicit(&words[core_mpi_job.local_rank], &mine, gpu,
+						     memory_order_relaxed, memory_order_relaxed) &&
+	    mine != gpu)
+		return 0;
+	for (int i = 0; i < core_mpi_job.local_size; i++) {
+		other = atomic_load_explicit(&words[i], memory_order_relaxed);
+		sharers += !other || other == gpu;
+	}
+	return sharers;
 }
 
 unsigned core_board_used(void)

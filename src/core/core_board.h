@@ -12,6 +12,8 @@
  * memory when their slot is first taken, since a job has many communicators and few of them at
  * once.
  *
+ * Beside the table each process says which GPU it uses, so that all know how many share one.
+ *
  * The memory is anonymous as soon as all have mapped it (unlinked), so a killed job leaves nothing
  * behind.
  */
@@ -72,6 +74,14 @@ void core_board_publish(struct core_board_slot *slot, uint64_t calls);
 /* How many calls the node's process `local_rank` has passed. Acquire: the pair of
  * core_board_publish. */
 uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank);
+
+/*
+ * This process's kernels are to wait for others' on the GPU, and so are to fit it together with all
+ * that others' may want there. Returns how many processes may have such kernels there at most:
+ * those that came here with that GPU, and those that never came here yet. 0: this one came with
+ * another GPU first, and may have none on this. `gpu`: its identity, not 0. Thread-safe.
+ */
+int core_board_share_gpu(uint64_t gpu);
 
 /* Slots in use, for tests and the table at the end. */
 unsigned core_board_used(void);

@@ -103,20 +103,6 @@ static void report(const struct core_comm *comm, const struct core_choices *all)
 		 comm->num_nodes, all->fabric.num_sites, orders);
 }
 
-static int fullest_gpu(const struct sched_fabric *fabric)
-{
-	int fullest = 0;
-
-	for (int site = 0; site < fabric->num_sites; site++) {
-		int ranks = 0;
-
-		for (int i = 0; i < fabric->ranks; i++)
-			ranks += fabric->sites[i] == site;
-		fullest = ranks > fullest ? ranks : fullest;
-	}
-	return fullest;
-}
-
 /* Where the ranks of the call's communicator are. */
 static void look_around(const struct core_accel *accel, struct core_choices *all)
 {
@@ -162,7 +148,7 @@ static struct core_choices *make_choices(const struct core_choices *like)
 		free_choices(all);
 		return NULL;
 	}
-	all->fullest_gpu = fullest_gpu(&all->fabric);
+	all->fullest_gpu = sched_fabric_fullest(&all->fabric);
 	all->key = (struct core_tuning_key){core_tuning_fingerprint(all->num_nodes, all->machines),
 					    all->ranks, all->num_nodes, all->fabric.num_sites};
 	return all;
@@ -231,14 +217,6 @@ static struct core_choices *choices_of(const struct core_accel *accel)
 
 /* ---- kinds of calls ---- */
 
-/* The blocks of a rank where each process of the node has as many, as processes offer them. */
-static int usual_blocks(const struct core_choices *all)
-{
-	int blocks = all->fabric.costs.blocks * all->fullest_gpu / core_mpi_job.local_size;
-
-	return blocks ? blocks : 1;
-}
-
 /* Before there are arenas, which on several nodes there always are, they are taken to be as they
  * are by default: options may differ among ranks. */
 static struct algo_setting setting_of(const struct core_accel *accel,
@@ -247,9 +225,10 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 	enum { SCRATCH = 32 << 20 };
 	const struct core_summary *common = &accel->common;
 	const struct core_comm *comm = accel->comm;
-	size_t arena =
-		common->arena ? common->arena : core_room_arena(SCRATCH, core_mpi_job.local_size);
-	int blocks = common->arena ? (int)common->blocks : usual_blocks(all);
+	size_t arena = common->arena ? common->arena : core_room_arena(SCRATCH, all->fullest_gpu);
+	int gpu = all->fabric.costs.blocks * all->fullest_gpu;
+	int blocks =
+		common->arena ? (int)common->blocks : core_room_resident(gpu, all->fullest_gpu);
 
 	return (struct algo_setting){.fabric = &all->fabric,
 				     .room = core_room_for(arena),
@@ -257,7 +236,7 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 				     .mapped = mapped,
 				     .fused = core_links_may_fuse(accel),
 				     .ll = !comm->spans && core_links_know_sizes(accel),
-				     .resident = core_room_resident(blocks, comm->fullest),
+				     .resident = blocks,
 				     .sizes_differ = core_plan_sizes_differ(accel->shape.coll),
 				     .channels = accel->common.wish.channels};
 }

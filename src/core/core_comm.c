@@ -65,13 +65,6 @@ static void number_nodes(struct core_comm *comm)
 		comm->nodes[i] = first == i ? comm->num_nodes - 1 : comm->nodes[first];
 	}
 	comm->node = comm->nodes[comm->rank];
-	for (int node = 0; node < comm->num_nodes; node++) {
-		int members = 0;
-
-		for (int i = 0; i < comm->size; i++)
-			members += comm->nodes[i] == node;
-		comm->fullest = members > comm->fullest ? members : comm->fullest;
-	}
 }
 
 /* With room for the arrays behind the members. */

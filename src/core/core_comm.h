@@ -55,7 +55,6 @@ struct core_comm {
 	bool links_failed;           /* a call with messages did, here */
 	unsigned complained;         /* a bit for each kind of complaint */
 	int num_nodes, node; /* nodes of the members, in order of their lowest ranks; ours */
-	int fullest;         /* members on the node that has most */
 	int *nodes;          /* of each member: which of them */
 	int *speakers;       /* of each node: its lowest rank */
 	bool spans;          /* calls over several nodes are accelerated; then: */

@@ -136,11 +136,6 @@ static bool is_any_shared(const struct core_accel *accel)
 	return false;
 }
 
-static uint32_t resident_blocks(const struct core_accel *accel)
-{
-	return (uint32_t)core_room_resident((int)accel->common.blocks, accel->comm->fullest);
-}
-
 bool core_links_all_mapped(const struct core_comm *comm)
 {
 	uint64_t all = comm->size < 64 ? (UINT64_C(1) << comm->size) - 1 : UINT64_MAX;
@@ -208,7 +203,7 @@ static const char *why_stepped(const struct core_accel *accel)
 {
 	const char *why = why_never_fused(accel);
 
-	if (accel->schedule->program->most_lanes > resident_blocks(accel))
+	if (accel->schedule->program->most_lanes > accel->common.blocks)
 		return "the algorithm takes more blocks than can be resident";
 	if (!why && is_any_apart(accel))
 		return "the kernels of ranks that share a GPU do not run at the same time";
@@ -282,9 +277,9 @@ static void choose_blocks(struct core_accel *accel, bool fused)
 	uint64_t piece =
 		sched_longest_piece(accel->sched, longest < args->width ? longest : args->width);
 	uint32_t lanes = accel->schedule->program->most_lanes;
-	/* All ranks have the same: a part's place in a slot follows from their number. */
-	uint32_t share = resident_blocks(accel), node = (uint32_t)core_mpi_job.local_size;
-	uint32_t most = fused ? share : share * node;
+	/* Fused, all ranks have the same: a part's place in a slot follows from their number. */
+	uint32_t most =
+		fused || !accel->launches ? accel->common.blocks : gpu_launch_most(&accel->launch);
 
 	most = gpu_launch_blocks(piece, most > lanes ? most / lanes : 1);
 	/* A power of two, which divides a slot. */
@@ -383,7 +378,7 @@ enum util_status core_links_try(struct core_accel *accel)
 	}
 	if (args.ranks == 1)
 		return UTIL_OK;
-	status = gpu_launch_probe(&accel->launch, &args, resident_blocks(accel));
+	status = gpu_launch_probe(&accel->launch, &args, accel->common.blocks);
 	accel->running = status == UTIL_OK;
 	return status;
 }

@@ -2,9 +2,11 @@
 /* What a process offers for an accelerated call: where its buffers are, and how others reach them.
  */
 #include "core/core_accel.h"
+#include "core/core_board.h"
 #include "core/core_eager.h"
 #include "core/core_mpi.h"
 #include "core/core_nodes.h"
+#include "core/core_room.h"
 #include "core/core_wire.h"
 #include "core/core_wish.h"
 #include "util/util_config.h"
@@ -166,6 +168,7 @@ static enum util_status take_resources(struct core_accel *accel, const struct gp
 		return core_accel_stage(accel, "no kernels, or no pinned memory");
 	accel->launches = true;
 	accel->offer.device = gpu_device_identity(where->device);
+	accel->sharers = core_board_share_gpu(accel->offer.device);
 	if (!shape->own.bytes || !shape->in_place)
 		return UTIL_OK;
 	if (gpu_scratch_get(shape->own.bytes, accel->stream, &accel->scratch) != UTIL_OK)
@@ -184,8 +187,10 @@ static bool may_need_links(const struct core_accel *accel)
 static enum util_status open_arenas(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
-	enum util_status status =
-		core_arena_open(&comm->arena, comm->wants_shm, accel->stream, &accel->clearing);
+	size_t bytes = core_room_arena(util_config.scratch,
+				       accel->sharers ? accel->sharers : core_mpi_job.local_size);
+	enum util_status status = core_arena_open(&comm->arena, bytes, comm->wants_shm,
+						  accel->stream, &accel->clearing);
 
 	if (status == UTIL_OK && comm->spans)
 		status = core_wire_open(comm->wire, comm->arena.bytes, accel->stream);
@@ -217,9 +222,9 @@ static enum util_status offer_arenas(struct core_accel *accel)
 			gpu_shm_address(comm->arena.shm, accel->stream);
 		gpu_shm_export(comm->arena.shm, &offer->arenas[GPU_TRANSPORT_SHM].memory);
 	}
-	offer->blocks = gpu_launch_most(&accel->launch) / (unsigned)core_mpi_job.local_size;
-	offer->blocks = offer->blocks ? offer->blocks : 1;
-	accel->reserved = util_config.exec != UTIL_EXEC_STEPPED &&
+	offer->blocks = (uint32_t)core_room_resident((int)gpu_launch_most(&accel->launch),
+						     accel->sharers ? accel->sharers : 1);
+	accel->reserved = accel->sharers && util_config.exec != UTIL_EXEC_STEPPED &&
 			  gpu_launch_reserve(gpu_stream_where(accel->stream)->device);
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
 	offer->flags |= core_links_are_apart() ? CORE_OFFER_APART : 0;

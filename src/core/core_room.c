@@ -2,10 +2,10 @@
 #include "core/core_room.h"
 #include "gpu/kernels/gpu_program.h"
 
-size_t core_room_arena(size_t scratch, int local_size)
+size_t core_room_arena(size_t scratch, int sharers)
 {
 	enum { LEAST = 512 << 10, UNIT = 64 << 10 };
-	size_t share = scratch / (size_t)local_size / UNIT * UNIT;
+	size_t share = scratch / (size_t)sharers / UNIT * UNIT;
 
 	return share > LEAST ? share : LEAST;
 }
@@ -24,9 +24,9 @@ struct sched_room core_room_for(size_t arena)
 				   .unit = GPU_MAX_PARTS * GPU_PART_UNIT};
 }
 
-int core_room_resident(int blocks, int ranks)
+int core_room_resident(int blocks, int sharers)
 {
-	int most = GPU_MAX_PROBED / ranks;
+	int share = (blocks < GPU_MAX_PROBED ? blocks : GPU_MAX_PROBED) / sharers;
 
-	return blocks < most ? blocks : most;
+	return share ? share : 1;
 }

@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-/* The bytes of an arena: one process's share of `scratch`, of as many on the node. */
-size_t core_room_arena(size_t scratch, int local_size);
+/* The bytes of an arena: one process's share of a GPU's `scratch`, of as many who share the GPU. */
+size_t core_room_arena(size_t scratch, int sharers);
 
 /* Of them, those for LL packets; they follow the words. */
 size_t core_room_ll(size_t arena);
@@ -16,8 +16,8 @@ size_t core_room_ll(size_t arena);
 /* What that leaves for messages. */
 struct sched_room core_room_for(size_t arena);
 
-/* Blocks of a rank that may wait, so that those of all ranks fit on their GPU together; of as many
- * as the ranks have there. */
-int core_room_resident(int blocks, int ranks);
+/* Blocks of a process that may wait, so that those of all fit on their GPU together, which runs as
+ * many at a time; and can be probed. */
+int core_room_resident(int blocks, int sharers);
 
 #endif

@@ -40,6 +40,7 @@ struct core_wire {
 	struct gpu_shm *ahead;  /* what comes in, then what goes out */
 	uint64_t ahead_address; /* for kernels */
 	struct arena in, out;
+	size_t bytes; /* of each */
 	uint64_t call; /* + 1 */
 	bool laid_out, all_long;
 	uint64_t start, slot_bytes;
@@ -90,6 +91,7 @@ static void close_arena(struct arena *arena)
 		gpu_shm_free(arena->host);
 	if (arena->device)
 		gpu_scratch_put(arena->device);
+	*arena = (struct arena){0};
 }
 
 /* What UCX may still touch, after a failure, is left to the end of the process. */
@@ -182,11 +184,24 @@ static enum util_status open_arena(struct arena *arena, size_t bytes, struct gpu
 	return status;
 }
 
+/* What UCX may still touch, after a failure, stays as it is; there are no more messages then. */
+static enum util_status outgrow(struct core_wire *wire, size_t bytes)
+{
+	if (is_busy(wire))
+		return UTIL_ERR_UNSUPPORTED;
+	close_arena(&wire->in);
+	close_arena(&wire->out);
+	wire->bytes = bytes;
+	return UTIL_OK;
+}
+
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
 {
 	enum util_status status =
 		open_host(&wire->ahead, (size_t)2 * CORE_WIRE_AHEAD, stream, &wire->ahead_address);
 
+	if (status == UTIL_OK && wire->bytes < bytes)
+		status = outgrow(wire, bytes);
 	if (status == UTIL_OK)
 		status = open_arena(&wire->in, bytes, stream);
 	if (status == UTIL_OK)

@@ -157,6 +157,33 @@ static void full_board_says_so(void **state)
 	on_all_ranks(full_body);
 }
 
+/* Who is where is known little by little; counts are never too low. */
+static void gpus_body(void)
+{
+	int rank = core_mpi_job.local_rank;
+
+	if (rank == 0)
+		MUST(core_board_share_gpu(7) == RANKS);
+	sync_ranks();
+	if (rank == 1)
+		MUST(core_board_share_gpu(7) == RANKS);
+	sync_ranks();
+	if (rank == 2)
+		MUST(core_board_share_gpu(9) == 2);
+	sync_ranks();
+	if (rank == 3)
+		MUST(core_board_share_gpu(9) == 2);
+	sync_ranks();
+	MUST(core_board_share_gpu(rank < 2 ? 7 : 9) == 2);
+	MUST(core_board_share_gpu(rank < 2 ? 9 : 7) == 0);
+}
+
+static void gpus_are_counted(void **state)
+{
+	(void)state;
+	on_all_ranks(gpus_body);
+}
+
 static void killed_body(void)
 {
 	if (core_mpi_job.local_rank == 2)
@@ -182,7 +209,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(published_counts_are_read), cmocka_unit_test(slots_are_reused),
-		cmocka_unit_test(full_board_says_so), cmocka_unit_test(nothing_is_left)};
+		cmocka_unit_test(full_board_says_so), cmocka_unit_test(gpus_are_counted),
+		cmocka_unit_test(nothing_is_left)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -312,14 +312,13 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 	assert_true(core_fabric_make(ranks, seats, 1, machines, &p->fabric));
 	p->request.num_rings = core_rings_find(ranks, seats, 1, machines, &p->rings);
 	p->request.rings = p->rings;
-	p->setting = (struct algo_setting){
-		.fabric = &p->fabric,
-		.room = core_room_for(ARENA),
-		.most_links = GPU_MAX_LINKS,
-		.mapped = mapped,
-		.fused = true,
-		.ll = true,
-		.resident = core_room_resident(p->fabric.costs.blocks, ranks)};
+	p->setting = (struct algo_setting){.fabric = &p->fabric,
+					   .room = core_room_for(ARENA),
+					   .most_links = GPU_MAX_LINKS,
+					   .mapped = mapped,
+					   .fused = true,
+					   .ll = true,
+					   .resident = p->fabric.costs.blocks};
 }
 
 static void close_place(struct place *p)
