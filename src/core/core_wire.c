@@ -40,7 +40,7 @@ struct core_wire {
 	struct gpu_shm *ahead;  /* what comes in, then what goes out */
 	uint64_t ahead_address; /* for kernels */
 	struct arena in, out;
-	size_t bytes; /* of each */
+	size_t bytes;  /* of each */
 	uint64_t call; /* + 1 */
 	bool laid_out, all_long;
 	uint64_t start, slot_bytes;
