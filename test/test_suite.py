@@ -583,11 +583,12 @@ def test_nodes(run_mpi, mpi, shape):
 
 
 @each_mpi
-@pytest.mark.parametrize("algo", ["hier-ring", "hier-tree"])
+@pytest.mark.parametrize("algo", ["hier-ring", "hier-tree", "hier-halving"])
 @pytest.mark.parametrize("exec_mode", ["fused simple", "stepped"])
 def test_nodes_algorithms(run_mpi, mpi, exec_mode, algo):
     """Each hierarchical algorithm, whoever waits for messages."""
-    env = {"GPUCOLL_ALGO": f"allreduce:{algo};bcast:{algo}", "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"}
+    colls = ["allreduce"] if algo == "hier-halving" else ["allreduce", "bcast"]
+    env = {"GPUCOLL_ALGO": ";".join(f"{coll}:{algo}" for coll in colls), "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"}
     result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env=env)
     assert_passed(result)
     assert f"{algo} {exec_mode}" in result.output and "WARN" not in result.output, result.output

@@ -80,11 +80,23 @@ static void print_title(const struct view *v)
 	fprintf(v->out, ", %s, %s of %" PRIu64 " bytes in %d pieces of about %" PRIu64 " bytes\n",
 		r->in_place ? "in place" : "out of place",
 		sched_num_blocks(r) > 1 ? "blocks" : "a buffer", v->call->bytes, v->sched->pieces,
-		sched_piece(v->sched, v->call->bytes, 0).bytes);
+		sched_span(v->call->bytes, sched_unit(v->sched), v->sched->pieces, 0).bytes);
+}
+
+/* "3", or "4-7" of several. */
+static const char *pieces_of(const struct sched_step *step, char *text, size_t bytes)
+{
+	if (step->span > 1)
+		snprintf(text, bytes, "%d-%d", step->piece, step->piece + step->span - 1);
+	else
+		snprintf(text, bytes, "%d", step->piece);
+	return text;
 }
 
 static void print_lane(const struct view *v, const struct sched_lane *lane)
 {
+	char pieces[32];
+
 	fprintf(v->out, "\nrank %d, channel %d", lane->rank, lane->channel);
 	if (v->sched->phases > 1)
 		fprintf(v->out, ", phase %d", lane->phase);
@@ -92,8 +104,9 @@ static void print_lane(const struct view *v, const struct sched_lane *lane)
 	for (uint32_t i = lane->first; i < lane->first + lane->num; i++) {
 		const struct sched_step *step = &v->sched->steps[i];
 
-		fprintf(v->out, "  %4" PRIu32 "  %-20s piece %-4d ", v->trace.level[i],
-			sched_step_name(v->sched, lane->rank, step), step->piece);
+		fprintf(v->out, "  %4" PRIu32 "  %-20s piece %-4s ", v->trace.level[i],
+			sched_step_name(v->sched, lane->rank, step),
+			pieces_of(step, pieces, sizeof(pieces)));
 		print_operands(v, lane->rank, step);
 		fputs("\n", v->out);
 	}
@@ -118,13 +131,14 @@ static void print_text(const struct view *v)
 static void print_dot_lane(const struct view *v, uint32_t index)
 {
 	const struct sched_lane *lane = &v->sched->lanes[index];
+	char pieces[32];
 
 	fprintf(v->out, "  subgraph cluster_%" PRIu32 " { label=\"rank %d, channel %d\";\n", index,
 		lane->rank, lane->channel);
 	for (uint32_t i = lane->first; i < lane->first + lane->num; i++) {
-		fprintf(v->out, "    s%" PRIu32 " [label=\"%s %d\\n", i,
+		fprintf(v->out, "    s%" PRIu32 " [label=\"%s %s\\n", i,
 			sched_step_name(v->sched, lane->rank, &v->sched->steps[i]),
-			v->sched->steps[i].piece);
+			pieces_of(&v->sched->steps[i], pieces, sizeof(pieces)));
 		print_operands(v, lane->rank, &v->sched->steps[i]);
 		fputs("\"];\n", v->out);
 		if (i > lane->first)
@@ -233,16 +247,17 @@ static void draw_box(const struct view *v, const int *columns, uint32_t lane, ui
 {
 	const struct sched_step *s = &v->sched->steps[step];
 	int x = column_at(columns, lane), y = row_at(v, step);
+	char pieces[32];
 
 	fprintf(v->out, "<g><title>rank %d: ", v->sched->lanes[lane].rank);
 	print_operands(v, v->sched->lanes[lane].rank, s);
 	fprintf(v->out,
 		"</title><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\" "
 		"fill=\"hsl(%d,70%%,88%%)\" stroke=\"hsl(%d,70%%,45%%)\"/>"
-		"<text x=\"%d\" y=\"%d\">%s %d</text></g>\n",
+		"<text x=\"%d\" y=\"%d\">%s %s</text></g>\n",
 		x, y, BOX_WIDTH, BOX_HEIGHT, hue(v, s->piece), hue(v, s->piece), middle(x),
 		y + BOX_HEIGHT - 7, sched_step_name(v->sched, v->sched->lanes[lane].rank, s),
-		s->piece);
+		pieces_of(s, pieces, sizeof(pieces)));
 }
 
 /* Lanes by rank; those of later phases under those of the first. Returns their number. */

@@ -32,6 +32,7 @@ const struct algo algo_catalogue[] = {
 	{"hier-ring", REDUCE, NODES | COMMUTATIVE, 1, algo_hier_ring},
 	{"hier-ring", ALLGATHER, NODES, 2, algo_hier_ring},
 	{"hier-ring", BCAST, NODES, 1, algo_hier_ring},
+	{"hier-halving", ALLREDUCE, NODES | COMMUTATIVE, 1, algo_hier_halving},
 	{"hier-tree", ALLREDUCE | REDUCE, NODES | COMMUTATIVE, 1, algo_hier_tree},
 	{"hier-tree", BCAST, NODES, 1, algo_hier_tree},
 	{"ring", ALLREDUCE | REDUCE_SCATTER, COMMUTATIVE, 2, algo_ring},

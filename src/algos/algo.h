@@ -75,6 +75,7 @@ void algo_bruck(struct sched *sched);
 void algo_direct(struct sched *sched);
 void algo_doubling(struct sched *sched);
 void algo_halving(struct sched *sched);
+void algo_hier_halving(struct sched *sched);
 void algo_hier_ring(struct sched *sched);
 void algo_hier_tree(struct sched *sched);
 void algo_linear(struct sched *sched);

@@ -11,8 +11,8 @@
  * There is a rail for each rank of the largest node. A rail has a part of the data, one carrier on
  * each node, and a schedule of its own among its carriers, as if each node were one rank: where
  * that reads the input of a rank the carrier takes its own and what the node's others send it, all
- * in one step; where it writes the output the carrier writes it to its own and sends it to the
- * others. So each byte goes over the wire as often as among single ranks, from as many ranks as the
+ * in one step; where it writes the output for the last time the carrier writes it to its own and
+ * sends it to the others. So each byte goes over the wire as often as among single ranks, from as many ranks as the
  * node has, and the node's part is pipelined with it.
  *
  * When: ranks on several nodes. Cost: that of the inner algorithm for n nodes, and two messages
@@ -29,7 +29,7 @@
 
 /* A chunk that a carrier takes from its node's others, or gives to them. */
 struct exchange {
-	int piece, block;
+	int piece, span, block;
 };
 
 struct exchanges {
@@ -47,7 +47,8 @@ struct hier {
 	/* Of a lane of the inner schedule. */
 	int node, carrier;
 	struct exchanges taken, given;
-	bool *has; /* pieces that the carrier of a broadcast's root has in its output */
+	uint32_t *last; /* by piece of the inner schedule: the lane's step that writes it last */
+	bool *has;      /* pieces that the carrier of a broadcast's root has in its output */
 };
 
 /* ---- ranks and nodes ---- */
@@ -149,7 +150,7 @@ static struct sched_operand connection_of(struct hier *h, struct exchanges *exch
 	return sched_fifo(*number);
 }
 
-static void take(struct hier *h, int piece, int block)
+static void take(struct hier *h, int piece, int span, int block)
 {
 	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
 		if (h->order[i] != h->carrier && contributes(h, h->order[i]))
@@ -157,10 +158,10 @@ static void take(struct hier *h, int piece, int block)
 	}
 	if (contributes(h, h->carrier))
 		sched_from(h->sched, place(h, SCHED_IN, h->carrier, block));
-	h->taken.list[h->taken.num++] = (struct exchange){piece, block};
+	h->taken.list[h->taken.num++] = (struct exchange){piece, span, block};
 }
 
-static void give(struct hier *h, int piece, int block)
+static void give(struct hier *h, int piece, int span, int block)
 {
 	if (receives(h, h->carrier))
 		sched_to(h->sched, place(h, SCHED_OUT, h->carrier, block));
@@ -168,7 +169,7 @@ static void give(struct hier *h, int piece, int block)
 		if (h->order[i] != h->carrier && receives(h, h->order[i]))
 			sched_to(h->sched, connection_of(h, &h->given, i));
 	}
-	h->given.list[h->given.num++] = (struct exchange){piece, block};
+	h->given.list[h->given.num++] = (struct exchange){piece, span, block};
 }
 
 /* The node of a broadcast's root has the data; its carrier gets them once, and so do the others. */
@@ -183,7 +184,7 @@ static bool has_copy(const struct hier *h, int piece)
 	       h->carrier != h->sched->request.root;
 }
 
-static void add_source(struct hier *h, const struct sched_operand *o, int piece)
+static void add_source(struct hier *h, const struct sched_operand *o, int piece, int span)
 {
 	int block = block_of(h, o->block);
 
@@ -192,15 +193,19 @@ static void add_source(struct hier *h, const struct sched_operand *o, int piece)
 	else if (o->buffer == SCHED_OUT || has_copy(h, piece))
 		sched_from(h->sched, place(h, SCHED_OUT, h->carrier, block));
 	else
-		take(h, piece, block);
+		take(h, piece, span, block);
 }
 
-static void add_target(struct hier *h, const struct sched_operand *o, int piece)
+/* `result`: it is not written again. Until then it is the carrier's own. */
+static void add_target(struct hier *h, const struct sched_operand *o, int piece, int span,
+		       bool result)
 {
 	if (o->fifo)
 		sched_to(h->sched, sched_fifo(h->first_connection + o->at));
+	else if (result)
+		give(h, piece, span, block_of(h, o->block));
 	else
-		give(h, piece, block_of(h, o->block));
+		sched_to(h->sched, place(h, SCHED_OUT, h->carrier, block_of(h, o->block)));
 }
 
 /* Whether the rail has the blocks that the step is about. */
@@ -215,25 +220,29 @@ static bool concerns_rail(const struct hier *h, const struct sched_step *step)
 	return true;
 }
 
-static void add_step(struct hier *h, const struct sched_step *step)
+static void add_step(struct hier *h, const struct sched_step *step, uint32_t index)
 {
 	const struct sched_operand *from = sched_sources(h->inner, step);
 	const struct sched_operand *to = sched_targets(h->inner, step);
-	int piece = step->piece;
-	bool first;
+	int piece = step->piece, span = step->span;
+	bool first, result = true;
 
-	if (sched_num_blocks(&h->sched->request) == 1)
+	/* Blocks are written once. */
+	if (sched_num_blocks(&h->sched->request) == 1) {
+		result = h->last[piece] == index;
 		piece += h->rail * h->inner->pieces;
+	}
 	first = is_first_read(h, piece);
 	sched_step(h->sched, piece);
 	for (int i = 0; i < step->num_sources; i++)
-		add_source(h, &from[i], piece);
+		add_source(h, &from[i], piece, span);
 	for (int i = 0; i < step->num_targets; i++)
-		add_target(h, &to[i], piece);
-	if (!first)
-		return;
-	give(h, piece, 0);
-	h->has[piece] = true;
+		add_target(h, &to[i], piece, span, result);
+	if (first) {
+		give(h, piece, span, 0);
+		h->has[piece] = true;
+	}
+	sched_widen(h->sched, span);
 }
 
 /* ---- the others of the node ---- */
@@ -256,6 +265,7 @@ static void add_others(struct hier *h, struct exchanges *exchanges, int channel)
 				place(h, gives ? SCHED_IN : SCHED_OUT, rank, e->block);
 
 			sched_copy(h->sched, e->piece, gives ? own : link, gives ? link : own);
+			sched_widen(h->sched, e->span);
 		}
 	}
 }
@@ -281,17 +291,31 @@ static void end_exchanges(struct exchanges *exchanges)
 	*exchanges = (struct exchanges){0};
 }
 
+static void find_results(struct hier *h, const struct sched_lane *lane)
+{
+	for (uint32_t i = 0; i < lane->num; i++) {
+		const struct sched_step *step = &h->inner->steps[lane->first + i];
+		const struct sched_operand *to = sched_targets(h->inner, step);
+
+		for (int j = 0; j < step->num_targets; j++) {
+			for (int k = 0; !to[j].fifo && k < step->span; k++)
+				h->last[step->piece + k] = i;
+		}
+	}
+}
+
 static void add_lane(struct hier *h, const struct sched_lane *lane)
 {
 	h->node = lane->rank;
 	h->carrier = carrier_of(h, h->node);
 	if (begin_exchanges(h, &h->taken, lane->num) && begin_exchanges(h, &h->given, lane->num)) {
 		sched_lane(h->sched, h->carrier, lane->channel);
+		find_results(h, lane);
 		for (uint32_t i = 0; i < lane->num; i++) {
 			const struct sched_step *step = &h->inner->steps[lane->first + i];
 
 			if (concerns_rail(h, step))
-				add_step(h, step);
+				add_step(h, step, i);
 		}
 		add_others(h, &h->taken, lane->channel);
 		add_others(h, &h->given, lane->channel);
@@ -325,7 +349,8 @@ static void compose(struct hier *h)
 	if (sched_num_blocks(request) == 1)
 		h->sched->pieces *= rails;
 	h->has = calloc((size_t)h->sched->pieces, sizeof(*h->has));
-	if (!h->has) {
+	h->last = calloc((size_t)h->inner->pieces, sizeof(*h->last));
+	if (!h->has || !h->last) {
 		h->sched->failed = true;
 		return;
 	}
@@ -335,7 +360,7 @@ static void compose(struct hier *h)
 		algo_move_results(h->sched);
 }
 
-/* The inner algorithm is one that reads each input and writes each output once. */
+/* The inner algorithm is one that reads each input once. It may sum up in the output. */
 static void make(struct sched *sched, const char *inner)
 {
 	const struct sched_request *request = &sched->request;
@@ -351,9 +376,15 @@ static void make(struct sched *sched, const char *inner)
 	else
 		sched->failed = true;
 	free(h.has);
+	free(h.last);
 	free(h.order);
 	free(h.first);
 	sched_free(h.inner);
+}
+
+void algo_hier_halving(struct sched *sched)
+{
+	make(sched, "halving");
 }
 
 void algo_hier_ring(struct sched *sched)

@@ -30,6 +30,7 @@ struct sched *sched_new(const struct sched_request *request)
 		return NULL;
 	sched->request = *request;
 	sched->pieces = 1;
+	sched->most_span = 1;
 	sched->phases = 1;
 	return sched;
 }
@@ -94,7 +95,7 @@ void sched_step(struct sched *sched, int piece)
 		  sizeof(*sched->steps)))
 		return;
 	sched->steps[sched->num_steps++] =
-		(struct sched_step){.piece = piece, .first = sched->num_operands};
+		(struct sched_step){.piece = piece, .span = 1, .first = sched->num_operands};
 	sched->lanes[sched->num_lanes - 1].num++;
 }
 
@@ -145,6 +146,14 @@ void sched_swap(struct sched *sched, int piece, struct sched_operand a, struct s
 	sched_from(sched, b);
 	if (!sched->failed)
 		sched->steps[sched->num_steps - 1].swap = true;
+}
+
+void sched_widen(struct sched *sched, int span)
+{
+	if (sched->failed)
+		return;
+	sched->steps[sched->num_steps - 1].span = span;
+	sched->most_span = span > sched->most_span ? span : sched->most_span;
 }
 
 struct sched_operand sched_place(enum sched_buffer buffer, int rank, int block)
@@ -288,15 +297,20 @@ const char *sched_step_name(const struct sched *sched, int rank, const struct sc
 				 : "recvReduceCopy";
 }
 
-struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piece)
+struct sched_span sched_range(uint64_t bytes, uint64_t unit, int pieces, int first, int span)
 {
 	uint64_t units = (bytes + unit - 1) / unit;
-	uint64_t first = units * (uint64_t)piece / (uint64_t)pieces * unit;
-	uint64_t end = units * (uint64_t)(piece + 1) / (uint64_t)pieces * unit;
+	uint64_t start = units * (uint64_t)first / (uint64_t)pieces * unit;
+	uint64_t end = units * (uint64_t)(first + span) / (uint64_t)pieces * unit;
 
-	first = first < bytes ? first : bytes;
+	start = start < bytes ? start : bytes;
 	end = end < bytes ? end : bytes;
-	return (struct sched_span){first, end - first};
+	return (struct sched_span){start, end - start};
+}
+
+struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piece)
+{
+	return sched_range(bytes, unit, pieces, piece, 1);
 }
 
 uint64_t sched_unit(const struct sched *sched)
@@ -304,7 +318,8 @@ uint64_t sched_unit(const struct sched *sched)
 	return sched_coll_reduces(sched->request.coll) ? 8 << 10 : 16;
 }
 
-struct sched_span sched_piece(const struct sched *sched, uint64_t bytes, int piece)
+struct sched_span sched_chunk(const struct sched *sched, uint64_t bytes,
+			      const struct sched_step *step)
 {
-	return sched_span(bytes, sched_unit(sched), sched->pieces, piece);
+	return sched_range(bytes, sched_unit(sched), sched->pieces, step->piece, step->span);
 }

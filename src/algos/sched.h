@@ -5,8 +5,9 @@
  *
  * Chunks, not bytes. A collective has blocks, as MPI has them (one that all share in an allreduce,
  * one for each rank in an allgather); the schedule cuts each block into `pieces`. A chunk is a
- * piece of a block, of any size, 0 too. A call larger than the executor's slots goes through the
- * schedule several times, in rounds, with a slice of each block at a time.
+ * piece of a block, or some that follow on each other, of any size, 0 too. A call larger than the
+ * executor's slots goes through the schedule several times, in rounds, with a slice of each block
+ * at a time.
  *
  * A lane is a list of steps that one rank carries out in order; what several lanes of a rank do is
  * not ordered, except through what they wait for, and all of them can run at a time, also those of
@@ -72,8 +73,8 @@ struct sched_operand {
 };
 
 struct sched_step {
-	bool swap;     /* of the two sources; there are no targets then */
-	int32_t piece; /* of all operands' blocks */
+	bool swap;           /* of the two sources; there are no targets then */
+	int32_t piece, span; /* of all operands' blocks: the first piece, and how many there are */
 	int32_t num_sources, num_targets;
 	uint32_t first; /* operand: sources, then targets */
 };
@@ -91,6 +92,7 @@ struct sched {
 	struct sched_request request;
 	const char *name; /* of the algorithm */
 	int pieces;
+	int most_span; /* of a step */
 	int scratch_blocks;
 	bool holds;   /* HOLD is used */
 	bool uniform; /* right only where all blocks have the same size */
@@ -131,6 +133,9 @@ void sched_copy(struct sched *sched, int piece, struct sched_operand source,
 void sched_reduce(struct sched *sched, int piece, struct sched_operand first,
 		  struct sched_operand second, struct sched_operand target);
 void sched_swap(struct sched *sched, int piece, struct sched_operand a, struct sched_operand b);
+
+/* Have the last step be about so many pieces, from its own on. */
+void sched_widen(struct sched *sched, int span);
 
 struct sched_operand sched_place(enum sched_buffer buffer, int rank, int block);
 struct sched_operand sched_fifo(int connection);
@@ -180,12 +185,16 @@ struct sched_span {
  * alike. */
 struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piece);
 
+/* The same for `span` pieces that follow on each other. */
+struct sched_span sched_range(uint64_t bytes, uint64_t unit, int pieces, int first, int span);
+
 /*
- * A piece of the schedule's. A reduction is worth a kernel from 8 KiB on, so its pieces are
- * multiples of that, and with few bytes some ranks have nothing to do; other collectives only keep
- * to 16-byte accesses. sched_unit: of what the pieces are multiples.
+ * What a step is about, of a block of as many bytes. A reduction is worth a kernel from 8 KiB on,
+ * so its pieces are multiples of that, and with few bytes some ranks have nothing to do; other
+ * collectives only keep to 16-byte accesses. sched_unit: of what the pieces are multiples.
  */
 uint64_t sched_unit(const struct sched *sched);
-struct sched_span sched_piece(const struct sched *sched, uint64_t bytes, int piece);
+struct sched_span sched_chunk(const struct sched *sched, uint64_t bytes,
+			      const struct sched_step *step);
 
 #endif

@@ -40,9 +40,12 @@ uint32_t sched_most_lanes(const struct sched *sched)
 static uint64_t bytes_of_slot(const struct sched *sched, uint64_t slots,
 			      const struct sched_room *room, bool ll)
 {
-	enum { MOST = 512 << 10 }; /* larger ones only make pipelines slow to fill */
+	enum { MOST = 512 << 10 }; /* of a piece: larger ones only make pipelines slow to fill */
+	uint64_t span = (uint64_t)sched->most_span, most = MOST * span;
 	uint64_t scratch = (uint64_t)sched->scratch_blocks * (uint64_t)sched->pieces, bytes;
 	uint64_t unit = sched_unit(sched) > room->unit ? sched_unit(sched) : room->unit;
+
+	unit *= span;
 
 	bytes = room->simple / (slots + scratch);
 	if (ll) {
@@ -50,7 +53,7 @@ static uint64_t bytes_of_slot(const struct sched *sched, uint64_t slots,
 		if (scratch && bytes > room->simple / scratch)
 			bytes = room->simple / scratch;
 	}
-	bytes = bytes < MOST ? bytes : MOST;
+	bytes = bytes < most ? bytes : most;
 	return bytes / unit * unit;
 }
 
@@ -66,14 +69,15 @@ bool sched_slots_fit(const struct sched *sched, uint32_t links, uint32_t least,
 		slots->num = least;
 		slots->bytes = bytes_of_slot(sched, (uint64_t)links * least, room, ll);
 	}
-	slots->width = slots->bytes * (uint64_t)sched->pieces;
+	slots->width = slots->bytes / (uint64_t)sched->most_span * (uint64_t)sched->pieces;
 	return slots->bytes > 0;
 }
 
-uint64_t sched_longest_piece(const struct sched *sched, uint64_t bytes)
+uint64_t sched_longest_chunk(const struct sched *sched, uint64_t bytes)
 {
 	uint64_t unit = sched_unit(sched), pieces = (uint64_t)sched->pieces;
-	uint64_t piece = ((bytes + unit - 1) / unit + pieces - 1) / pieces * unit;
+	uint64_t units = (bytes + unit - 1) / unit * (uint64_t)sched->most_span;
+	uint64_t chunk = (units + pieces - 1) / pieces * unit;
 
-	return piece < bytes ? piece : bytes;
+	return chunk < bytes ? chunk : bytes;
 }

@@ -31,7 +31,7 @@ uint32_t sched_most_lanes(const struct sched *sched);
 bool sched_slots_fit(const struct sched *sched, uint32_t links, uint32_t least,
 		     const struct sched_room *room, bool ll, struct sched_slots *slots);
 
-/* The longest piece of a block of as many bytes. */
-uint64_t sched_longest_piece(const struct sched *sched, uint64_t bytes);
+/* The longest chunk of a block of as many bytes. */
+uint64_t sched_longest_chunk(const struct sched *sched, uint64_t bytes);
 
 #endif

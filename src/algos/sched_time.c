@@ -332,7 +332,7 @@ static uint64_t bytes_of(const struct run *run, uint32_t lane)
 		bytes = bytes > start ? bytes - start : 0;
 		bytes = bytes < width ? bytes : width;
 	}
-	return sched_piece(run->sched, bytes, step_of(run, lane)->piece).bytes;
+	return sched_chunk(run->sched, bytes, step_of(run, lane)).bytes;
 }
 
 static void go_on(struct run *run, uint32_t lane)
@@ -418,7 +418,7 @@ static double rate_of_lane(const struct run *run, int phase)
 
 	if (run->links && bytes > width)
 		bytes = width;
-	most = (double)sched_longest_piece(run->sched, bytes) / worth;
+	most = (double)sched_longest_chunk(run->sched, bytes) / worth;
 	blocks = lanes ? blocks / lanes : 1;
 	blocks = most < blocks ? most : blocks;
 	return later(blocks, 1) * costs->block_rate;

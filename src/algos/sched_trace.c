@@ -203,8 +203,8 @@ struct sched_cost sched_cost_of(const struct sched *sched, const struct sched_tr
 			for (uint32_t j = 0; lane->rank == rank && j < lane->num; j++) {
 				const struct sched_step *step = &sched->steps[lane->first + j];
 
-				add_step(sched, rank, step,
-					 sched_piece(sched, bytes, step->piece).bytes, &traffic);
+				add_step(sched, rank, step, sched_chunk(sched, bytes, step).bytes,
+					 &traffic);
 			}
 		}
 		cost.sent = more_of(cost.sent, traffic.sent);

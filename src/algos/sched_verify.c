@@ -30,7 +30,8 @@ struct place {
 
 struct message {
 	struct message *next;
-	struct value value;
+	int span;
+	struct value *values; /* of each piece; behind the clock */
 	uint32_t clock[];
 };
 
@@ -53,6 +54,7 @@ struct proof {
 	/* The step that is looked at, for messages. */
 	const struct sched_lane *lane;
 	const struct sched_step *step;
+	int piece; /* of it */
 	struct runner *runners;
 	struct queue *queues;
 	uint32_t *clocks; /* a row for each lane */
@@ -76,11 +78,10 @@ __attribute__((format(printf, 2, 3))) static bool refute(struct proof *p, const 
 		return false;
 	p->wrong = true;
 	if (p->step)
-		length =
-			snprintf(p->why, p->why_bytes,
-				 "rank %d, channel %d, step %u (%s, piece %d): ", p->lane->rank,
-				 p->lane->channel, p->runners[p->lane - p->sched->lanes].next,
-				 sched_step_name(p->sched, p->lane->rank, p->step), p->step->piece);
+		length = snprintf(p->why, p->why_bytes,
+				  "rank %d, channel %d, step %u (%s, piece %d): ", p->lane->rank,
+				  p->lane->channel, p->runners[p->lane - p->sched->lanes].next,
+				  sched_step_name(p->sched, p->lane->rank, p->step), p->piece);
 	va_start(args, format);
 	if (length >= 0 && (size_t)length < p->why_bytes)
 		vsnprintf(p->why + length, p->why_bytes - (size_t)length, format, args);
@@ -301,8 +302,10 @@ static bool check_operand(struct proof *p, const struct sched_operand *o)
 	    !exists(p, o->at, o->buffer, o->block))
 		return refute(p, "there is no block %d of buffer %d of rank %d", o->block,
 			      o->buffer, o->at);
-	if (p->step->piece < 0 || p->step->piece >= s->pieces)
-		return refute(p, "there is no piece %d", p->step->piece);
+	if (p->step->piece < 0 || p->step->span < 1 || p->step->span > s->most_span ||
+	    p->step->piece > s->pieces - p->step->span)
+		return refute(p, "there are no pieces %d to %d", p->step->piece,
+			      p->step->piece + p->step->span - 1);
 	if (o->at != p->lane->rank && (o->buffer == SCHED_SCRATCH || o->buffer == SCHED_HOLD))
 		return refute(p, "reaches into %s of rank %d",
 			      sched_buffer_name((enum sched_buffer)o->buffer), o->at);
@@ -345,7 +348,7 @@ static bool fits(const struct proof *p, const struct sched_operand *o, const str
 static bool read_place(struct proof *p, uint32_t round, const struct sched_operand *o,
 		       struct value *value)
 {
-	struct place *place = place_of(p, round, o->at, o->buffer, o->block, p->step->piece);
+	struct place *place = place_of(p, round, o->at, o->buffer, o->block, p->piece);
 
 	if (!is_before(p, &place->write, this_clock(p)))
 		return refute(p, "reads %s block %d of rank %d while lane %d writes it",
@@ -361,7 +364,7 @@ static bool read_place(struct proof *p, uint32_t round, const struct sched_opera
 static bool write_place(struct proof *p, uint32_t round, const struct sched_operand *o,
 			const struct value *value)
 {
-	struct place *place = place_of(p, round, o->at, o->buffer, o->block, p->step->piece);
+	struct place *place = place_of(p, round, o->at, o->buffer, o->block, p->piece);
 	char what[64];
 
 	snprintf(what, sizeof(what), "%s block %d of rank %d",
@@ -398,36 +401,60 @@ static void wait_for_messages(struct proof *p)
 	}
 }
 
-static struct value receive(struct proof *p, const struct sched_operand *o)
+static struct value received(struct proof *p, const struct sched_operand *o)
 {
-	struct queue *queue = &p->queues[o->at];
-	struct message *message = queue->first;
-	struct value value = message->value;
-
-	queue->first = message->next;
-	queue->num--;
-	free(message);
-	return value;
+	return p->queues[o->at].first->values[p->piece - p->step->piece];
 }
 
-static bool send(struct proof *p, const struct sched_operand *o, const struct value *value)
+/* A message is taken when all of its pieces were used. */
+static void take_messages(struct proof *p)
 {
-	struct queue *queue = &p->queues[o->at];
-	size_t bytes = p->sched->num_lanes * sizeof(uint32_t);
-	struct message *message;
+	const struct sched_operand *from = sched_sources(p->sched, p->step);
 
-	message = malloc(sizeof(*message) + bytes);
-	if (!message)
-		return no_memory(p);
-	message->next = NULL;
-	message->value = *value;
-	memcpy(message->clock, this_clock(p), bytes);
-	if (queue->num++)
-		queue->last->next = message;
-	else
-		queue->first = message;
-	queue->last = message;
+	for (int i = 0; i < p->step->num_sources; i++) {
+		struct queue *queue = from[i].fifo ? &p->queues[from[i].at] : NULL;
+		struct message *message = queue ? queue->first : NULL;
+
+		if (!message)
+			continue;
+		queue->first = message->next;
+		queue->num--;
+		free(message);
+	}
+}
+
+/* Messages as long as the step's, to be filled with values. */
+static bool post_messages(struct proof *p)
+{
+	const struct sched_operand *to = sched_targets(p->sched, p->step);
+	size_t clock = ((size_t)p->sched->num_lanes + 1) / 2 * 2 * sizeof(uint32_t);
+
+	for (int i = 0; i < p->step->num_targets; i++) {
+		struct queue *queue = to[i].fifo ? &p->queues[to[i].at] : NULL;
+		struct message *message;
+
+		if (!queue)
+			continue;
+		message = malloc(sizeof(*message) + clock +
+				 (size_t)p->step->span * sizeof(struct value));
+		if (!message)
+			return no_memory(p);
+		message->next = NULL;
+		message->span = p->step->span;
+		message->values = (struct value *)((char *)message->clock + clock);
+		memcpy(message->clock, this_clock(p), p->sched->num_lanes * sizeof(uint32_t));
+		if (queue->num++)
+			queue->last->next = message;
+		else
+			queue->first = message;
+		queue->last = message;
+	}
 	return true;
+}
+
+static void send(struct proof *p, const struct sched_operand *o, const struct value *value)
+{
+	p->queues[o->at].last->values[p->piece - p->step->piece] = *value;
 }
 
 /* ---- steps ---- */
@@ -469,40 +496,85 @@ static bool combine(struct proof *p, struct value *sum, const struct value *valu
 
 static bool is_of_step(struct proof *p, uint32_t round, const struct value *value)
 {
-	if (value->piece == p->step->piece && value->round == (int32_t)round)
+	if (value->piece == p->piece && value->round == (int32_t)round)
 		return true;
 	return refute(p, "moves piece %d of round %d", value->piece, value->round);
 }
 
-static bool move(struct proof *p, uint32_t round)
+/* All sources of a piece, into one value. */
+static bool read_sources(struct proof *p, uint32_t round, struct value *sum)
 {
 	const struct sched_operand *from = sched_sources(p->sched, p->step);
-	const struct sched_operand *to = sched_targets(p->sched, p->step);
-	struct value sum = {0}, value;
-	bool has_place = false;
+	struct value value;
 
-	if (p->step->num_sources > 1 && !sched_coll_reduces(p->request->coll))
-		return refute(p, "reduces, which the collective does not");
-	wait_for_messages(p);
 	for (int i = 0; i < p->step->num_sources; i++) {
-		has_place |= !from[i].fifo;
 		if (from[i].fifo)
-			value = receive(p, &from[i]);
+			value = received(p, &from[i]);
 		else if (!read_place(p, round, &from[i], &value))
 			return false;
 		if (i == 0)
-			sum = value;
-		else if (!combine(p, &sum, &value))
+			*sum = value;
+		else if (!combine(p, sum, &value))
 			return false;
 	}
-	if (!is_of_step(p, round, &sum))
+	return is_of_step(p, round, sum);
+}
+
+static bool move_piece(struct proof *p, uint32_t round)
+{
+	const struct sched_operand *to = sched_targets(p->sched, p->step);
+	struct value sum = {0};
+
+	if (!read_sources(p, round, &sum))
 		return false;
 	for (int i = 0; i < p->step->num_targets; i++) {
-		has_place |= !to[i].fifo;
-		if (to[i].fifo ? !send(p, &to[i], &sum) : !write_place(p, round, &to[i], &sum))
+		if (to[i].fifo)
+			send(p, &to[i], &sum);
+		else if (!write_place(p, round, &to[i], &sum))
 			return false;
 	}
-	return has_place || refute(p, "has no place, so its size is not known");
+	return true;
+}
+
+static bool are_as_long(struct proof *p)
+{
+	const struct sched_operand *from = sched_sources(p->sched, p->step);
+
+	for (int i = 0; i < p->step->num_sources; i++) {
+		int span = from[i].fifo ? p->queues[from[i].at].first->span : p->step->span;
+
+		if (span != p->step->span)
+			return refute(p, "takes a message of %d pieces for %d", span,
+				      p->step->span);
+	}
+	return true;
+}
+
+static bool has_place(struct proof *p)
+{
+	const struct sched_operand *o = sched_sources(p->sched, p->step);
+
+	for (int i = 0; i < p->step->num_sources + p->step->num_targets; i++) {
+		if (!o[i].fifo)
+			return true;
+	}
+	return refute(p, "has no place, so its size is not known");
+}
+
+static bool move(struct proof *p, uint32_t round)
+{
+	if (p->step->num_sources > 1 && !sched_coll_reduces(p->request->coll))
+		return refute(p, "reduces, which the collective does not");
+	wait_for_messages(p);
+	if (!are_as_long(p) || !post_messages(p))
+		return false;
+	for (int i = 0; i < p->step->span; i++) {
+		p->piece = p->step->piece + i;
+		if (!move_piece(p, round))
+			return false;
+	}
+	take_messages(p);
+	return has_place(p);
 }
 
 static bool swap(struct proof *p, uint32_t round)
@@ -510,8 +582,9 @@ static bool swap(struct proof *p, uint32_t round)
 	const struct sched_operand *o = sched_sources(p->sched, p->step);
 	struct value values[2];
 
-	if (p->step->num_sources != 2 || p->step->num_targets || o[0].fifo || o[1].fifo)
-		return refute(p, "is not a swap of two places");
+	if (p->step->num_sources != 2 || p->step->num_targets || o[0].fifo || o[1].fifo ||
+	    p->step->span > 1)
+		return refute(p, "is not a swap of two places of one piece");
 	for (int i = 0; i < 2; i++) {
 		if (!read_place(p, round, &o[i], &values[i]) || !is_of_step(p, round, &values[i]))
 			return false;
@@ -545,6 +618,7 @@ static bool run_lane(struct proof *p, uint32_t index)
 	p->lane = lane;
 	while (!p->wrong && runner->round < ROUNDS && lane->num) {
 		p->step = &p->sched->steps[lane->first + runner->next];
+		p->piece = p->step->piece;
 		if (!can_run(p) || p->wrong || !run_step(p, runner->round))
 			break;
 		moved = true;
@@ -574,6 +648,7 @@ static bool run_phase(struct proof *p)
 			continue;
 		p->lane = &s->lanes[i];
 		p->step = &s->steps[s->lanes[i].first + p->runners[i].next];
+		p->piece = p->step->piece;
 		refute(p, "waits for ever, with %d slots", p->slots);
 	}
 	p->step = NULL;

@@ -107,6 +107,7 @@ static bool lay_out(struct core_accel *accel, enum gpu_protocol protocol)
 		return false;
 	args->num_slots = slots.num;
 	args->slot_bytes = slots.bytes;
+	args->piece_bytes = slots.bytes / (uint64_t)accel->sched->most_span;
 	args->width = slots.width;
 	args->protocol = protocol;
 	rounds = longest ? (longest + args->width - 1) / args->width : 1;
@@ -275,7 +276,7 @@ static void choose_blocks(struct core_accel *accel, bool fused)
 	struct gpu_execute_args *args = &accel->steps.args;
 	uint64_t longest = accel->common.longest;
 	uint64_t piece =
-		sched_longest_piece(accel->sched, longest < args->width ? longest : args->width);
+		sched_longest_chunk(accel->sched, longest < args->width ? longest : args->width);
 	uint32_t lanes = accel->schedule->program->most_lanes;
 	/* Fused, all ranks have the same: a part's place in a slot follows from their number. */
 	uint32_t most =

@@ -549,7 +549,9 @@ static struct volume set_places(struct core_accel *accel, uint32_t phase)
 		for (uint32_t j = 0; j < lane->num_steps; j++) {
 			const struct gpu_step *step = &program->steps[lane->first_step + j];
 			uint64_t block = cut_step(accel, step);
-			uint64_t bytes = sched_piece(accel->sched, block, (int)step->piece).bytes;
+			uint64_t bytes = sched_range(block, sched_unit(accel->sched),
+						     accel->sched->pieces, step->piece, step->span)
+						 .bytes;
 
 			volume.total += bytes;
 			volume.longest = bytes > volume.longest ? bytes : volume.longest;

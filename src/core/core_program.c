@@ -75,6 +75,8 @@ static const char *check(struct maker *m)
 
 	if (m->sched->phases > CORE_MAX_PHASES)
 		return "it has too many phases";
+	if (m->sched->pieces > UINT16_MAX)
+		return "it has too many pieces";
 	number_links(m, &totals);
 	look_at_lanes(m, &totals);
 	for (int i = 0; i < m->sched->request.ranks; i++) {
@@ -157,7 +159,8 @@ static bool add_step(struct maker *m, const struct sched_step *from)
 	bool well = true;
 
 	*step = (struct gpu_step){.first = program->num_operands,
-				  .piece = (uint32_t)from->piece,
+				  .piece = (uint16_t)from->piece,
+				  .span = (uint16_t)from->span,
 				  .num_sources = (uint16_t)from->num_sources,
 				  .num_targets = (uint16_t)from->num_targets,
 				  .swap = from->swap};

@@ -60,7 +60,7 @@ uint64_t core_steps_bytes(const struct core_steps *steps, const struct gpu_step 
 
 	bytes = bytes > offset ? bytes - offset : 0;
 	bytes = bytes < args->width ? bytes : args->width;
-	return sched_span(bytes, args->unit, (int)args->pieces, (int)step->piece).bytes;
+	return sched_range(bytes, args->unit, (int)args->pieces, step->piece, step->span).bytes;
 }
 
 /* The pair of pass_on, of the hosts at both ends; what kernels did before is done. */

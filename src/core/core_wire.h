@@ -30,9 +30,9 @@ enum { CORE_WIRE_MAX_SLOTS = 4 }; /* of a link */
 struct core_wire *core_wire_create(void);    /* NULL: no memory */
 void core_wire_free(struct core_wire *wire); /* NULL is allowed */
 
-/* Make the arenas, of so many bytes, or make them again if they are smaller, and have kernels in the
- * stream's context reach them. No call is under way. UTIL_ERR_UNSUPPORTED, without a warning: there is no memory. core_wire_is_on_device: where what
- * comes in arrives. */
+/* Make the arenas, of so many bytes, or make them again if they are smaller, and have kernels in
+ * the stream's context reach them. No call is under way. UTIL_ERR_UNSUPPORTED, without a warning:
+ * there is no memory. core_wire_is_on_device: where what comes in arrives. */
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream);
 bool core_wire_is_on_device(const struct core_wire *wire);
 

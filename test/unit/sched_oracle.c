@@ -12,7 +12,10 @@ struct number {
 };
 
 struct fifo {
-	struct number slots[MOST_SLOTS];
+	struct {
+		struct number *pieces;
+		int num;
+	} slots[MOST_SLOTS];
 	unsigned written, read;
 };
 
@@ -20,8 +23,8 @@ struct fifo {
 struct lane {
 	const struct sched_lane *plan;
 	uint32_t step, round;
-	int operand; /* of the step; -1: it has not begun */
-	struct number values[2], sum;
+	int operand;                    /* of the step; -1: it has not begun */
+	struct number *values[2], *sum; /* of each piece */
 	bool done;
 };
 
@@ -41,6 +44,7 @@ struct world {
 	struct number *input; /* a copy of all ranks' */
 	struct fifo *fifos;
 	struct lane *lanes;
+	struct number *values; /* of lanes */
 };
 
 static const uint64_t modulus = 2147483647;
@@ -208,46 +212,66 @@ static bool is_ready(struct world *w, const struct sched_step *step)
 	return true;
 }
 
-static struct number read_operand(struct world *w, const struct lane *lane,
-				  const struct sched_step *step, const struct sched_operand *o)
+/* The message that is next, as long as the step is. NULL: there is none such. */
+static const struct number *next_message(const struct fifo *fifo, const struct sched_step *step)
 {
-	struct number *from;
+	unsigned slot = fifo->read % MOST_SLOTS;
 
+	return fifo->read < fifo->written && fifo->slots[slot].num == step->span
+		       ? fifo->slots[slot].pieces
+		       : NULL;
+}
+
+static void read_operand(struct world *w, const struct lane *lane, const struct sched_step *step,
+			 const struct sched_operand *o, struct number *values)
+{
+	const struct number *message = NULL;
+
+	memset(values, 0, (size_t)w->sched->most_span * sizeof(*values));
 	if (o->fifo) {
-		struct fifo *fifo = &w->fifos[o->at];
-
-		if (fifo->read == fifo->written) {
-			w->wrong = true;
-			return (struct number){0, 0};
-		}
-		return fifo->slots[fifo->read++ % MOST_SLOTS];
+		message = next_message(&w->fifos[o->at], step);
+		w->wrong |= !message;
+		if (message)
+			memcpy(values, message, (size_t)step->span * sizeof(*values));
+		w->fifos[o->at].read += message != NULL;
+		return;
 	}
-	from = cell(w, o->at, o->buffer, o->block, (int)lane->round, step->piece);
-	if (from)
-		return *from;
-	w->wrong = true;
-	return (struct number){0, 0};
+	for (int i = 0; i < step->span; i++) {
+		const struct number *from =
+			cell(w, o->at, o->buffer, o->block, (int)lane->round, step->piece + i);
+
+		w->wrong |= !from;
+		if (from)
+			values[i] = *from;
+	}
 }
 
 static void write_operand(struct world *w, const struct lane *lane, const struct sched_step *step,
-			  const struct sched_operand *o, struct number value)
+			  const struct sched_operand *o, const struct number *values)
 {
-	struct number *to;
+	struct fifo *fifo = o->fifo ? &w->fifos[o->at] : NULL;
+	unsigned slot = fifo ? fifo->written % MOST_SLOTS : 0;
 
-	if (o->fifo) {
-		struct fifo *fifo = &w->fifos[o->at];
-
-		if (fifo->written - fifo->read == (unsigned)w->slots)
-			w->wrong = true;
-		else
-			fifo->slots[fifo->written++ % MOST_SLOTS] = value;
+	if (fifo && fifo->written - fifo->read == (unsigned)w->slots) {
+		w->wrong = true;
 		return;
 	}
-	to = cell(w, o->at, o->buffer, o->block, (int)lane->round, step->piece);
-	if (to)
-		*to = value;
-	else
-		w->wrong = true;
+	if (fifo) {
+		free(fifo->slots[slot].pieces);
+		fifo->slots[slot].pieces = malloc((size_t)step->span * sizeof(*values));
+		fifo->slots[slot].num = step->span;
+		memcpy(fifo->slots[slot].pieces, values, (size_t)step->span * sizeof(*values));
+		fifo->written++;
+		return;
+	}
+	for (int i = 0; i < step->span; i++) {
+		struct number *to =
+			cell(w, o->at, o->buffer, o->block, (int)lane->round, step->piece + i);
+
+		w->wrong |= !to;
+		if (to)
+			*to = values[i];
+	}
 }
 
 /* The index-th target to be written: places come before messages. */
@@ -272,13 +296,15 @@ static void touch(struct world *w, struct lane *lane, const struct sched_step *s
 	const struct sched_operand *o = &w->sched->operands[step->first];
 
 	if (step->swap && i < 2) {
-		lane->values[i] = read_operand(w, lane, step, &o[i]);
+		read_operand(w, lane, step, &o[i], lane->values[i]);
 	} else if (step->swap) {
 		write_operand(w, lane, step, &o[i - 2], lane->values[3 - i]);
 	} else if (i < step->num_sources) {
-		struct number value = read_operand(w, lane, step, &o[i]);
+		struct number *sum = i ? lane->values[0] : lane->sum;
 
-		lane->sum = i ? combine(w, lane->sum, value) : value;
+		read_operand(w, lane, step, &o[i], sum);
+		for (int j = 0; i && j < step->span; j++)
+			lane->sum[j] = combine(w, lane->sum[j], sum[j]);
 	} else {
 		write_operand(w, lane, step, target_at(step, o, i - step->num_sources), lane->sum);
 	}
@@ -407,14 +433,22 @@ static void set_up(struct world *w)
 	w->input = calloc(input_index(w, w->request->ranks, 0, 0, 0) + 1, sizeof(*w->input));
 	w->fifos = calloc(w->sched->num_connections + 1, sizeof(*w->fifos));
 	w->lanes = calloc(w->sched->num_lanes + 1, sizeof(*w->lanes));
+	w->values = calloc((size_t)w->sched->num_lanes * 3 + 1,
+			   (size_t)w->sched->most_span * sizeof(*w->values));
 	for (int rank = 0; rank < w->request->ranks; rank++) {
 		allocate(w, rank);
 		remember_input(w, rank);
 	}
-	for (uint32_t i = 0; i < w->sched->num_lanes; i++)
+	for (uint32_t i = 0; i < w->sched->num_lanes; i++) {
+		size_t span = (size_t)w->sched->most_span;
+		struct number *values = &w->values[3 * i * span];
+
 		w->lanes[i] = (struct lane){.plan = &w->sched->lanes[i],
 					    .operand = -1,
+					    .values = {values, values + span},
+					    .sum = values + 2 * span,
 					    .done = !w->sched->lanes[i].num};
+	}
 }
 
 static void clean_up(struct world *w)
@@ -425,8 +459,13 @@ static void clean_up(struct world *w)
 	}
 	free(w->memory);
 	free(w->input);
+	for (uint32_t i = 0; i < w->sched->num_connections; i++) {
+		for (int j = 0; j < MOST_SLOTS; j++)
+			free(w->fifos[i].slots[j].pieces);
+	}
 	free(w->fifos);
 	free(w->lanes);
+	free(w->values);
 }
 
 enum oracle_verdict oracle_run(const struct sched *sched, int slots, enum oracle_op op,

@@ -108,7 +108,7 @@ struct a_case {
 	size_t sizes[MAX_RANKS]; /* bytes of each block */
 	size_t misaligned;       /* bytes */
 	uint32_t protocol, parts, slots;
-	uint64_t slot_bytes, shm[MAX_RANKS]; /* shm: as in the arguments */
+	uint64_t piece_bytes, shm[MAX_RANKS]; /* shm: as in the arguments */
 	bool spread, hot;
 	struct rank ranks[MAX_RANKS];
 };
@@ -232,7 +232,7 @@ static void describe(const struct a_case *c, const char *what, int rank)
 		    "%llu, block 0 of %zu\n",
 		    what, c->algo->name, sched_coll_name(c->request.coll), c->request.ranks,
 		    c->request.root, c->request.in_place ? ", in place" : "", rank, c->protocol,
-		    c->parts, c->slots, (unsigned long long)c->slot_bytes, c->sizes[0]);
+		    c->parts, c->slots, (unsigned long long)c->piece_bytes, c->sizes[0]);
 }
 
 static void check_rank(const struct a_case *c, int rank)
@@ -265,6 +265,12 @@ static void check_rank(const struct a_case *c, int rank)
 
 /* ---- launches ---- */
 
+/* Of a block, in a round. */
+static uint64_t width_of(const struct a_case *c)
+{
+	return c->piece_bytes * (uint64_t)c->sched->pieces;
+}
+
 static struct gpu_place look_up(const struct a_case *c, int rank, const struct core_place *place)
 {
 	int b = num_blocks(c) > 1 ? place->block : 0;
@@ -272,7 +278,7 @@ static struct gpu_place look_up(const struct a_case *c, int rank, const struct c
 
 	if (place->buffer == SCHED_SCRATCH)
 		address = arenas[rank][GPU_TRANSPORT_P2P] + ARENA / 2 +
-			  (uint64_t)place->block * c->slot_bytes * (uint64_t)c->sched->pieces;
+			  (uint64_t)place->block * width_of(c);
 	else if (place->buffer == SCHED_HOLD)
 		address = c->ranks[rank].hold.base;
 	else
@@ -282,7 +288,7 @@ static struct gpu_place look_up(const struct a_case *c, int rank, const struct c
 
 static uint64_t rounds_of(const struct a_case *c)
 {
-	uint64_t width = c->slot_bytes * (uint64_t)c->sched->pieces, longest = 1;
+	uint64_t width = width_of(c), longest = 1;
 
 	for (int b = 0; b < num_blocks(c); b++)
 		longest = c->sizes[b] > longest ? c->sizes[b] : longest;
@@ -301,8 +307,9 @@ static void set_args(struct a_case *c, int rank, int phase)
 		.operands = (uint64_t)r->program->operands,
 		.work = (uint64_t)r->work,
 		.epoch = epoch,
-		.width = linked ? c->slot_bytes * (uint64_t)c->sched->pieces : 0,
-		.slot_bytes = c->slot_bytes,
+		.width = linked ? width_of(c) : 0,
+		.slot_bytes = c->piece_bytes * (uint64_t)c->sched->most_span,
+		.piece_bytes = c->piece_bytes,
 		.shm = c->shm[rank],
 		.slots = {GPU_ARENA_SLOTS + LL, GPU_ARENA_SLOTS},
 		.mine = {(uint64_t)arenas[rank][0], (uint64_t)arenas[rank][1]},
@@ -442,7 +449,7 @@ static void draw_execution(struct a_case *c)
 	c->protocol = draw(2);
 	/* Hierarchical ones have many lanes. */
 	c->parts = c->algo->needs & ALGO_NEEDS_NODES ? 1 : 1U << draw(3);
-	c->slot_bytes = (reduces ? 8192 : GPU_PART_UNIT * c->parts) * (1 + draw(reduces ? 2 : 16));
+	c->piece_bytes = (reduces ? 8192 : GPU_PART_UNIT * c->parts) * (1 + draw(reduces ? 2 : 16));
 	c->slots = (uint32_t)c->algo->slots + draw(3);
 	c->spread = draw(2);
 	c->hot = draw(2);
@@ -514,7 +521,7 @@ static void blocks_give_up(void **state)
 			   .sizes = {4096},
 			   .parts = 1,
 			   .slots = 2,
-			   .slot_bytes = 8192};
+			   .piece_bytes = 8192};
 	uint64_t abort = 1;
 	const char *why;
 

@@ -453,6 +453,14 @@ static void change_piece(struct sched *s, struct sched_lane *lane)
 	s->steps[lane->first + any(lane->num)].piece = (int32_t)any((uint32_t)s->pieces);
 }
 
+static void change_span(struct sched *s, struct sched_lane *lane)
+{
+	struct sched_step *step = &s->steps[lane->first + any(lane->num)];
+
+	step->span = 1 + (int32_t)any((uint32_t)(s->pieces - step->piece));
+	s->most_span = s->pieces;
+}
+
 static void drop_operand(struct sched *s, struct sched_lane *lane)
 {
 	struct sched_step *step = &s->steps[lane->first + any(lane->num)];
@@ -483,7 +491,7 @@ static void mutate(struct sched *s)
 {
 	static void (*const kinds[])(struct sched *, struct sched_lane *) = {
 		drop_step,    repeat_step,  exchange_steps, redirect,  redirect,
-		change_piece, drop_operand, change_phase,   make_swap,
+		change_piece, drop_operand, change_phase,   make_swap, change_span,
 	};
 	struct sched_lane *lane = &s->lanes[any(s->num_lanes)];
 
@@ -828,7 +836,7 @@ static void bounds_are_checked(void **state)
 
 	sched_lane(s, 1, 0);
 	sched_copy(s, 1, in(0), out(1));
-	refuse(s, "there is no piece 1");
+	refuse(s, "there are no pieces 1 to 1");
 	s = two_ranks(SCHED_BCAST, false);
 	sched_lane(s, 1, 0);
 	sched_copy(s, 0, sched_fifo(0), out(1));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu_execute: the executor. Each block takes one lane of the rank's program, and one part of every chunk in it, and goes
+ * gpu_execute: the executor. Each block takes one lane of the rank's program, and one part of every piece in it, and goes
  * through the lane's steps in order, in each round: wait for messages and for room, combine, tell the others.
  *
  * Fused, the whole collective is one launch and the blocks of different ranks meet here. Stepped, the host launches only
@@ -79,14 +79,15 @@ struct state {
 	uint32_t aborted;
 };
 
-/* What all threads of the block know of a step in a round. */
+/* What all threads of the block know of a piece of a step in a round. */
 struct context {
 	struct gpu_step step;
 	uint64_t round;
+	uint64_t index;        /* of the piece among the step's */
 	uint64_t offset;       /* of the round in a block */
-	uint64_t first, bytes; /* this block's part of the chunk, from the beginning of the round on */
+	uint64_t first, bytes; /* this block's part of the piece, from the beginning of the round on */
 	uint64_t packed;       /* where it is in the chunk */
-	uint64_t inner;        /* where it is in memory of the node that every round uses again: a slot, a piece of a scratch block */
+	uint64_t inner;        /* where it is in memory that every round uses again, from its piece's place on */
 };
 
 template <typename T> GPU_DEVICE T load_record(uint64_t address)
@@ -98,7 +99,7 @@ template <typename T> GPU_DEVICE T load_record(uint64_t address)
 	return record;
 }
 
-/* See sched_span: a block of `bytes` bytes is cut into pieces that begin at multiples of the unit. */
+/* See sched_range: a block of `bytes` bytes is cut into pieces that begin at multiples of the unit. */
 GPU_DEVICE uint64_t piece_start(const struct gpu_execute_args &args, uint64_t bytes, uint64_t piece)
 {
 	uint64_t units = (bytes + args.unit - 1) / args.unit;
@@ -115,27 +116,31 @@ GPU_DEVICE uint64_t piece_start(const struct gpu_execute_args &args, uint64_t by
  */
 GPU_DEVICE uint64_t fixed_offset(const struct gpu_execute_args &args)
 {
-	return gpu_block() % args.parts * (args.slot_bytes / args.parts);
+	return gpu_block() % args.parts * (args.piece_bytes / args.parts);
 }
 
-/* Which bytes of the step's blocks this block moves: those of the round, of them the piece, of that the part. */
-GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct gpu_step step, uint64_t round, uint64_t part,
-				     uint64_t parts)
+/*
+ * Which bytes of the step's blocks this block moves: those of the round, of them the index-th of the step's pieces, of that the part.
+ * A piece is cut alike in all steps: what a block reads it has written itself, or waited for.
+ */
+GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct gpu_step step, uint64_t round, uint64_t index,
+				     uint64_t part, uint64_t parts)
 {
-	struct context c = {step, round, round * args.width, 0, 0, 0, 0};
-	uint64_t bytes = args.places[step.sized].bytes, start, units, first, end;
+	struct context c = {step, round, index, round * args.width, 0, 0, 0, 0};
+	uint64_t bytes = args.places[step.sized].bytes, chunk, start, units, first, end;
 
 	bytes = bytes > c.offset ? bytes - c.offset : 0;
 	bytes = args.width && bytes > args.width ? args.width : bytes;
-	start = args.pieces > 1 ? piece_start(args, bytes, step.piece) : 0;
-	bytes = (args.pieces > 1 ? piece_start(args, bytes, step.piece + 1) : bytes) - start;
+	chunk = args.pieces > 1 ? piece_start(args, bytes, step.piece) : 0;
+	start = index ? piece_start(args, bytes, step.piece + index) : chunk;
+	bytes = (args.pieces > 1 ? piece_start(args, bytes, step.piece + index + 1) : bytes) - start;
 	units = (bytes + GPU_PART_UNIT - 1) / GPU_PART_UNIT;
 	first = units * part / parts * GPU_PART_UNIT;
 	end = units * (part + 1) / parts * GPU_PART_UNIT;
 	end = end < bytes ? end : bytes;
 	c.first = start + first;
 	c.bytes = end > first ? end - first : 0;
-	c.packed = first;
+	c.packed = c.first - chunk;
 	c.inner = args.waits ? fixed_offset(args) : first;
 	return c;
 }
@@ -183,7 +188,7 @@ GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const s
 	uint64_t link = receives ? o->index : far_index(args, o);
 	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
 	uint64_t scale = args.protocol == GPU_PROTOCOL_LL ? 2 : 1;
-	uint64_t inner = is_far(args, o) ? c->packed : c->inner;
+	uint64_t inner = args.waits && !is_far(args, o) ? c->index * args.piece_bytes + c->inner : c->packed;
 
 	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + inner);
 }
@@ -250,13 +255,13 @@ GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state
 		state->addresses[index] = message_address(args, c, &o);
 		if (args.protocol == GPU_PROTOCOL_LL)
 			state->flags[index] = args.flag + (uint32_t)message_of(c, &o) + 1;
-		if (args.waits && !wait_for_link(args, c, &o))
+		if (args.waits && c->index == 0 && !wait_for_link(args, c, &o))
 			state->aborted = 1;
 		return;
 	}
 	state->addresses[index] = args.places[o.index].address;
 	if (o.kind == GPU_OPERAND_SCRATCH)
-		state->addresses[index] += c->step.piece * args.slot_bytes + c->inner;
+		state->addresses[index] += (c->step.piece + c->index) * args.piece_bytes + c->inner;
 	else
 		state->addresses[index] += c->offset + c->first;
 }
@@ -280,12 +285,9 @@ template <typename K> GPU_DEVICE bool combine(const struct gpu_execute_args &arg
 	return true;
 }
 
-/*
- * False: given up. A thread may wait for the next step's messages while another still passes on this one's: threads of a block
- * make progress independently of each other (compute capability 7.0 and later).
- */
+/* False: given up. */
 template <typename K>
-GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *state, const struct context *c)
+GPU_DEVICE bool run_piece(const struct gpu_execute_args &args, struct state *state, const struct context *c)
 {
 	uint32_t num = c->step.num_sources + c->step.num_targets;
 
@@ -297,13 +299,31 @@ GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *stat
 	if (c->bytes && !combine<K>(args, state, c))
 		state->aborted = 1;
 	gpu_block_barrier();
-	if (state->aborted)
+	return !state->aborted;
+}
+
+/*
+ * False: given up. A thread may wait for the next step's messages while another still passes on this one's: threads of a block
+ * make progress independently of each other (compute capability 7.0 and later).
+ */
+template <typename K>
+GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *state, struct gpu_step step, uint64_t round, uint64_t part,
+			 uint64_t parts)
+{
+	struct context c = context_of(args, step, round, 0, part, parts);
+
+	if (!run_piece<K>(args, state, &c))
 		return false;
-	for (uint32_t i = gpu_thread(); args.waits && i < num; i += gpu_threads()) {
-		struct gpu_operand o = load_operand(args, &c->step, i);
+	for (uint64_t index = 1; index < step.span; index++) {
+		c = context_of(args, step, round, index, part, parts);
+		if (c.bytes && !run_piece<K>(args, state, &c))
+			return false;
+	}
+	for (uint32_t i = gpu_thread(); args.waits && i < (uint32_t)step.num_sources + step.num_targets; i += gpu_threads()) {
+		struct gpu_operand o = load_operand(args, &step, i);
 
 		if (is_link(&o))
-			pass_on(args, c, &o);
+			pass_on(args, &c, &o);
 	}
 	return true;
 }
@@ -318,9 +338,9 @@ GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *stat
 	for (uint64_t round = work.first_round; round < (uint64_t)work.first_round + work.num_rounds; round++) {
 		for (uint64_t i = team; i < work.num_steps; i += teams) {
 			uint64_t at = args.steps + sizeof(struct gpu_step) * (work.first_step + i);
-			struct context c = context_of(args, load_record<struct gpu_step>(at), round, part / teams, size);
+			struct gpu_step step = load_record<struct gpu_step>(at);
 
-			if (!run_step<K>(args, state, &c))
+			if (!run_step<K>(args, state, step, round, part / teams, size))
 				return false;
 		}
 	}

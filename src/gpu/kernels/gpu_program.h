@@ -10,7 +10,7 @@
  *
  * A link is a connection as one of its two ranks sees it, numbered among those that come in or that
  * go out. Its message k, counted from 0 in each call, goes through slot k % slots. A launch has
- * `parts` blocks for each lane; the p-th moves the p-th part of every chunk, and meets only the
+ * `parts` blocks for each lane; the p-th moves the p-th part of every piece, and meets only the
  * p-th block at the other end, so blocks never wait for others of their own grid.
  *
  * Each rank has an arena, which it shares with the others (core_arena.h):
@@ -84,8 +84,8 @@ struct gpu_operand {
 };
 
 struct gpu_step {
-	uint32_t first; /* operand: sources, then targets */
-	uint32_t piece;
+	uint32_t first;       /* operand: sources, then targets */
+	uint16_t piece, span; /* the first piece, and how many there are */
 	uint16_t num_sources, num_targets;
 	uint16_t sized; /* the place whose size is the step's */
 	uint16_t swap;
@@ -110,7 +110,8 @@ struct gpu_execute_args {
 	uint64_t abort;           /* a word in pinned memory; not 0: leave. 0: none */
 	uint64_t epoch;           /* of the words: the number of the call, above GPU_EPOCH_SHIFT */
 	uint64_t width;           /* bytes of each block in a round; 0: all, there is one round */
-	uint64_t slot_bytes;      /* of data: a multiple of GPU_PART_UNIT times the parts */
+	uint64_t slot_bytes;      /* of data: room for as many pieces as a step has at most */
+	uint64_t piece_bytes;     /* room for one: a multiple of GPU_PART_UNIT times the parts */
 	uint64_t shm;             /* peers, as bits, whose links use pinned memory of the host */
 	uint64_t net;             /* peers, as bits, on other nodes */
 	uint64_t slots[GPU_PROTOCOL_NUM]; /* where they begin in an arena */
