@@ -12,8 +12,8 @@
  * each node, and a schedule of its own among its carriers, as if each node were one rank: where
  * that reads the input of a rank the carrier takes its own and what the node's others send it, all
  * in one step; where it writes the output for the last time the carrier writes it to its own and
- * sends it to the others. So each byte goes over the wire as often as among single ranks, from as many ranks as the
- * node has, and the node's part is pipelined with it.
+ * sends it to the others. So each byte goes over the wire as often as among single ranks, from as
+ * many ranks as the node has, and the node's part is pipelined with it.
  *
  * When: ranks on several nodes. Cost: that of the inner algorithm for n nodes, and two messages
  * more in each node; the carrier of a piece receives it from all others, and sends the result to
