@@ -576,10 +576,28 @@ def on_nodes(run_mpi, mpi, shape, program, *arguments, first="", env=(), timeout
 @each_mpi
 @pytest.mark.parametrize("shape", SHAPES)
 def test_nodes(run_mpi, mpi, shape):
-    """All collectives on ranks of several nodes."""
+    """All collectives on ranks of several nodes. On one machine, as here, these may use the same GPU, so that hosts wait."""
     result = on_nodes(run_mpi, mpi, SHAPES[shape], "test_coll", 1)
     assert_passed(result)
-    assert "fused simple" in result.output and "eager" in result.output and "WARN" not in result.output, result.output
+    assert "stepped" in result.output and "eager" in result.output, result.output
+    assert "fused" not in result.output and "WARN" not in result.output, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("shape", ["2x1", "2x2", "3+1"])
+def test_nodes_fused(run_mpi, mpi, shape):
+    result = on_nodes(run_mpi, mpi, SHAPES[shape], "test_coll", 1, env={"GPUCOLL_EXEC": "fused", "CUEMU_SMS": "16"})
+    assert_passed(result)
+    assert "fused simple" in result.output and "stepped" not in result.output and "WARN" not in result.output, result.output
+
+
+@each_mpi
+def test_nodes_and_blocking_launches(run_mpi, mpi):
+    """A launch that comes back when its kernel has ended must not wait for messages that its own process carries."""
+    result = on_nodes(run_mpi, mpi, "01", "gpucoll-bench", "allreduce", "-b", "1M", "-e", "1M", "-n", "2",
+                      env={"GPUCOLL_EXEC": "fused", "CUDA_LAUNCH_BLOCKING": "1"})
+    assert result.status == 0 and "0 wrong values" in result.output and "stepped" in result.output, result.output
+    assert "GPUCOLL_EXEC=fused is not possible for MPI_Allreduce" in result.output, result.output
 
 
 @pytest.mark.parametrize("algo,exec_mode,mpi", [("hier-ring", "fused simple", "openmpi"), ("hier-ring", "stepped", "mpich"),
@@ -591,7 +609,8 @@ def test_nodes_algorithms(run_mpi, algo, exec_mode, mpi):
     env = {"GPUCOLL_ALGO": ";".join(f"{coll}:{algo}" for coll in colls), "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"}
     result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env=env)
     assert_passed(result)
-    assert f"{algo} {exec_mode}" in result.output and "WARN" not in result.output, result.output
+    other = "stepped" if exec_mode != "stepped" else "fused"
+    assert f"{algo} {exec_mode}" in result.output and f"{algo} {other}" not in result.output, result.output
 
 
 @each_mpi
@@ -599,7 +618,7 @@ def test_nodes_without_eager(run_mpi, mpi):
     """Short calls in messages, too, and those of ranks without data; without a pool that has room for their arenas."""
     result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env={"GPUCOLL_EAGER_MAX": "0", "GPUCOLL_STAGING_POOL": "1M"})
     assert_passed(result)
-    assert "fused simple" in result.output, result.output
+    assert "stepped" in result.output, result.output
     for absent in ("eager", "it can't work in place", "a rank has no data", "no data"):
         assert absent not in result.output, result.output
 
@@ -621,7 +640,7 @@ def test_nodes_without_p2p(run_mpi, mpi):
                       env={"CUEMU_P2P": "none", "CUEMU_DEVICES": "4"})
     assert result.status == 0 and "0 wrong values" in result.output, result.output
     assert count_calls(result.output, "accel", "MPI_Allreduce") > 3 * count_calls(result.output, "stage", "MPI_Allreduce"), result.output
-    assert "eager" in result.output and "fused simple" in result.output, result.output
+    assert "eager" in result.output and "stepped" in result.output, result.output
 
 
 @pytest.fixture(scope="session")
@@ -655,7 +674,8 @@ def test_nodes_agreement(run_mpi, mpi, case):
 @pytest.mark.parametrize("shape,seed", [("2x1", 1), ("2x2", 2), ("uneven", 3)])
 def test_nodes_random_calls(run_mpi, mpi, shape, seed):
     """Random calls over random communicators of ranks of several nodes, also by a tree, and with little room for messages."""
-    env = {1: {"GPUCOLL_ALGO": "hier-tree"}, 2: {"GPUCOLL_SCRATCH": "1M"}, 3: {"GPUCOLL_CHANNELS": "2", "GPUCOLL_EAGER_MAX": "0"}}[seed]
+    env = {1: {"GPUCOLL_ALGO": "hier-tree", "GPUCOLL_EXEC": "fused"}, 2: {"GPUCOLL_SCRATCH": "1M", "GPUCOLL_EXEC": "fused"},
+           3: {"GPUCOLL_CHANNELS": "2", "GPUCOLL_EAGER_MAX": "0"}}[seed]
     assert_passed(on_nodes(run_mpi, mpi, SHAPES[shape], "test_agree", "fuzz", 300, seed, env=env))
 
 
@@ -686,7 +706,7 @@ def test_killed_rank(run_mpi, mpi, shape, victim):
     """A rank is killed, in or between calls: all others get an error, wherever they are."""
     script = SURVIVING.format(environment=HOSTID.format(shape=shape))
     result = run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "killed", victim, 5,
-                     env={"CUEMU_SMS": "8"}, options=RECOVERY[mpi], timeout=60)
+                     env={"CUEMU_SMS": "8", "GPUCOLL_EXEC": "fused" if victim == 3 else "auto"}, options=RECOVERY[mpi], timeout=60)
     assert_survived(result, len(shape) - 1)
 
 
@@ -704,7 +724,7 @@ def test_cluster(make_cluster, mpi):
     """All collectives between hosts that share no memory, over TCP."""
     result = on_hosts(make_cluster(2), mpi, [2, 1], "test_coll", 1)
     assert_passed(result)
-    assert "fused simple" in result.output and "WARN" not in result.output, result.output
+    assert "stepped" in result.output and "WARN" not in result.output, result.output
 
 
 @each_mpi
@@ -714,7 +734,7 @@ def test_cluster_of_four(make_cluster, mpi):
 
 @each_mpi
 def test_cluster_random_calls(make_cluster, mpi):
-    assert_passed(on_hosts(make_cluster(2), mpi, [2, 1], "test_agree", "fuzz", 150, 11))
+    assert_passed(on_hosts(make_cluster(2), mpi, [2, 1], "test_agree", "fuzz", 150, 11, env={"GPUCOLL_EXEC": "fused"}))
 
 
 @each_mpi
@@ -770,7 +790,7 @@ def test_nodes_over_verbs(run_mpi, mpi, transport, verbs_device):
     env = {"UCX_TLS": f"{transport},self", "UCX_NET_DEVICES": f"{verbs_device}:1"}
     result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, env=env)
     assert_passed(result)
-    assert "fused simple" in result.output, result.output
+    assert "stepped" in result.output, result.output
 
 
 @each_mpi
@@ -798,7 +818,8 @@ def test_link_goes_down(make_cluster, mpi):
     script = SURVIVING.format(environment="").replace("sleep 1", "sleep 6")
     try:
         result = on_hosts(hosts, mpi, [2, 1], "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "cut",
-                          env={"UCX_NET_DEVICES": "eth1", "GPUCOLL_TIMEOUT": "1", **keepalive}, timeout=60,
+                          env={"UCX_NET_DEVICES": "eth1", "GPUCOLL_TIMEOUT": "1", "GPUCOLL_EXEC": "fused" if mpi == "mpich" else "auto",
+                               **keepalive}, timeout=60,
                           when=("calls are under way", lambda: hosts.set_link(1, 1, "down")))
     finally:
         hosts.set_link(1, 1, "up")

@@ -77,12 +77,38 @@ static enum util_status open_device(struct core_arena *arena, struct gpu_stream 
 	return status;
 }
 
-/* Larger ones are to take their place. Those in device memory are left alone, as above. */
-static void outgrow(struct core_arena *arena, size_t bytes)
+/* To larger ones, if they can be had. Those in device memory are left alone, as above. */
+static bool grow(struct core_arena *arena, size_t bytes, bool with_shm, struct gpu_stream *stream,
+		 bool *clearing)
 {
+	struct core_arena larger = {.bytes = bytes};
+
+	if (with_shm && gpu_shm_create(bytes, true, &larger.shm) != UTIL_OK)
+		return false;
+	if (open_device(&larger, stream, clearing) != UTIL_OK) {
+		if (larger.shm)
+			gpu_shm_free(larger.shm);
+		return false;
+	}
 	if (arena->shm)
 		gpu_shm_free(arena->shm);
-	*arena = (struct core_arena){.bytes = bytes};
+	*arena = larger;
+	return true;
+}
+
+/* What can't be had is not asked for again, as that costs all calls; the first ones may be smaller.
+ */
+static void open_largest(struct core_arena *arena, size_t bytes, bool with_shm,
+			 struct gpu_stream *stream, bool *clearing)
+{
+	bool first = !arena->bytes, well = false;
+
+	if (bytes <= arena->bytes || bytes == arena->refused)
+		return;
+	for (size_t some = bytes; some && !well; some = first ? core_room_half(some) : 0)
+		well = grow(arena, some, with_shm, stream, clearing);
+	if (arena->bytes)
+		arena->refused = bytes;
 }
 
 enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool with_shm,
@@ -91,8 +117,9 @@ enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool wi
 	enum util_status status;
 
 	with_shm |= arena->shm != NULL;
-	if (arena->bytes < bytes)
-		outgrow(arena, bytes);
+	open_largest(arena, bytes, with_shm, stream, clearing);
+	if (!arena->bytes)
+		return UTIL_ERR_UNSUPPORTED;
 	status = open_device(arena, stream, clearing);
 	if (status == UTIL_OK && with_shm && !arena->shm)
 		status = gpu_shm_create(arena->bytes, true, &arena->shm);

@@ -14,7 +14,8 @@
 enum { CORE_ARENA_OTHERS = 7 };
 
 struct core_arena {
-	size_t bytes; /* of each */
+	size_t bytes;   /* of each */
+	size_t refused; /* that could not be had, or are there */
 	struct gpu_scratch *device;
 	struct gpu_shm *shm; /* NULL: there is none */
 	/* Those that the device had in other contexts, for when a call is in one of them again. */
@@ -22,9 +23,10 @@ struct core_arena {
 };
 
 /*
- * Make the arenas of `*arena`, of `bytes` bytes, or make them again where they are smaller, or
- * their context has ended. A new one of the device is being cleared then, in stream order:
- * `clearing`. UTIL_ERR_UNSUPPORTED, without a warning: there is no memory.
+ * Make the arenas of `*arena`, of `bytes` bytes, or larger ones where these are smaller and there
+ * is memory; or make them again where their context has ended. Without memory the first ones are
+ * smaller. A new one of the device is being cleared then, in stream order: `clearing`.
+ * UTIL_ERR_UNSUPPORTED, without a warning: there is no memory for any.
  */
 enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool with_shm,
 				 struct gpu_stream *stream, bool *clearing);

@@ -332,15 +332,17 @@ uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank)
 
 /* Relaxed: the words order nothing. A count that is out of date is too high, as words change once,
  * from 0: who was counted as one of whom nothing is known may turn out to be elsewhere. */
-int core_board_share_gpu(uint64_t gpu)
+int core_board_share_gpu(uint64_t gpu, bool comes)
 {
 	gpu_word *words = (gpu_word *)(board + HEADER_BYTES);
-	uint64_t mine = 0, other;
+	gpu_word *mine = &words[core_mpi_job.local_rank];
+	uint64_t first = 0, other;
 	int sharers = 0;
 
-	if (!atomic_compare_exchange_strong_explicit(&words[core_mpi_job.local_rank], &mine, gpu,
-						     memory_order_relaxed, memory_order_relaxed) &&
-	    mine != gpu)
+	if (comes)
+		atomic_compare_exchange_strong_explicit(mine, &first, gpu, memory_order_relaxed,
+							memory_order_relaxed);
+	if (atomic_load_explicit(mine, memory_order_relaxed) != gpu)
 		return 0;
 	for (int i = 0; i < core_mpi_job.local_size; i++) {
 		other = atomic_load_explicit(&words[i], memory_order_relaxed);

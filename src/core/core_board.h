@@ -77,11 +77,12 @@ uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank);
 
 /*
  * This process's kernels are to wait for others' on the GPU, and so are to fit it together with all
- * that others' may want there. Returns how many processes may have such kernels there at most:
- * those that came here with that GPU, and those that never came here yet. 0: this one came with
- * another GPU first, and may have none on this. `gpu`: its identity, not 0. Thread-safe.
+ * that others may want there. Returns how many processes may have such kernels there at most: those
+ * that came here with that GPU, and those that never came here yet. 0: this one came with another
+ * GPU first, and may have none on this. `gpu`: its identity, not 0. `comes`: false: only if it came
+ * with it before, else 0. Thread-safe.
  */
-int core_board_share_gpu(uint64_t gpu);
+int core_board_share_gpu(uint64_t gpu, bool comes);
 
 /* Slots in use, for tests and the table at the end. */
 unsigned core_board_used(void);

@@ -52,6 +52,11 @@ bool core_comm_take_slot(uint64_t id, int size, const struct core_member *member
 			       area_bytes(core_comm_spans(size, members))) != NULL;
 }
 
+static uint64_t machine_of(const struct core_comm *comm, int node)
+{
+	return core_mpi_node_machine(comm->members[comm->speakers[node]].node);
+}
+
 /* Number the members' nodes. */
 static void number_nodes(struct core_comm *comm)
 {
@@ -65,6 +70,10 @@ static void number_nodes(struct core_comm *comm)
 		comm->nodes[i] = first == i ? comm->num_nodes - 1 : comm->nodes[first];
 	}
 	comm->node = comm->nodes[comm->rank];
+	for (int i = 0; i < comm->num_nodes; i++) {
+		for (int j = 0; j < i; j++)
+			comm->neighbors |= machine_of(comm, i) == machine_of(comm, j);
+	}
 }
 
 /* With room for the arrays behind the members. */

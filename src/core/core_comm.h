@@ -50,6 +50,8 @@ struct core_comm {
 	bool wants_shm;   /* also in host memory: ranks don't reach each other's */
 	/* What the last vote said: whose memory of each kind a rank reaches, a bit for each. */
 	uint64_t reach[GPU_NUM_SHARED][GPU_MAX_PEERS];
+	uint64_t room;               /* bytes of arenas that the last call with messages used */
+	bool ll_moved;               /* packets' place has other data in it, on some rank */
 	uint32_t ll_flag;            /* the last one used; all members have the same */
 	enum core_together together; /* whether kernels of ranks that share a GPU run so */
 	bool links_failed;           /* a call with messages did, here */
@@ -57,6 +59,7 @@ struct core_comm {
 	int num_nodes, node; /* nodes of the members, in order of their lowest ranks; ours */
 	int *nodes;          /* of each member: which of them */
 	int *speakers;       /* of each node: its lowest rank */
+	bool neighbors;      /* some nodes are on one machine, and may use the same GPU */
 	bool spans;          /* calls over several nodes are accelerated; then: */
 	struct core_nodes *agreement; /* see core_nodes.h */
 	struct core_wire *wire;       /* see core_wire.h */

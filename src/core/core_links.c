@@ -251,6 +251,8 @@ static const char *why_no_ll(struct core_accel *accel, bool fused)
 		return "the execution is not fused";
 	if (!core_links_know_sizes(accel))
 		return "sizes are not known to both ends";
+	if (accel->comm->ll_moved)
+		return "the room for messages has just changed";
 	renew_flags(accel);
 	if (!lay_out(accel, GPU_PROTOCOL_LL) || !are_flags_left(accel))
 		return "there is no room for its messages";
@@ -303,8 +305,24 @@ void core_links_decide(struct core_accel *accel)
 	accel->reason = core_plan_linked_name(accel);
 }
 
+/*
+ * Where LL packets end and bytes of Simple begin follows from the arenas' common size. When that
+ * has changed, which all see alike, old data may stand where packets will, until all have cleared
+ * it.
+ */
+static void note_room(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+
+	comm->ll_moved |= comm->room && comm->room != accel->common.arena;
+	comm->room = accel->common.arena;
+	if (accel->common.all & CORE_OFFER_LL_CLEAR)
+		comm->ll_moved = false;
+}
+
 const char *core_links_make(struct core_accel *accel)
 {
+	note_room(accel);
 	if (!lay_out(accel, GPU_PROTOCOL_SIMPLE))
 		return "there is no room for its messages";
 	accel->tries = !why_stepped(accel) && accel->comm->together == CORE_TOGETHER_UNKNOWN &&

@@ -1596,6 +1596,7 @@ static struct core_member *processes; /* of the job, by rank in MPI_COMM_WORLD *
 struct node {
 	int leader;
 	bool has_driver;
+	uint64_t machine;
 };
 static struct node *nodes; /* of the job */
 static int *watched;       /* descriptors of this node's processes, by local rank; -1: none */
@@ -1605,26 +1606,35 @@ static uint64_t
 
 struct introduction {
 	uint64_t host;
+	uint64_t machine;
 	uint64_t driver;
 };
 
+/* Of the kernel that runs. */
+static uint64_t machine_identity(void)
+{
+	FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+	uint64_t hash = UTIL_HASH_START;
+	char text[256];
+
+	if (!file)
+		return hash;
+	if (fgets(text, sizeof(text), file))
+		hash = util_hash_text(hash, text);
+	fclose(file);
+	return hash;
+}
+
 /* Processes are on one node when they share the kernel, the IPC namespace and the file system of
  * /dev/shm. */
-static uint64_t host_identity(const char *hostid)
+static uint64_t host_identity(const char *hostid, uint64_t machine)
 {
 	char text[256] = "", shm[64];
-	uint64_t hash = UTIL_HASH_START;
+	uint64_t hash = machine;
 	struct stat status = {0};
-	FILE *file;
 
 	if (hostid)
-		return util_hash_text(hash, hostid);
-	file = fopen("/proc/sys/kernel/random/boot_id", "r");
-	if (file) {
-		if (fgets(text, sizeof(text), file))
-			hash = util_hash_text(hash, text);
-		fclose(file);
-	}
+		return util_hash_text(UTIL_HASH_START, hostid);
 	ssize_t length = readlink("/proc/self/ns/ipc", text, sizeof(text) - 1);
 	if (length > 0) {
 		text[length] = 0;
@@ -1646,7 +1656,7 @@ static void number_nodes(const struct introduction *all)
 		while (all[first].host != all[i].host)
 			first++;
 		if (first == i)
-			nodes[job->num_nodes++].leader = i;
+			nodes[job->num_nodes++] = (struct node){i, false, all[i].machine};
 		processes[i].process = i;
 		processes[i].node = first == i ? job->num_nodes - 1 : processes[first].node;
 		nodes[processes[i].node].has_driver |= all[i].driver != 0;
@@ -1662,6 +1672,11 @@ static void number_nodes(const struct introduction *all)
 bool core_mpi_node_has_driver(int node)
 {
 	return nodes[node].has_driver;
+}
+
+uint64_t core_mpi_node_machine(int node)
+{
+	return nodes[node].machine;
 }
 
 int core_mpi_node_leader(int node)
@@ -1754,7 +1769,8 @@ static void stop_watching(void)
 enum util_status core_mpi_start(const char *hostid, bool have_driver)
 {
 	struct core_mpi_job *job = &core_mpi_job;
-	struct introduction mine = {host_identity(hostid), have_driver}, *all;
+	uint64_t machine = machine_identity();
+	struct introduction mine = {host_identity(hostid, machine), machine, have_driver}, *all;
 
 	if (PMPI_Comm_dup(MPI_COMM_WORLD, &private_comm) != MPI_SUCCESS)
 		return UTIL_ERR_MPI;

@@ -26,9 +26,10 @@ struct core_member {
 	int local_rank; /* among this node's processes; -1: it is on another node */
 };
 
-/* Of a node of the job: whether a process there has a CUDA driver; and the process with local rank
- * 0. */
+/* Of a node of the job: whether a process there has a CUDA driver; which machine it is on, of which
+ * containers may be several nodes; and the process with local rank 0. */
 bool core_mpi_node_has_driver(int node);
+uint64_t core_mpi_node_machine(int node);
 int core_mpi_node_leader(int node);
 
 #endif

@@ -157,6 +157,11 @@ static enum util_status open_windows(struct core_accel *accel, struct candidate 
 	return status;
 }
 
+static bool has_data(const struct core_shape *shape)
+{
+	return !is_empty(&shape->in) || !is_empty(&shape->out);
+}
+
 /* Take a stream, and all else that must not fail later, in the context of the buffers. */
 static enum util_status take_resources(struct core_accel *accel, const struct gpu_pointer *where)
 {
@@ -168,7 +173,7 @@ static enum util_status take_resources(struct core_accel *accel, const struct gp
 		return core_accel_stage(accel, "no kernels, or no pinned memory");
 	accel->launches = true;
 	accel->offer.device = gpu_device_identity(where->device);
-	accel->sharers = core_board_share_gpu(accel->offer.device);
+	accel->sharers = core_board_share_gpu(accel->offer.device, has_data(shape));
 	if (!shape->own.bytes || !shape->in_place)
 		return UTIL_OK;
 	if (gpu_scratch_get(shape->own.bytes, accel->stream, &accel->scratch) != UTIL_OK)
@@ -183,18 +188,46 @@ static bool may_need_links(const struct core_accel *accel)
 	return comm->wants_links || comm->spans || core_plan_wants_links(accel->shape.coll);
 }
 
-/* Without one the call may still be done in another way, but not over several nodes. */
+/*
+ * Without one the call may still be done in another way, but not over several nodes. What is in
+ * pinned memory takes the place of all GPUs' together, so it is less than a GPU's.
+ */
+enum { HOST_FACTOR = 2 };
+
 static enum util_status open_arenas(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
-	size_t bytes = core_room_arena(util_config.scratch,
-				       accel->sharers ? accel->sharers : core_mpi_job.local_size);
-	enum util_status status = core_arena_open(&comm->arena, bytes, comm->wants_shm,
-						  accel->stream, &accel->clearing);
+	int processes = core_mpi_job.local_size, sharers = accel->sharers;
+	size_t bytes = core_room_arena(util_config.scratch, sharers ? sharers : processes);
+	size_t most = core_room_arena(HOST_FACTOR * util_config.scratch, processes);
+	enum util_status status;
+
+	if ((comm->spans || comm->wants_shm) && bytes > most)
+		bytes = most;
+	status = core_arena_open(&comm->arena, bytes, comm->wants_shm, accel->stream,
+				 &accel->clearing);
 
 	if (status == UTIL_OK && comm->spans)
 		status = core_wire_open(comm->wire, comm->arena.bytes, accel->stream);
 	return status;
+}
+
+/*
+ * Whether this process's kernels may wait for others', of how many blocks. Not where others may use
+ * the GPU that can't be counted, unless the user says so; nor where a launch does not come back
+ * before its kernel has ended, and that waits for messages that this process is to carry.
+ */
+static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
+{
+	int most = (int)gpu_launch_most(&accel->launch);
+	int share = accel->sharers ? core_room_resident(most, accel->sharers) : 0;
+
+	*blocks = share ? (uint32_t)share : 1;
+	if (!share || util_config.exec == UTIL_EXEC_STEPPED)
+		return false;
+	if (accel->comm->neighbors && util_config.exec != UTIL_EXEC_FUSED)
+		return false;
+	return !accel->comm->spans || !gpu_launch_is_blocking();
 }
 
 static enum util_status offer_arenas(struct core_accel *accel)
@@ -207,7 +240,7 @@ static enum util_status offer_arenas(struct core_accel *accel)
 		return UTIL_OK;
 	if (open_arenas(accel) != UTIL_OK)
 		return comm->spans ? core_accel_stage(accel, "no memory for messages") : UTIL_OK;
-	if (comm->ll_flag >= LL_FLAGS &&
+	if ((comm->ll_flag >= LL_FLAGS || comm->ll_moved) &&
 	    core_arena_clear_ll(&comm->arena, accel->stream) == UTIL_OK) {
 		accel->clearing = true;
 		offer->flags |= CORE_OFFER_LL_CLEAR;
@@ -215,6 +248,8 @@ static enum util_status offer_arenas(struct core_accel *accel)
 	gpu_pointer_classify((void *)comm->arena.device->address, &where);
 	offer->arenas[GPU_TRANSPORT_P2P].address = comm->arena.device->address;
 	offer->arenas[GPU_TRANSPORT_P2P].bytes = comm->arena.bytes;
+	if (comm->spans && core_wire_bytes(comm->wire) < comm->arena.bytes)
+		offer->arenas[GPU_TRANSPORT_P2P].bytes = core_wire_bytes(comm->wire);
 	gpu_ipc_export(comm->arena.device->address, &where,
 		       &offer->arenas[GPU_TRANSPORT_P2P].memory);
 	if (comm->arena.shm) {
@@ -222,9 +257,7 @@ static enum util_status offer_arenas(struct core_accel *accel)
 			gpu_shm_address(comm->arena.shm, accel->stream);
 		gpu_shm_export(comm->arena.shm, &offer->arenas[GPU_TRANSPORT_SHM].memory);
 	}
-	offer->blocks = (uint32_t)core_room_resident((int)gpu_launch_most(&accel->launch),
-						     accel->sharers ? accel->sharers : 1);
-	accel->reserved = accel->sharers && util_config.exec != UTIL_EXEC_STEPPED &&
+	accel->reserved = may_wait(accel, &offer->blocks) &&
 			  gpu_launch_reserve(gpu_stream_where(accel->stream)->device);
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
 	offer->flags |= core_links_are_apart() ? CORE_OFFER_APART : 0;

@@ -2,6 +2,7 @@
 #include "core/core_proxy.h"
 #include "core/core_steps.h"
 #include "core/core_wire.h"
+#include "util/util_time.h"
 
 #include <stdio.h>
 
@@ -21,6 +22,7 @@ static void add(struct core_steps *steps, const struct core_link *link, uint16_t
 void core_proxy_begin(struct core_steps *steps)
 {
 	steps->proxy.num = 0;
+	steps->proxy.moved_at = util_now();
 	if (!steps->args.waits || !steps->comm->spans)
 		return;
 	for (uint16_t i = 0; i < GPU_MAX_LINKS; i++) {
@@ -130,13 +132,23 @@ enum util_status core_proxy_progress(struct core_steps *steps)
 
 	for (uint32_t i = 0; i < steps->proxy.num; i++) {
 		struct core_carried *l = &steps->proxy.links[i];
+		uint64_t before = l->moved + l->freed;
 		enum util_status status = l->sends ? carry_out(steps, l) : carry_in(steps, l);
 
+		if (l->moved + l->freed != before)
+			steps->proxy.moved_at = util_now();
 		if (status != UTIL_OK && status != UTIL_IN_PROGRESS)
 			return status;
 		all = status == UTIL_OK ? all : status;
 	}
 	return all;
+}
+
+bool core_proxy_is_moving(const struct core_steps *steps)
+{
+	static const uint64_t patience = 2000000000; /* ns */
+
+	return steps->proxy.num && util_now() - steps->proxy.moved_at < patience;
 }
 
 bool core_proxy_describe(const struct core_steps *steps, char *text, size_t bytes)

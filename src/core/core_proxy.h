@@ -33,6 +33,7 @@ struct core_carried {
 
 struct core_proxy {
 	uint32_t num;
+	uint64_t moved_at; /* ns: when a message last went on */
 	struct core_carried links[2 * GPU_MAX_LINKS];
 };
 
@@ -43,6 +44,12 @@ void core_proxy_begin(struct core_steps *steps);
 /* Do what can be done now. UTIL_OK: all messages are on their way, or were read. UTIL_IN_PROGRESS;
  * UTIL_ERR_PEER: one won't come, or can't go. */
 enum util_status core_proxy_progress(struct core_steps *steps);
+
+/*
+ * Whether messages have gone on of late. Then the kernel is well, and the driver need not be asked,
+ * which might wait for another thread's call there, which waits for the kernel, which waits for us.
+ */
+bool core_proxy_is_moving(const struct core_steps *steps);
 
 /* What is waited for, for people. False: nothing. */
 bool core_proxy_describe(const struct core_steps *steps, char *text, size_t bytes);

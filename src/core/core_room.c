@@ -2,12 +2,20 @@
 #include "core/core_room.h"
 #include "gpu/kernels/gpu_program.h"
 
+enum { LEAST = 512 << 10, UNIT = 64 << 10 };
+
 size_t core_room_arena(size_t scratch, int sharers)
 {
-	enum { LEAST = 512 << 10, UNIT = 64 << 10 };
 	size_t share = scratch / (size_t)sharers / UNIT * UNIT;
 
 	return share > LEAST ? share : LEAST;
+}
+
+size_t core_room_half(size_t arena)
+{
+	size_t half = arena / 2 / UNIT * UNIT;
+
+	return half < LEAST ? 0 : half;
 }
 
 size_t core_room_ll(size_t arena)
@@ -26,7 +34,5 @@ struct sched_room core_room_for(size_t arena)
 
 int core_room_resident(int blocks, int sharers)
 {
-	int share = (blocks < GPU_MAX_PROBED ? blocks : GPU_MAX_PROBED) / sharers;
-
-	return share ? share : 1;
+	return (blocks < GPU_MAX_PROBED ? blocks : GPU_MAX_PROBED) / sharers;
 }

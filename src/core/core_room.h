@@ -10,6 +10,9 @@
 /* The bytes of an arena: one process's share of a GPU's `scratch`, of as many who share the GPU. */
 size_t core_room_arena(size_t scratch, int sharers);
 
+/* Half as many; 0: that would be too few. */
+size_t core_room_half(size_t arena);
+
 /* Of them, those for LL packets; they follow the words. */
 size_t core_room_ll(size_t arena);
 
@@ -17,7 +20,7 @@ size_t core_room_ll(size_t arena);
 struct sched_room core_room_for(size_t arena);
 
 /* Blocks of a process that may wait, so that those of all fit on their GPU together, which runs as
- * many at a time; and can be probed. */
+ * many at a time; and can be probed. 0: there are more processes. */
 int core_room_resident(int blocks, int sharers);
 
 #endif

@@ -233,7 +233,8 @@ static void advance(struct core_steps *steps, uint32_t lane)
 
 static enum util_status finish_launch(struct core_steps *steps)
 {
-	enum util_status status = gpu_launch_poll(steps->launch);
+	enum util_status status = core_proxy_is_moving(steps) ? gpu_launch_look(steps->launch)
+							      : gpu_launch_poll(steps->launch);
 
 	if (status == UTIL_IN_PROGRESS)
 		return status;

@@ -184,15 +184,34 @@ static enum util_status open_arena(struct arena *arena, size_t bytes, struct gpu
 	return status;
 }
 
-/* What UCX may still touch, after a failure, stays as it is; there are no more messages then. */
-static enum util_status outgrow(struct core_wire *wire, size_t bytes)
+static enum util_status open_both(struct arena *in, struct arena *out, size_t bytes,
+				  struct gpu_stream *stream)
 {
-	if (is_busy(wire))
-		return UTIL_ERR_UNSUPPORTED;
-	close_arena(&wire->in);
-	close_arena(&wire->out);
-	wire->bytes = bytes;
-	return UTIL_OK;
+	enum util_status status = open_arena(in, bytes, stream);
+
+	return status == UTIL_OK ? open_arena(out, bytes, stream) : status;
+}
+
+/* To larger ones, if they can be had and UCX is not at work on these, as it may be after a failure.
+ */
+static void grow(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
+{
+	struct arena in = {0}, out = {0}, old_in = wire->in, old_out = wire->out;
+	bool well = open_both(&in, &out, bytes, stream) == UTIL_OK;
+
+	net_lock(NET_MAIN);
+	well &= !is_busy(wire);
+	if (well) {
+		/* What comes of the last call still has no place. */
+		wire->laid_out = false;
+		wire->call = 0;
+		wire->in = in;
+		wire->out = out;
+		wire->bytes = bytes;
+	}
+	net_unlock(NET_MAIN);
+	close_arena(well ? &old_in : &in);
+	close_arena(well ? &old_out : &out);
 }
 
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
@@ -201,17 +220,20 @@ enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu
 		open_host(&wire->ahead, (size_t)2 * CORE_WIRE_AHEAD, stream, &wire->ahead_address);
 
 	if (status == UTIL_OK && wire->bytes < bytes)
-		status = outgrow(wire, bytes);
-	if (status == UTIL_OK)
-		status = open_arena(&wire->in, bytes, stream);
-	if (status == UTIL_OK)
-		status = open_arena(&wire->out, bytes, stream);
-	return status;
+		grow(wire, bytes, stream);
+	if (status == UTIL_OK && !wire->bytes)
+		status = UTIL_ERR_UNSUPPORTED;
+	return status == UTIL_OK ? open_both(&wire->in, &wire->out, wire->bytes, stream) : status;
+}
+
+size_t core_wire_bytes(const struct core_wire *wire)
+{
+	return wire->bytes;
 }
 
 bool core_wire_is_on_device(const struct core_wire *wire)
 {
-	return wire->in.device;
+	return wire->in.device || wire->out.device;
 }
 
 uint64_t core_wire_inbox(const struct core_wire *wire)

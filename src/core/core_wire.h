@@ -30,10 +30,14 @@ enum { CORE_WIRE_MAX_SLOTS = 4 }; /* of a link */
 struct core_wire *core_wire_create(void);    /* NULL: no memory */
 void core_wire_free(struct core_wire *wire); /* NULL is allowed */
 
-/* Make the arenas, of so many bytes, or make them again if they are smaller, and have kernels in
- * the stream's context reach them. No call is under way. UTIL_ERR_UNSUPPORTED, without a warning:
- * there is no memory. core_wire_is_on_device: where what comes in arrives. */
+/*
+ * Make the arenas, of so many bytes, or larger ones if these are smaller and there is memory, and
+ * have kernels in the stream's context reach them. No call is under way. UTIL_ERR_UNSUPPORTED,
+ * without a warning: there is no memory for any. core_wire_bytes: of each. core_wire_is_on_device:
+ * whether one is there.
+ */
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream);
+size_t core_wire_bytes(const struct core_wire *wire);
 bool core_wire_is_on_device(const struct core_wire *wire);
 
 /* For kernels: where arrives what comes in, and where they leave what goes out. */

@@ -3,6 +3,7 @@
 #include "util/util_log.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 /*
@@ -149,6 +150,13 @@ enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_ar
 /* A bit for each device. Relaxed: kernels of two operations have nothing in common but room. */
 static uint64_t reserved;
 
+bool gpu_launch_is_blocking(void)
+{
+	const char *value = getenv("CUDA_LAUNCH_BLOCKING");
+
+	return value && *value && strcmp(value, "0") != 0;
+}
+
 bool gpu_launch_reserve(int device)
 {
 	uint64_t bit = UINT64_C(1) << (device % 64);
@@ -182,19 +190,27 @@ static bool all_ended(struct gpu_launch *launch)
 	return true;
 }
 
+enum util_status gpu_launch_look(struct gpu_launch *launch)
+{
+	if (!all_ended(launch))
+		return UTIL_IN_PROGRESS;
+	return launch->aborted ? UTIL_ERR_PEER : UTIL_OK;
+}
+
 enum util_status gpu_launch_poll(struct gpu_launch *launch)
 {
-	enum util_status status;
+	enum util_status status = gpu_launch_look(launch);
 
-	if (all_ended(launch))
-		return launch->aborted ? UTIL_ERR_PEER : UTIL_OK;
+	if (status != UTIL_IN_PROGRESS)
+		return status;
 	if (++launch->polls % POLLS_PER_QUERY)
 		return UTIL_IN_PROGRESS;
 	status = gpu_stream_poll(launch->stream);
 	if (status != UTIL_OK)
 		return status;
-	if (all_ended(launch))
-		return launch->aborted ? UTIL_ERR_PEER : UTIL_OK;
+	status = gpu_launch_look(launch);
+	if (status != UTIL_IN_PROGRESS)
+		return status;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_GPU, "a kernel ended without having done its work");
 	return UTIL_ERR_CUDA;
 }

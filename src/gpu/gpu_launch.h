@@ -33,6 +33,9 @@ struct gpu_launch {
 enum util_status gpu_launch_open(struct gpu_launch *launch, struct gpu_stream *stream);
 void gpu_launch_close(struct gpu_launch *launch);
 
+/* Whether launches wait for their kernels: CUDA_LAUNCH_BLOCKING, which people set for debugging. */
+bool gpu_launch_is_blocking(void);
+
 /* How many blocks are worth their start for so many bytes, `most` at most. */
 unsigned gpu_launch_blocks(uint64_t bytes, unsigned most);
 
@@ -60,6 +63,9 @@ void gpu_launch_release(int device);
 
 /* Have the blocks that wait give up. */
 void gpu_launch_abort(struct gpu_launch *launch);
+
+/* As gpu_launch_poll, without ever asking the driver, which may wait for other threads. */
+enum util_status gpu_launch_look(struct gpu_launch *launch);
 
 /* UTIL_OK when the kernel is done and all that it wrote can be seen, UTIL_IN_PROGRESS, or its
  * error: UTIL_ERR_PEER where it gave up. */

@@ -142,7 +142,9 @@ static const struct option options[] = {
 	 "and NVML find. GPUs are known by their bus=. Empty: the machine is looked at."},
 	{"GPUCOLL_SCRATCH", TYPE_SIZE, FIELD(scratch), "32M", NULL,
 	 "Bytes of a GPU's memory for messages between ranks, of all processes on it together, for "
-	 "each communicator that uses algorithms with messages. A process has 512K at least."},
+	 "each communicator that uses algorithms with messages. Where messages take pinned memory "
+	 "of the host as well, a node's processes have twice that together. A process has 512K at "
+	 "least."},
 	{"GPUCOLL_CHECK", TYPE_BOOL, FIELD(check), "0", NULL,
 	 "Prove each schedule (see gpucoll-info -p) when it is first used. Costs milliseconds for "
 	 "each."},

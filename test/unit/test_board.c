@@ -162,20 +162,22 @@ static void gpus_body(void)
 {
 	int rank = core_mpi_job.local_rank;
 
+	MUST(core_board_share_gpu(7, false) == 0);
 	if (rank == 0)
-		MUST(core_board_share_gpu(7) == RANKS);
+		MUST(core_board_share_gpu(7, true) == RANKS);
 	sync_ranks();
 	if (rank == 1)
-		MUST(core_board_share_gpu(7) == RANKS);
+		MUST(core_board_share_gpu(7, true) == RANKS);
 	sync_ranks();
 	if (rank == 2)
-		MUST(core_board_share_gpu(9) == 2);
+		MUST(core_board_share_gpu(9, true) == 2);
 	sync_ranks();
 	if (rank == 3)
-		MUST(core_board_share_gpu(9) == 2);
+		MUST(core_board_share_gpu(9, true) == 2);
 	sync_ranks();
-	MUST(core_board_share_gpu(rank < 2 ? 7 : 9) == 2);
-	MUST(core_board_share_gpu(rank < 2 ? 9 : 7) == 0);
+	MUST(core_board_share_gpu(rank < 2 ? 7 : 9, true) == 2);
+	MUST(core_board_share_gpu(rank < 2 ? 9 : 7, true) == 0);
+	MUST(core_board_share_gpu(rank < 2 ? 7 : 9, false) == 2);
 }
 
 static void gpus_are_counted(void **state)
