@@ -546,6 +546,16 @@ def test_bounded_staging_pool(run_mpi, mpi):
 
 @emulated_only
 @each_mpi
+def test_room_grows(run_mpi, mpi):
+    """Ranks 2 and 3 show which GPUs are theirs between the announcements of ranks 0 and 1."""
+    result = run_mpi(mpi, 4, "test_edges", "room_grows",
+                     env={"CUEMU_DEVICES": "4", "CUEMU_SMS": "8", "GPUCOLL_ALGO": "ring", "GPUCOLL_CHANNELS": "1", "GPUCOLL_STATS": "1"})
+    assert_passed(result)
+    assert "ring fused simple" in result.output and "ring fused ll" in result.output, result.output
+
+
+@emulated_only
+@each_mpi
 def test_each_rank_has_a_gpu(run_mpi, mpi):
     """When it is known that no two ranks share a GPU, each may fill its own with blocks that wait."""
     result = run_mpi(mpi, 2, "gpucoll-bench", "allreduce", "-b", "64K", "-e", "64K", "-n", "10",

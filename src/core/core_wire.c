@@ -40,8 +40,9 @@ struct core_wire {
 	struct gpu_shm *ahead;  /* what comes in, then what goes out */
 	uint64_t ahead_address; /* for kernels */
 	struct arena in, out;
-	size_t bytes;  /* of each */
-	uint64_t call; /* + 1 */
+	size_t bytes;   /* of each */
+	size_t refused; /* that could not be had, or are there */
+	uint64_t call;  /* + 1 */
 	bool laid_out, all_long;
 	uint64_t start, slot_bytes;
 	uint32_t num_slots;
@@ -219,8 +220,11 @@ enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu
 	enum util_status status =
 		open_host(&wire->ahead, (size_t)2 * CORE_WIRE_AHEAD, stream, &wire->ahead_address);
 
-	if (status == UTIL_OK && wire->bytes < bytes)
+	/* What can't be had is not asked for again, as that costs all calls. */
+	if (status == UTIL_OK && wire->bytes < bytes && wire->refused != bytes)
 		grow(wire, bytes, stream);
+	if (wire->bytes)
+		wire->refused = bytes;
 	if (status == UTIL_OK && !wire->bytes)
 		status = UTIL_ERR_UNSUPPORTED;
 	return status == UTIL_OK ? open_both(&wire->in, &wire->out, wire->bytes, stream) : status;

@@ -575,6 +575,36 @@ static void too_long_for_nobody(void)
 	test_result(last ? class == MPI_ERR_TRUNCATE : class == MPI_SUCCESS);
 }
 
+/*
+ * Arenas grow as it becomes known who uses which GPU, and not on both ranks at the same time: what
+ * a long call left where a short one's packets come, in numbers that look like their flags, is not
+ * taken for packets.
+ */
+static void room_grows(void)
+{
+	enum { LONG = 1 << 20, SHORT = 16, FLAG = 2 };
+	int *in = device_ints(LONG, FLAG), *out = device_ints(LONG, 0), numbers[SHORT];
+	MPI_Comm pair;
+
+	MPI_Comm_split(MPI_COMM_WORLD, test_rank / 2, test_rank, &pair);
+	usleep(test_rank == 0 ? 0 : test_rank == 1 ? 400000 : 200000);
+	snprintf(test_name, sizeof(test_name), "a long call");
+	MPI_Allreduce(in, out, LONG, MPI_INT, MPI_SUM, pair);
+	test_result(int_at(out, 0) == 2 * FLAG && int_at(out, LONG - 1) == 2 * FLAG);
+	for (int i = 0; i < 20; i++) {
+		for (int j = 0; j < SHORT; j++)
+			numbers[j] = 100 * i + j + 100;
+		cudaMemcpy(in, numbers, sizeof(numbers), cudaMemcpyHostToDevice);
+		snprintf(test_name, sizeof(test_name), "short call %d", i);
+		MPI_Allreduce(in, out, SHORT, MPI_INT, MPI_SUM, pair);
+		for (int j = 0; j < SHORT; j++)
+			test_result(int_at(out, j) == 2 * numbers[j]);
+	}
+	cudaFree(in);
+	cudaFree(out);
+	MPI_Comm_free(&pair);
+}
+
 /* The first call of a communicator says where its ranks' GPUs are, unless some have no data; and
  * which way a call went is told of the last one only. */
 static void ways(void)
@@ -622,6 +652,7 @@ static const struct test_case cases[] = {
 	{"scattered_blocks", scattered_blocks},
 	{"no_data_and_a_busy_stream", no_data_and_a_busy_stream},
 	{"no_data_elsewhere", no_data_elsewhere},
+	{"room_grows", room_grows},
 	{"ways", ways},
 	{"too_long_for_nobody", too_long_for_nobody},
 };
