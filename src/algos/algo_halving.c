@@ -19,7 +19,6 @@ struct seat {
 	struct sched *sched;
 	struct algo_cube cube;
 	int channel, rank, number;
-	bool fresh; /* nothing has been received: the sums are the input */
 };
 
 static bool has_blocks(const struct seat *seat)
@@ -55,23 +54,22 @@ static void reduce(const struct seat *seat, struct share share, struct sched_ope
 	sched_widen(seat->sched, share.num);
 }
 
-/* Send one half, and reduce the other. Bit after bit, the lowest first: the most goes to the
- * nearest. Returns what is left. */
-static struct share halve(const struct seat *seat)
+/* Of the sums so far, send one half, and reduce the other. Bit after bit, the lowest first: the
+ * most goes to the nearest. Returns what is left. */
+static struct share halve(const struct seat *seat, struct sched_operand sum)
 {
-	struct sched_operand in = sched_place(SCHED_IN, seat->rank, 0);
 	struct sched_operand out = sched_place(SCHED_OUT, seat->rank, 0);
 	struct share share = {0, seat->cube.size};
 
 	for (int level = 0; level < seat->cube.levels; level++) {
 		bool upper = seat->number >> level & 1;
-		struct sched_operand sum = seat->fresh && level == 0 ? in : out;
 
 		copy(seat, half_of(share, !upper), sum,
 		     algo_cube_fifo(&seat->cube, level, seat->number));
 		share = half_of(share, upper);
 		reduce(seat, share, algo_cube_fifo(&seat->cube, level, seat->number ^ 1 << level),
 		       sum, out);
+		sum = out;
 	}
 	return share;
 }
@@ -93,10 +91,12 @@ static void double_back(const struct seat *seat, struct share share)
 
 /* ---- blocks: the highest bit first, so that those of a half follow on each other ---- */
 
-/* The sum of a block so far. */
-static struct sched_operand sum_of(const struct seat *seat, int block)
+/* The sum of a block so far: at the highest level, the first, it is the input. */
+static struct sched_operand sum_of(const struct seat *seat, int level, int block)
 {
-	return sched_place(seat->fresh ? SCHED_IN : SCHED_SCRATCH, seat->rank, block);
+	bool fresh = level == seat->cube.levels - 1;
+
+	return sched_place(fresh ? SCHED_IN : SCHED_SCRATCH, seat->rank, block);
 }
 
 /* Where the next sum goes, and the last. */
@@ -113,13 +113,13 @@ static void trade(const struct seat *seat, int level, int sent, int kept)
 	struct sched *s = seat->sched;
 	int peer = seat->number ^ 1 << level;
 
-	sched_copy(s, seat->channel, sum_of(seat, sent),
+	sched_copy(s, seat->channel, sum_of(seat, level, sent),
 		   algo_cube_fifo(&seat->cube, level, seat->number));
-	sched_reduce(s, seat->channel, algo_cube_fifo(&seat->cube, level, peer), sum_of(seat, kept),
-		     target_of(seat, kept, level == 0));
+	sched_reduce(s, seat->channel, algo_cube_fifo(&seat->cube, level, peer),
+		     sum_of(seat, level, kept), target_of(seat, kept, level == 0));
 }
 
-static void halve_blocks(struct seat *seat)
+static void halve_blocks(const struct seat *seat)
 {
 	for (int level = seat->cube.levels - 1; level >= 0; level--) {
 		int half = 1 << level, mine = seat->number >> level << level;
@@ -127,14 +127,13 @@ static void halve_blocks(struct seat *seat)
 
 		for (int i = 0; i < half; i++)
 			trade(seat, level, theirs + i, mine + i);
-		seat->fresh = false;
 	}
 }
 
 /* ---- ranks ---- */
 
 /* Of a pair that folds, the odd rank takes part, for both. */
-static void take_part(struct seat *seat)
+static void take_part(const struct seat *seat)
 {
 	struct sched_operand in = sched_place(SCHED_IN, seat->rank, 0);
 	struct sched_operand out = sched_place(SCHED_OUT, seat->rank, 0);
@@ -143,8 +142,7 @@ static void take_part(struct seat *seat)
 
 	if (folds)
 		reduce(seat, all, algo_cube_fold(&seat->cube, seat->rank), in, out);
-	seat->fresh = !folds;
-	double_back(seat, halve(seat));
+	double_back(seat, halve(seat, folds ? out : in));
 	if (folds)
 		copy(seat, all, out, algo_cube_unfold(&seat->cube, seat->rank));
 }
@@ -161,14 +159,13 @@ static void fold(const struct seat *seat)
 
 static void run_channel(struct sched *sched, int channel)
 {
-	struct seat seat = {sched, algo_cube_connect(sched), channel, 0, 0, true};
+	struct seat seat = {sched, algo_cube_connect(sched), channel, 0, 0};
 
 	/* Parts are blocks, or pieces, of which each channel has some. */
 	sched->pieces = sched->request.channels * (has_blocks(&seat) ? 1 : seat.cube.size);
 	for (; seat.rank < sched->request.ranks; seat.rank++) {
 		seat.number = algo_cube_number(&seat.cube, seat.rank);
 		sched_lane(sched, seat.rank, channel);
-		seat.fresh = true;
 		if (has_blocks(&seat))
 			halve_blocks(&seat);
 		else if (seat.number < 0)

@@ -32,11 +32,6 @@ static void mark(struct core_accel *accel, enum core_stats_stage stage)
 	accel->since = now;
 }
 
-static bool has_data(const struct core_shape *shape)
-{
-	return shape->in.lo != shape->in.hi || shape->out.lo != shape->out.hi;
-}
-
 static void init(struct core_accel *accel, struct core_comm *comm, uint64_t number)
 {
 	accel->state = CORE_ACCEL_READY;
@@ -86,7 +81,7 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	if (comm->lost)
 		return core_accel_stage(accel, "a rank is lost");
 	/* A rank with no data goes with those that have some, where they may be on devices. */
-	if (!has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
+	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, "no data");
 	gpu_ipc_enter();
 	accel->inside = true;
@@ -171,7 +166,7 @@ static enum util_status wait_for_stream(struct core_accel *accel)
 	enum util_status status = UTIL_OK;
 
 	if (!accel->fetching) {
-		if (has_data(&accel->shape))
+		if (core_shape_has_data(&accel->shape))
 			status = gpu_stream_poll_legacy(accel->stream);
 		if (status == UTIL_OK) {
 			accel->fetching = true;

@@ -157,11 +157,6 @@ static enum util_status open_windows(struct core_accel *accel, struct candidate 
 	return status;
 }
 
-static bool has_data(const struct core_shape *shape)
-{
-	return !is_empty(&shape->in) || !is_empty(&shape->out);
-}
-
 /* Take a stream, and all else that must not fail later, in the context of the buffers. */
 static enum util_status take_resources(struct core_accel *accel, const struct gpu_pointer *where)
 {
@@ -173,7 +168,7 @@ static enum util_status take_resources(struct core_accel *accel, const struct gp
 		return core_accel_stage(accel, "no kernels, or no pinned memory");
 	accel->launches = true;
 	accel->offer.device = gpu_device_identity(where->device);
-	accel->sharers = core_board_share_gpu(accel->offer.device, has_data(shape));
+	accel->sharers = core_board_share_gpu(accel->offer.device, core_shape_has_data(shape));
 	if (!shape->own.bytes || !shape->in_place)
 		return UTIL_OK;
 	if (gpu_scratch_get(shape->own.bytes, accel->stream, &accel->scratch) != UTIL_OK)

@@ -226,9 +226,17 @@ static struct core_link *link_of(struct core_program *program, const struct gpu_
 					      : &program->outgoing[o->index];
 }
 
-static bool is_link(const struct gpu_operand *o)
+/* Note that the step has the link's message, which the operand is. `num`: of messages so far. */
+static void list_message(struct core_program *program, const struct gpu_operand *o, uint32_t step,
+			 uint32_t *num)
 {
-	return o->kind == GPU_OPERAND_RECEIVE || o->kind == GPU_OPERAND_SEND;
+	struct core_link *link = link_of(program, o);
+
+	if (!link->per_round) {
+		*link = (struct core_link){o->peer, o->theirs, o->per_round, *num};
+		*num += o->per_round;
+	}
+	program->messages[link->first + o->message] = step;
 }
 
 static void list_messages(struct core_program *program)
@@ -240,16 +248,8 @@ static void list_messages(struct core_program *program)
 		const struct gpu_operand *o = &program->operands[step->first];
 
 		for (int j = 0; j < step->num_sources + step->num_targets; j++) {
-			struct core_link *link = link_of(program, &o[j]);
-
-			if (!is_link(&o[j]))
-				continue;
-			if (!link->per_round) {
-				*link = (struct core_link){o[j].peer, o[j].theirs, o[j].per_round,
-							   num};
-				num += o[j].per_round;
-			}
-			program->messages[link->first + o[j].message] = i;
+			if (core_program_is_link(&o[j]))
+				list_message(program, &o[j], i, &num);
 		}
 	}
 }

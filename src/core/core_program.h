@@ -19,6 +19,11 @@ struct core_place {
 	int rank, block;
 };
 
+static inline bool core_program_is_link(const struct gpu_operand *o)
+{
+	return o->kind == GPU_OPERAND_RECEIVE || o->kind == GPU_OPERAND_SEND;
+}
+
 /* A link of the rank's: what its host must know to carry its messages. */
 struct core_link {
 	uint16_t peer, theirs;

@@ -22,9 +22,9 @@ static void add(struct core_steps *steps, const struct core_link *link, uint16_t
 void core_proxy_begin(struct core_steps *steps)
 {
 	steps->proxy.num = 0;
-	steps->proxy.moved_at = util_now();
 	if (!steps->args.waits || !steps->comm->spans)
 		return;
+	steps->proxy.moved_at = util_now();
 	for (uint16_t i = 0; i < GPU_MAX_LINKS; i++) {
 		add(steps, &steps->program->incoming[i], i, false);
 		add(steps, &steps->program->outgoing[i], i, true);

@@ -43,4 +43,9 @@ struct core_shape {
 	struct core_buffer in, out;
 };
 
+static inline bool core_shape_has_data(const struct core_shape *shape)
+{
+	return shape->in.lo != shape->in.hi || shape->out.lo != shape->out.hi;
+}
+
 #endif

@@ -41,11 +41,6 @@ static uint64_t message_of(const struct gpu_operand *o, uint32_t round)
 	return (uint64_t)round * o->per_round + o->message;
 }
 
-static bool is_link(const struct gpu_operand *o)
-{
-	return o->kind == GPU_OPERAND_RECEIVE || o->kind == GPU_OPERAND_SEND;
-}
-
 static bool is_far(const struct core_steps *steps, const struct gpu_operand *o)
 {
 	return !core_comm_is_near(steps->comm, o->peer);
@@ -94,7 +89,7 @@ static enum util_status look(const struct core_steps *steps, const struct gpu_op
 			     uint32_t round, uint64_t *bytes)
 {
 	*bytes = 0;
-	if (!is_link(o))
+	if (!core_program_is_link(o))
 		return UTIL_OK;
 	return is_far(steps, o) ? look_far(steps, o, round, bytes) : look_near(steps, o, round);
 }
@@ -124,7 +119,7 @@ static void pass_on_far(const struct core_steps *steps, const struct gpu_step *s
 static void pass_on(const struct core_steps *steps, const struct gpu_step *step,
 		    const struct gpu_operand *o, uint32_t round)
 {
-	if (!is_link(o))
+	if (!core_program_is_link(o))
 		return;
 	if (is_far(steps, o))
 		pass_on_far(steps, step, o, round);
@@ -137,7 +132,7 @@ static bool has_messages(const struct core_steps *steps, const struct gpu_step *
 	const struct gpu_operand *o = &steps->program->operands[step->first];
 
 	for (uint32_t i = 0; i < num_operands(step); i++) {
-		if (is_link(&o[i]))
+		if (core_program_is_link(&o[i]))
 			return true;
 	}
 	return false;

@@ -2,6 +2,7 @@
 #include "gpu/gpu_launch.h"
 #include "util/util_log.h"
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,15 +148,26 @@ enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_ar
 	return start(launch, GPU_KERNEL_PROBE, args, blocks, WARP);
 }
 
-/* A bit for each device. Relaxed: kernels of two operations have nothing in common but room. */
-static uint64_t reserved;
+static bool is_blocking;
 
-bool gpu_launch_is_blocking(void)
+/* The driver looks once, too. */
+static void look_at_environment(void)
 {
 	const char *value = getenv("CUDA_LAUNCH_BLOCKING");
 
-	return value && *value && strcmp(value, "0") != 0;
+	is_blocking = value && *value && strcmp(value, "0") != 0;
 }
+
+bool gpu_launch_is_blocking(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, look_at_environment);
+	return is_blocking;
+}
+
+/* A bit for each device. Relaxed: kernels of two operations have nothing in common but room. */
+static uint64_t reserved;
 
 bool gpu_launch_reserve(int device)
 {
