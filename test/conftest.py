@@ -73,8 +73,9 @@ def run_on_hosts(command, env, timeout, when=None):
     pull request 6596): a program that has said its results has some seconds left to end. `when`: what the program says,
     and a function to be called once it has."""
     grace = 10
-    with tempfile.TemporaryFile("w+") as output:
-        process = subprocess.Popen(command, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+    # The reader has an open file of its own: to share one is to share its place, and to read would move what the job writes next.
+    with tempfile.NamedTemporaryFile() as written, open(written.name, errors="replace") as output:
+        process = subprocess.Popen(command, env=env, stdout=written, stderr=subprocess.STDOUT, start_new_session=True)
         end, done = time.monotonic() + timeout, False
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.1)
