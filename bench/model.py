@@ -29,7 +29,7 @@ def predicted(info, coll, size, ranks, machine):
     """Ways with their times in us, the fastest first."""
     options = ["--machine", machine] if machine else []
     text = subprocess.run([info, "-p", coll, "-n", str(ranks), "-s", str(size), *options], check=True, capture_output=True, text=True).stdout
-    rows = re.findall(r"^ ([a-z-]+)(?: (simple|ll) x(\d+))? +([\d.]+)$", text, re.M)
+    rows = re.findall(r"^ ([a-z-]+)(?: (simple|ll|ll128) x(\d+))? +([\d.]+)$", text, re.M)
     return [((algo, proto or "simple", int(channels or 1)), float(time)) for algo, proto, channels, time in rows]
 
 

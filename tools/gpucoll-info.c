@@ -34,7 +34,7 @@ static void usage(FILE *out)
 	      "      --nodes N,N...      of so many ranks on each of several nodes, instead\n"
 	      "      -s, --size BYTES    a buffer, or a block for each rank, of that size; K, M, G "
 	      "may follow (with --algo 1M)\n"
-	      "      --algo NAME, --proto simple|ll, --channels N, --root RANK, --in-place\n"
+	      "      --algo NAME, --proto simple|ll|ll128, --channels N, --root RANK, --in-place\n"
 	      "      --dot, --svg        with --algo: a graph for Graphviz, a picture; --svg "
 	      "without "
 	      "-p: the machine\n"
@@ -146,11 +146,13 @@ static void set_coll(struct plan *plan, const char *name)
 
 static void set_proto(struct plan *plan, const char *name)
 {
-	if (strcmp(name, "simple") && strcmp(name, "ll")) {
-		fprintf(stderr, "gpucoll-info: --proto %s: simple or ll\n", name);
+	int proto = sched_proto_of(name);
+
+	if (proto < 0) {
+		fprintf(stderr, "gpucoll-info: --proto %s: simple, ll or ll128\n", name);
 		exit(2);
 	}
-	plan->call.proto = !strcmp(name, "ll") ? INFO_LL : INFO_SIMPLE;
+	plan->call.proto = (enum sched_proto)proto;
 }
 
 /* "2,2": ranks 0 and 1 on one node, 2 and 3 on another. */

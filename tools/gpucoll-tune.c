@@ -26,7 +26,7 @@ enum { WAY = 160, MOST_WAYS = 128, FACTOR = 4 };
 /* A way to do a collective, and how it did. */
 struct way {
 	const struct algo *algo;
-	bool ll;
+	enum sched_proto proto;
 	int channels;
 	double time;     /* us, at this size; 0: not measured */
 	int behind;      /* sizes in a row at which it was clearly slower than the best */
@@ -240,11 +240,12 @@ static int list_ways(enum sched_coll coll, struct way *ways)
 
 		if (!(algo->colls >> coll & 1))
 			continue;
-		for (int i = 0; i < (mapped ? 1 : 2); i++) {
+		for (int i = 0; i < (mapped ? 1 : SCHED_NUM_PROTOS); i++) {
 			for (int channels = 1; channels <= (mapped ? 1 : ALGO_MOST_CHANNELS);
 			     channels *= 2)
-				ways[num++] = (struct way){
-					.algo = algo, .ll = i == 1, .channels = channels};
+				ways[num++] = (struct way){.algo = algo,
+							   .proto = (enum sched_proto)i,
+							   .channels = channels};
 		}
 	}
 	return num;
@@ -258,7 +259,7 @@ static void wish_for(const struct way *way)
 	if (way->algo->needs & ALGO_NEEDS_MAPPED)
 		gpucoll_wish(way->algo->name, NULL, NULL);
 	else
-		gpucoll_wish(way->algo->name, way->ll ? "ll" : "simple", channels);
+		gpucoll_wish(way->algo->name, sched_proto_name(way->proto), channels);
 }
 
 /* Whether all ranks' last call went that way, which rank 0 notes. */
@@ -277,7 +278,7 @@ static bool went(struct way *way)
 	}
 	if (words)
 		sscanf(words, "%31s %15s %d", algo, proto, &channels);
-	mine = !strcmp(algo, way->algo->name) && way->ll == !strcmp(proto, "ll") &&
+	mine = !strcmp(algo, way->algo->name) && !strcmp(proto, sched_proto_name(way->proto)) &&
 	       way->channels == channels;
 	MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
 	return all;
@@ -308,7 +309,7 @@ static void measure(enum sched_coll coll, size_t bytes, struct way *way, double 
 static const struct way *narrower(const struct way *ways, int num, const struct way *way)
 {
 	for (int i = 0; i < num; i++) {
-		if (ways[i].algo == way->algo && ways[i].ll == way->ll &&
+		if (ways[i].algo == way->algo && ways[i].proto == way->proto &&
 		    2 * ways[i].channels == way->channels)
 			return &ways[i];
 	}
@@ -375,7 +376,7 @@ static void report(enum sched_coll coll, size_t bytes, const struct way *best,
 	if (!options.quiet && isatty(STDERR_FILENO))
 		fprintf(stderr, "\r%100s\r", "");
 	printf("%-14s %10zu bytes  %-18s %-6s x%-2d %10.1f us\n", sched_coll_name(coll), bytes,
-	       best->algo->name, best->ll ? "ll" : "simple", best->channels, best->time);
+	       best->algo->name, sched_proto_name(best->proto), best->channels, best->time);
 	fflush(stdout);
 	for (int i = 0; i < num; i++) {
 		if (ways[i].time > 0)

@@ -79,7 +79,7 @@ static void print_choice(FILE *out, const struct algo_choice *choice)
 		snprintf(text, sizeof(text), "%s", choice->algo->name);
 	else
 		snprintf(text, sizeof(text), "%s %s x%d", choice->algo->name,
-			 choice->ll ? "ll" : "simple", choice->channels);
+			 sched_proto_name(choice->proto), choice->channels);
 	fprintf(out, " %-26s %11.1f", text, choice->time);
 }
 
@@ -127,6 +127,7 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		 bool mapped, bool one_size)
 {
 	const struct sched_request *request = &call->request;
+	const uint32_t all = (1 << SCHED_NUM_PROTOS) - 1;
 	int sharers = sched_fabric_fullest(fabric);
 	size_t arena = core_room_arena(util_config.scratch, sharers);
 	struct algo_setting setting = {
@@ -135,7 +136,7 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		.most_links = GPU_MAX_LINKS,
 		.mapped = mapped,
 		.fused = true,
-		.ll = request->num_nodes < 2,
+		.protos = request->num_nodes < 2 ? all : 1 << SCHED_SIMPLE,
 		.resident = core_room_resident(fabric->costs.blocks * sharers, sharers)};
 	struct algo_table *table = algo_table_new(request, &setting);
 	int result;

@@ -15,12 +15,12 @@ struct view {
 	const struct info_call *call;
 };
 
-/* A packet of LL is half data and half flag. */
+/* With the messages' flags. */
 static struct sched_cost cost_of(const struct view *v)
 {
 	struct sched_cost cost = sched_cost_of(v->sched, &v->trace, v->call->bytes);
 
-	cost.sent *= v->call->proto == INFO_LL ? 2 : 1;
+	cost.sent = (uint64_t)(sched_proto_parts(v->call->proto) * (double)cost.sent);
 	return cost;
 }
 

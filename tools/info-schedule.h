@@ -3,20 +3,17 @@
 #ifndef INFO_SCHEDULE_H
 #define INFO_SCHEDULE_H
 
-#include "algos/sched.h"
+#include "algos/sched_slots.h"
 
 #include <stdio.h>
 
 enum info_form { INFO_TEXT, INFO_DOT, INFO_SVG };
 
-/* How messages travel. */
-enum info_proto { INFO_SIMPLE, INFO_LL };
-
 /* A call to look at: blocks of `bytes` bytes. */
 struct info_call {
 	struct sched_request request;
 	uint64_t bytes;
-	enum info_proto proto;
+	enum sched_proto proto;
 };
 
 /* The algorithms that can do the call, and what each costs. Returns an exit status. */

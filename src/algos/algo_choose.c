@@ -33,7 +33,7 @@ static const double alike = 1.02;
 struct candidate {
 	const struct algo *algo;
 	int channels;
-	bool ll;
+	enum sched_proto proto;
 	uint32_t num_steps; /* of the schedule; 0: not yet known */
 	int num_points;
 	struct point *points; /* by bytes */
@@ -65,25 +65,27 @@ static bool is_possible(const struct algo_table *table, const struct algo *algo)
 	return is_linked(algo) || (setting->mapped && !(algo->needs & ALGO_NEEDS_ALL_MAPPED));
 }
 
-static void add(struct algo_table *table, const struct algo *algo, int channels, bool ll)
+static void add(struct algo_table *table, const struct algo *algo, int channels,
+		enum sched_proto proto)
 {
 	table->candidates[table->num++] =
-		(struct candidate){.algo = algo, .channels = channels, .ll = ll};
+		(struct candidate){.algo = algo, .channels = channels, .proto = proto};
 }
 
 /* The algorithm with its channels and protocols, that of one first. */
 static void add_all(struct algo_table *table, const struct algo *algo)
 {
 	if (!is_linked(algo) || table->request.ranks == 1) {
-		add(table, algo, 1, false);
+		add(table, algo, 1, SCHED_SIMPLE);
 		return;
 	}
 	for (int channels = 1; channels <= ALGO_MOST_CHANNELS; channels *= 2) {
 		int number = table->setting.channels ? table->setting.channels : channels;
 
-		add(table, algo, number, false);
-		if (table->setting.fused && table->setting.ll)
-			add(table, algo, number, true);
+		for (int proto = 0; proto < SCHED_NUM_PROTOS; proto++) {
+			if (table->setting.protos >> proto & 1)
+				add(table, algo, number, (enum sched_proto)proto);
+		}
 		if (table->setting.channels)
 			return;
 	}
@@ -92,7 +94,9 @@ static void add_all(struct algo_table *table, const struct algo *algo)
 struct algo_table *algo_table_new(const struct sched_request *request,
 				  const struct algo_setting *setting)
 {
-	enum { WAYS = 2 * 5 }; /* of an algorithm: protocols, and numbers of channels */
+	enum {
+		WAYS = SCHED_NUM_PROTOS * 5
+	}; /* of an algorithm: protocols, and numbers of channels */
 	struct algo_table *table = calloc(1, sizeof(*table));
 	size_t most = 0;
 
@@ -142,15 +146,17 @@ static double time_of_schedule(const struct algo_table *table, const struct cand
 {
 	const struct algo_setting *setting = &table->setting;
 	struct sched_terms terms = {.fused = setting->fused,
-				    .ll = c->ll,
+				    .proto = c->proto,
 				    .blocks = setting->resident,
 				    .bytes = bytes,
 				    .most = most};
 	uint32_t links = sched_most_links(sched);
 
+	if (c->proto == SCHED_LL128 && !sched_fabric_keeps_lines(setting->fabric, sched))
+		return INFINITY;
 	if (is_linked(c->algo) && sched->num_connections &&
 	    (links > setting->most_links || is_too_wide(table, sched) ||
-	     !sched_slots_fit(sched, links, (uint32_t)c->algo->slots, &setting->room, c->ll,
+	     !sched_slots_fit(sched, links, (uint32_t)c->algo->slots, &setting->room, c->proto,
 			      &terms.slots)))
 		return INFINITY;
 	return sched_time(sched, setting->fabric, &terms);
@@ -189,7 +195,7 @@ static int narrower(const struct algo_table *table, int index)
 	for (int i = 0; i < index; i++) {
 		const struct candidate *other = &table->candidates[i];
 
-		if (other->algo == c->algo && other->ll == c->ll &&
+		if (other->algo == c->algo && other->proto == c->proto &&
 		    2 * other->channels == c->channels)
 			return i;
 	}
@@ -247,7 +253,7 @@ bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct a
 	for (int i = 0; i < table->num; i++) {
 		struct candidate *c = &table->candidates[i];
 
-		if (c->algo != way->algo || c->ll != way->ll || c->channels != way->channels)
+		if (c->algo != way->algo || c->proto != way->proto || c->channels != way->channels)
 			continue;
 		table->measured = bytes > table->measured ? bytes : table->measured;
 		return add_point(c, bytes, way->time);
@@ -304,7 +310,7 @@ static bool is_faster(const struct algo_choice *a, const struct algo_choice *b)
 	/* Of those that are alike the first of the catalogue, with the fewest channels. */
 	if (a->algo != b->algo)
 		return a->algo < b->algo;
-	return a->channels != b->channels ? a->channels < b->channels : a->ll < b->ll;
+	return a->channels != b->channels ? a->channels < b->channels : a->proto < b->proto;
 }
 
 /* Among the fastest so far, `num` of at most `most`. Returns their number then. */
@@ -365,10 +371,10 @@ static void prefer_direct(struct algo_choice *choices, int num)
 static int consider(const struct candidate *c, double time, const struct algo_wish *wish,
 		    struct algo_choice *choices, int num, int most)
 {
-	struct algo_choice choice = {c->algo, c->channels, c->ll, time};
+	struct algo_choice choice = {c->algo, c->channels, c->proto, time};
 
 	if (isinf(time) || !algo_wish_grants(wish, c->algo) ||
-	    !algo_wish_grants_way(wish, c->algo, c->ll))
+	    !algo_wish_grants_way(wish, c->algo, c->proto))
 		return num;
 	return insert(&choice, choices, num, most);
 }

@@ -36,9 +36,11 @@ static bool read_algo(const char *word, enum sched_coll coll, uint64_t *bits)
 
 static bool read_proto(const char *word, enum sched_coll coll, uint64_t *bits)
 {
+	int proto = sched_proto_of(word);
+
 	(void)coll;
-	*bits = !strcasecmp(word, "simple") ? ALGO_SIMPLE : ALGO_LL;
-	return *bits == ALGO_SIMPLE || !strcasecmp(word, "ll");
+	*bits = proto < 0 ? 0 : UINT64_C(1) << proto;
+	return proto >= 0;
 }
 
 /* A bit for each number, the lowest for 1. */
@@ -171,8 +173,8 @@ bool algo_wish_protos(const char *text, struct algo_wish *wishes, char *error, s
 {
 	const struct reader reader = {.read = read_proto,
 				      .kind = "protocol",
-				      .valid = "simple, ll",
-				      .all = ALGO_SIMPLE | ALGO_LL,
+				      .valid = "simple, ll, ll128",
+				      .all = (1 << SCHED_NUM_PROTOS) - 1,
 				      .error = error,
 				      .bytes = bytes};
 	uint64_t wanted[SCHED_NUM_COLLS];
@@ -220,8 +222,8 @@ bool algo_wish_grants(const struct algo_wish *wish, const struct algo *algo)
 	return !wish->algos || wish->algos >> (algo - algo_catalogue) & 1;
 }
 
-bool algo_wish_grants_way(const struct algo_wish *wish, const struct algo *algo, bool ll)
+bool algo_wish_grants_way(const struct algo_wish *wish, const struct algo *algo,
+			  enum sched_proto proto)
 {
-	return !wish->protos || algo->needs & ALGO_NEEDS_MAPPED ||
-	       wish->protos & (ll ? ALGO_LL : ALGO_SIMPLE);
+	return !wish->protos || algo->needs & ALGO_NEEDS_MAPPED || wish->protos >> proto & 1;
 }

@@ -11,13 +11,12 @@
 #define ALGO_WISH_H
 
 #include "algos/algo.h"
-
-enum algo_proto { ALGO_SIMPLE = 1, ALGO_LL = 2 };
+#include "algos/sched_slots.h"
 
 /* For one collective. Whatever is 0 is not wished for: all are alike. */
 struct algo_wish {
 	uint64_t algos;    /* a bit for each of the catalogue */
-	uint16_t protos;   /* enum algo_proto */
+	uint16_t protos;   /* a bit for each enum sched_proto */
 	uint16_t channels; /* a number, ALGO_MOST_CHANNELS at most */
 };
 
@@ -32,6 +31,7 @@ bool algo_wish_channels(const char *text, struct algo_wish *wishes, char *error,
 
 /* Whether it grants the algorithm; and the way, which matters where there are messages. */
 bool algo_wish_grants(const struct algo_wish *wish, const struct algo *algo);
-bool algo_wish_grants_way(const struct algo_wish *wish, const struct algo *algo, bool ll);
+bool algo_wish_grants_way(const struct algo_wish *wish, const struct algo *algo,
+			  enum sched_proto proto);
 
 #endif

@@ -1,6 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "algos/sched_slots.h"
 
+#include <strings.h>
+
+static const char *const names[SCHED_NUM_PROTOS] = {"simple", "ll", "ll128"};
+
+const char *sched_proto_name(enum sched_proto proto)
+{
+	return names[proto];
+}
+
+int sched_proto_of(const char *name)
+{
+	for (int i = 0; i < SCHED_NUM_PROTOS; i++) {
+		if (!strcasecmp(names[i], name))
+			return i;
+	}
+	return -1;
+}
+
 uint32_t sched_most_links(const struct sched *sched)
 {
 	uint32_t most = 0;
@@ -35,10 +53,17 @@ uint32_t sched_most_lanes(const struct sched *sched)
 	return most;
 }
 
+double sched_proto_parts(enum sched_proto proto)
+{
+	static const double parts[SCHED_NUM_PROTOS] = {1, 2, 128.0 / 120};
+
+	return parts[proto];
+}
+
 /* The scratch blocks of a round, which are as long as all their pieces together, stand behind the
  * Simple slots. */
 static uint64_t bytes_of_slot(const struct sched *sched, uint64_t slots,
-			      const struct sched_room *room, bool ll)
+			      const struct sched_room *room, enum sched_proto proto)
 {
 	enum { MOST = 512 << 10 }; /* of a piece: larger ones only make pipelines slow to fill */
 	uint64_t span = (uint64_t)sched->most_span, most = MOST * span;
@@ -47,27 +72,28 @@ static uint64_t bytes_of_slot(const struct sched *sched, uint64_t slots,
 
 	unit *= span;
 
-	bytes = room->simple / (slots + scratch);
-	if (ll) {
-		bytes = room->ll / 2 / slots;
-		if (scratch && bytes > room->simple / scratch)
-			bytes = room->simple / scratch;
+	bytes = room->bytes[SCHED_SIMPLE] / (slots + scratch);
+	if (proto != SCHED_SIMPLE) {
+		bytes = room->bytes[proto] / 2 / slots;
+		if (scratch && bytes > room->bytes[SCHED_SIMPLE] / scratch)
+			bytes = room->bytes[SCHED_SIMPLE] / scratch;
 	}
 	bytes = bytes < most ? bytes : most;
 	return bytes / unit * unit;
 }
 
 bool sched_slots_fit(const struct sched *sched, uint32_t links, uint32_t least,
-		     const struct sched_room *room, bool ll, struct sched_slots *slots)
+		     const struct sched_room *room, enum sched_proto proto,
+		     struct sched_slots *slots)
 {
 	enum { USUAL = 4 }; /* one is read, one written, two are on their way */
 
 	links = links ? links : 1;
 	slots->num = least > USUAL ? least : USUAL;
-	slots->bytes = bytes_of_slot(sched, (uint64_t)links * slots->num, room, ll);
+	slots->bytes = bytes_of_slot(sched, (uint64_t)links * slots->num, room, proto);
 	if (!slots->bytes) {
 		slots->num = least;
-		slots->bytes = bytes_of_slot(sched, (uint64_t)links * least, room, ll);
+		slots->bytes = bytes_of_slot(sched, (uint64_t)links * least, room, proto);
 	}
 	slots->width = slots->bytes / (uint64_t)sched->most_span * (uint64_t)sched->pieces;
 	return slots->bytes > 0;

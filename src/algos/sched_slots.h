@@ -8,15 +8,26 @@
 
 #include "algos/sched.h"
 
+/* How messages travel: a counter follows them; or they bring flags, in every packet of 8 bytes, or
+ * in every line of 128 (gpu_ll.h). */
+enum sched_proto { SCHED_SIMPLE, SCHED_LL, SCHED_LL128, SCHED_NUM_PROTOS };
+
+/* "simple", "ll", "ll128"; and back, in any case of letters, -1: it is none. */
+const char *sched_proto_name(enum sched_proto proto);
+int sched_proto_of(const char *name);
+
+/* Bytes that travel for each byte of data. */
+double sched_proto_parts(enum sched_proto proto);
+
 /* Memory of a rank for messages. */
 struct sched_room {
-	uint64_t simple, ll; /* bytes, for each protocol */
-	uint64_t unit;       /* slots are multiples of it */
+	uint64_t bytes[SCHED_NUM_PROTOS];
+	uint64_t unit; /* slots are multiples of it */
 };
 
 struct sched_slots {
 	uint32_t num;   /* of each FIFO */
-	uint64_t bytes; /* of each; that of LL has flags besides */
+	uint64_t bytes; /* of each; flags come on top */
 	uint64_t width; /* of a block, in a round */
 };
 
@@ -29,7 +40,8 @@ uint32_t sched_most_lanes(const struct sched *sched);
  * needs `least` slots. False: there is no room.
  */
 bool sched_slots_fit(const struct sched *sched, uint32_t links, uint32_t least,
-		     const struct sched_room *room, bool ll, struct sched_slots *slots);
+		     const struct sched_room *room, enum sched_proto proto,
+		     struct sched_slots *slots);
 
 /* The longest chunk of a block of as many bytes. */
 uint64_t sched_longest_chunk(const struct sched *sched, uint64_t bytes);

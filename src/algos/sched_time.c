@@ -159,10 +159,25 @@ static double write_target(struct run *run, int rank, const struct sched_operand
 	return touch(run, rank, to, to, start, bytes);
 }
 
-/* LL has as many bytes of flags as of data. */
+/* With flags. */
 static double bytes_over(const struct run *run, const struct sched_operand *o, double bytes)
 {
-	return o->fifo && run->terms->ll ? 2 * bytes : bytes;
+	return o->fifo ? sched_proto_parts(run->terms->proto) * bytes : bytes;
+}
+
+/* What the receiver waits for besides the bytes. */
+static double signal_of(const struct run *run)
+{
+	const struct sched_costs *costs = &run->fabric->costs;
+
+	switch (run->terms->proto) {
+	case SCHED_LL:
+		return 0;
+	case SCHED_LL128:
+		return costs->line;
+	default:
+		return costs->fence;
+	}
 }
 
 /* How long the lane's blocks are at it: they load what they read, flags too, and stores are soon
@@ -290,7 +305,7 @@ static void send(struct run *run, const struct sched_operand *o, double end, dou
 	if (route->net)
 		at = route->latency + take_route(run, route, at, bytes);
 	else if (run->terms->fused)
-		at = end + route->latency + (run->terms->ll ? 0 : costs->fence);
+		at = end + route->latency + signal_of(run);
 	line->arrived[line->sent++ % run->terms->slots.num] = at;
 }
 
@@ -554,6 +569,18 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 	free(run.heap);
 	free(run.memory);
 	return time;
+}
+
+bool sched_fabric_keeps_lines(const struct sched_fabric *fabric, const struct sched *sched)
+{
+	for (uint32_t i = 0; i < sched->num_connections; i++) {
+		const struct sched_connection *c = &sched->connections[i];
+		int from = fabric->sites[c->from], to = fabric->sites[c->to];
+
+		if (!fabric->routes[from * fabric->num_sites + to].whole)
+			return false;
+	}
+	return true;
 }
 
 int sched_fabric_fullest(const struct sched_fabric *fabric)

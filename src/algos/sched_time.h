@@ -24,6 +24,7 @@ struct sched_leg {
 struct sched_route {
 	double latency; /* us */
 	bool net;       /* messages are taken through host memory, and sent by the hosts */
+	bool whole;     /* lines of LL128 arrive whole */
 	int num;
 	struct sched_leg *legs;
 };
@@ -36,6 +37,7 @@ struct sched_costs {
 	double tell;       /* a host tells another that a message is there */
 	double step;       /* a step in a kernel */
 	double fence;      /* the counter of a message of the Simple protocol */
+	double line;       /* the threads of an LL128 line meet */
 	double block_rate; /* bytes/us that one block moves */
 	int blocks;        /* of a rank, at a time */
 };
@@ -55,7 +57,7 @@ struct sched_fabric {
 /* How a schedule with messages is carried out; without any, only `bytes` matters. */
 struct sched_terms {
 	bool fused; /* kernels wait for messages; else hosts do */
-	bool ll;
+	enum sched_proto proto;
 	int blocks; /* of a rank that may wait, in all lanes */
 	struct sched_slots slots;
 	uint64_t bytes; /* of each block */
@@ -66,6 +68,9 @@ struct sched_terms {
  * no memory. The schedule must be proved, and of as many ranks as the fabric. */
 double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 		  const struct sched_terms *terms);
+
+/* Whether lines of LL128 arrive whole on all of the schedule's connections. */
+bool sched_fabric_keeps_lines(const struct sched_fabric *fabric, const struct sched *sched);
 
 /* How many ranks are on the site that has most. */
 int sched_fabric_fullest(const struct sched_fabric *fabric);

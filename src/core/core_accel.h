@@ -86,7 +86,7 @@ struct core_accel {
 	uint64_t messages;              /* of a link, fewer than so many */
 	uint64_t scratch_start;         /* in the arena, of the schedule's scratch blocks */
 	bool linked;                    /* the schedule has links: ranks meet in messages only */
-	bool ll;                        /* they are to go by LL */
+	enum sched_proto proto;         /* by which they are to go */
 	bool fetching;                  /* the copy of core_eager.h has begun */
 	bool eager;                     /* inputs come from there */
 	bool scattered;                 /* a buffer is not in one allocation */

@@ -36,7 +36,7 @@ enum {
 	CORE_OFFER_CAN_FUSE = 32,      /* its GPU has room for a kernel that waits */
 	CORE_OFFER_APART = 128,        /* kernels on its GPU were seen not to run together */
 	CORE_OFFER_LINKS_FAILED = 256, /* a call with messages did: it may have missed decisions */
-	CORE_OFFER_LL_CLEAR = 64,      /* no LL packets of older calls are left in its arenas */
+	CORE_OFFER_FLAGS_CLEAR = 64,   /* no flags of older messages are left in its arenas */
 	CORE_OFFER_BEHIND = 512,       /* other nodes have calls to see before they hear of more */
 	CORE_OFFER_EAGER = 1024,       /* there is a record of its input (core_eager.h) */
 	CORE_OFFER_WHOLE = 2048,       /* of a node: there can be links between its members */

@@ -19,20 +19,20 @@ static enum util_status clear(const struct core_arena *arena, size_t from, size_
 	return status;
 }
 
-static enum util_status clear_packets(struct core_arena *arena, struct gpu_stream *stream)
+static enum util_status clear_flags(struct core_arena *arena, struct gpu_stream *stream)
 {
-	size_t bytes = core_room_ll(arena->bytes);
+	size_t bytes = core_room_flags(arena->bytes);
 
 	if (arena->shm)
 		memset((char *)gpu_shm_host(arena->shm) + GPU_ARENA_SLOTS, 0, bytes);
 	return clear(arena, GPU_ARENA_SLOTS, GPU_ARENA_SLOTS + bytes, stream);
 }
 
-/* Those of other contexts keep old packets, and are not used again. */
-enum util_status core_arena_clear_ll(struct core_arena *arena, struct gpu_stream *stream)
+/* Those of other contexts keep old flags, and are not used again. */
+enum util_status core_arena_clear_flags(struct core_arena *arena, struct gpu_stream *stream)
 {
 	memset(arena->others, 0, sizeof(arena->others));
-	return clear_packets(arena, stream);
+	return clear_flags(arena, stream);
 }
 
 /* Put the arena away for another context's, if there is one. What there is no place for is left
@@ -71,7 +71,7 @@ static enum util_status open_device(struct core_arena *arena, struct gpu_stream 
 	*clearing = true;
 	status = clear(arena, 0, GPU_ARENA_SLOTS, stream);
 	if (status == UTIL_OK)
-		status = clear_packets(arena, stream);
+		status = clear_flags(arena, stream);
 	if (status != UTIL_OK)
 		arena->device = NULL;
 	return status;

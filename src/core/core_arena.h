@@ -31,8 +31,8 @@ struct core_arena {
 enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool with_shm,
 				 struct gpu_stream *stream, bool *clearing);
 
-/* Have LL packets of older calls cleared, in stream order. */
-enum util_status core_arena_clear_ll(struct core_arena *arena, struct gpu_stream *stream);
+/* Have flags of older messages cleared, in stream order. */
+enum util_status core_arena_clear_flags(struct core_arena *arena, struct gpu_stream *stream);
 
 /* `idle`: no other process's kernel can touch it any more. What may be touched is not used again.
  */

@@ -217,6 +217,17 @@ static struct core_choices *choices_of(const struct core_accel *accel)
 
 /* ---- kinds of calls ---- */
 
+/* Those that can be, by what does not depend on the algorithm. */
+static uint32_t protos_of(const struct core_accel *accel, bool fused)
+{
+	uint32_t protos = 1 << SCHED_SIMPLE;
+
+	if (!fused || accel->comm->spans || !core_links_know_sizes(accel))
+		return protos;
+	protos |= 1 << SCHED_LL;
+	return core_links_all_mapped(accel->comm) ? protos | 1 << SCHED_LL128 : protos;
+}
+
 /* Before there are arenas, which on several nodes there always are, they are taken to be as they
  * are by default: options may differ among ranks. */
 static struct algo_setting setting_of(const struct core_accel *accel,
@@ -224,7 +235,7 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 {
 	enum { SCRATCH = 32 << 20 };
 	const struct core_summary *common = &accel->common;
-	const struct core_comm *comm = accel->comm;
+	bool fused = core_links_may_fuse(accel);
 	size_t arena = common->arena ? common->arena : core_room_arena(SCRATCH, all->fullest_gpu);
 	int gpu = all->fabric.costs.blocks * all->fullest_gpu;
 	int blocks =
@@ -234,8 +245,8 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 				     .room = core_room_for(arena),
 				     .most_links = GPU_MAX_LINKS,
 				     .mapped = mapped,
-				     .fused = core_links_may_fuse(accel),
-				     .ll = !comm->spans && core_links_know_sizes(accel),
+				     .fused = fused,
+				     .protos = protos_of(accel, fused),
 				     .resident = blocks,
 				     .sizes_differ = core_plan_sizes_differ(accel->shape.coll),
 				     .channels = accel->common.wish.channels};
@@ -248,9 +259,10 @@ static bool is_same(const struct entry *entry, const struct sched_request *reque
 
 	return entry->request.coll == request->coll &&
 	       entry->request.in_place == request->in_place && mine->mapped == setting->mapped &&
-	       mine->fused == setting->fused && mine->ll == setting->ll &&
+	       mine->fused == setting->fused && mine->protos == setting->protos &&
 	       mine->resident == setting->resident && mine->sizes_differ == setting->sizes_differ &&
-	       mine->channels == setting->channels && mine->room.simple == setting->room.simple;
+	       mine->channels == setting->channels &&
+	       mine->room.bytes[SCHED_SIMPLE] == setting->room.bytes[SCHED_SIMPLE];
 }
 
 static struct entry *find(struct core_choices *all, const struct sched_request *request,
@@ -329,6 +341,19 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 	return num;
 }
 
+bool core_choice_keeps_lines(const struct core_accel *accel)
+{
+	const struct core_choices *all = accel->comm->choices;
+
+	if (!all || accel->comm->spans)
+		return false;
+	for (int i = 0; i < accel->comm->size; i++) {
+		if (core_agree_offer(&accel->agree, i)->device != all->seats[i].device)
+			return false;
+	}
+	return sched_fabric_keeps_lines(&all->fabric, accel->sched);
+}
+
 void core_choice_note(const struct core_accel *accel)
 {
 	const struct core_choices *all = accel ? accel->comm->choices : NULL;
@@ -341,8 +366,8 @@ void core_choice_note(const struct core_accel *accel)
 	last.bytes = accel->common.longest;
 	last.way = (struct algo_choice){.algo = accel->schedule->algo,
 					.channels = accel->sched->request.channels,
-					.ll = accel->linked &&
-					      accel->steps.args.protocol == GPU_PROTOCOL_LL};
+					.proto = accel->linked ? accel->steps.args.protocol
+							       : SCHED_SIMPLE};
 }
 
 bool core_choice_last(char *text, size_t bytes)

@@ -23,6 +23,12 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 		     const struct algo_wish *wish, struct algo_choice *choices);
 
 /*
+ * Whether lines of LL128 arrive whole on all of the schedule's connections in this call (see
+ * sched_time.h), by what was looked at for choices; false where its ranks use other GPUs now.
+ */
+bool core_choice_keeps_lines(const struct core_accel *accel);
+
+/*
  * Note how the call was done, or, with NULL, that it was not accelerated; and the last that this
  * thread noted, as core_tuning.h has it, into `text`. False: there is none, or it had no choice.
  */

@@ -51,8 +51,8 @@ struct core_comm {
 	/* What the last vote said: whose memory of each kind a rank reaches, a bit for each. */
 	uint64_t reach[GPU_NUM_SHARED][GPU_MAX_PEERS];
 	uint64_t room;               /* bytes of arenas that the last call with messages used */
-	bool ll_moved;               /* packets' place has other data in it, on some rank */
-	uint32_t ll_flag;            /* the last one used; all members have the same */
+	bool flags_moved;            /* their places have other data in them, on some rank */
+	uint32_t ll_flag;            /* the last one used in LL; all members have the same */
 	enum core_together together; /* whether kernels of ranks that share a GPU run so */
 	bool links_failed;           /* a call with messages did, here */
 	unsigned complained;         /* a bit for each kind of complaint */

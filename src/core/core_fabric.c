@@ -31,6 +31,7 @@ static const struct sched_costs usual_costs = {
 	.tell = 0.3,
 	.step = 0.3,
 	.fence = 1,
+	.line = 0.3, /* of the way from LL to Simple as much as in NCCL's table of latencies */
 	.block_rate = 15000,
 };
 
@@ -218,6 +219,7 @@ static void set_hop(struct maker *m, struct sched_route *route, const struct sit
 		m->failed = true;
 		return;
 	}
+	route->whole = hop.path.class == TOPO_NVL;
 	set_legs(m, route, hop.num, hop.path.latency);
 	for (int i = 0; route->legs && i < hop.num; i++)
 		route->legs[i] = (struct sched_leg){m->bases[from->seat.node] + hop.parts[i].way,
@@ -229,6 +231,7 @@ static void set_route(struct maker *m, struct sched_route *route, const struct s
 		      const struct site *to)
 {
 	route->net = from->seat.node != to->seat.node;
+	route->whole = from == to;
 	if (from == to)
 		set_legs(m, route, 0, own_latency);
 	else if (route->net)

@@ -7,6 +7,7 @@
  */
 #include "algos/sched_slots.h"
 #include "core/core_accel.h"
+#include "core/core_choice.h"
 #include "core/core_room.h"
 #include "core/core_mpi.h"
 #include "core/core_wire.h"
@@ -92,8 +93,14 @@ const char *core_links_refuse(const struct core_accel *accel)
 
 /* ---- slots ---- */
 
+/* Kernels know nothing of schedules, and have the same in words of their own. */
+_Static_assert((int)SCHED_SIMPLE == GPU_PROTOCOL_SIMPLE && (int)SCHED_LL == GPU_PROTOCOL_LL &&
+		       (int)SCHED_LL128 == GPU_PROTOCOL_LL128 &&
+		       (int)SCHED_NUM_PROTOS == GPU_PROTOCOL_NUM,
+	       "protocols have the same numbers");
+
 /* False: messages do not fit, or are too many to be counted. */
-static bool lay_out(struct core_accel *accel, enum gpu_protocol protocol)
+static bool lay_out(struct core_accel *accel, enum sched_proto proto)
 {
 	const struct core_schedule *schedule = accel->schedule;
 	struct gpu_execute_args *args = &accel->steps.args;
@@ -102,17 +109,16 @@ static bool lay_out(struct core_accel *accel, enum gpu_protocol protocol)
 	struct sched_slots slots;
 
 	if (!sched_slots_fit(accel->sched, schedule->program->most_links,
-			     (uint32_t)schedule->algo->slots, &room, protocol == GPU_PROTOCOL_LL,
-			     &slots))
+			     (uint32_t)schedule->algo->slots, &room, proto, &slots))
 		return false;
 	args->num_slots = slots.num;
 	args->slot_bytes = slots.bytes;
 	args->piece_bytes = slots.bytes / (uint64_t)accel->sched->most_span;
 	args->width = slots.width;
-	args->protocol = protocol;
+	args->protocol = proto;
 	rounds = longest ? (longest + args->width - 1) / args->width : 1;
-	args->slots[GPU_PROTOCOL_LL] = GPU_ARENA_SLOTS;
-	args->slots[GPU_PROTOCOL_SIMPLE] = GPU_ARENA_SLOTS + core_room_ll(arena);
+	for (int i = 0; i < SCHED_NUM_PROTOS; i++)
+		args->slots[i] = core_room_start(arena, (enum sched_proto)i);
 	accel->scratch_start = arena - (uint64_t)accel->sched->scratch_blocks * args->width;
 	accel->steps.rounds = (uint32_t)rounds;
 	accel->messages = rounds * (accel->schedule->program->most_messages + 1);
@@ -211,8 +217,8 @@ static const char *why_stepped(const struct core_accel *accel)
 	return why;
 }
 
-/* Sizes that both ends of a link know to be equal: LL has no other way to know a message's end, and
- * would wait for ever where a program gives sizes that do not match. */
+/* Sizes that both ends of a link know to be equal: with flags there is no other way to know a
+ * message's end, and a rank would wait for ever where a program gives sizes that do not match. */
 bool core_links_know_sizes(const struct core_accel *accel)
 {
 	switch (accel->shape.coll) {
@@ -239,11 +245,25 @@ static bool are_flags_left(const struct core_accel *accel)
 /* Packets that were cleared by all begin anew. */
 static void renew_flags(struct core_accel *accel)
 {
-	if (accel->common.all & CORE_OFFER_LL_CLEAR)
+	if (accel->common.all & CORE_OFFER_FLAGS_CLEAR)
 		accel->comm->ll_flag = 0;
 }
 
-static const char *why_no_ll(struct core_accel *accel, bool fused)
+/* Whether lines arrive whole on all links of the schedule. */
+static bool keeps_lines(const struct core_accel *accel)
+{
+	const struct sched *sched = accel->sched;
+
+	for (uint32_t i = 0; i < sched->num_connections; i++) {
+		const struct sched_connection *c = &sched->connections[i];
+
+		if (!reaches(accel->comm, c->from, c->to, GPU_TRANSPORT_P2P))
+			return false;
+	}
+	return core_choice_keeps_lines(accel);
+}
+
+static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto, bool fused)
 {
 	if (accel->comm->spans)
 		return "ranks are on several nodes";
@@ -251,26 +271,30 @@ static const char *why_no_ll(struct core_accel *accel, bool fused)
 		return "the execution is not fused";
 	if (!core_links_know_sizes(accel))
 		return "sizes are not known to both ends";
-	if (accel->comm->ll_moved)
+	if (accel->comm->flags_moved)
 		return "the room for messages has just changed";
+	if (proto == SCHED_LL128 && !keeps_lines(accel))
+		return "not all ranks that have messages share a GPU or have NVLinks";
 	renew_flags(accel);
-	if (!lay_out(accel, GPU_PROTOCOL_LL) || !are_flags_left(accel))
+	if (!lay_out(accel, proto) || (proto == SCHED_LL && !are_flags_left(accel)))
 		return "there is no room for its messages";
 	return NULL;
 }
 
 static void choose_protocol(struct core_accel *accel, bool fused)
 {
-	const char *why = accel->ll ? why_no_ll(accel, fused) : NULL;
+	enum sched_proto proto = accel->proto;
+	const char *why = proto == SCHED_SIMPLE ? NULL : why_no_flags(accel, proto, fused);
 
-	if (accel->ll && !why) {
+	if (why && accel->common.wish.protos == 1 << proto)
+		core_plan_complain(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO",
+				   sched_proto_name(proto), why);
+	if (why || proto == SCHED_SIMPLE) {
+		lay_out(accel, SCHED_SIMPLE);
+	} else if (proto == SCHED_LL) {
 		accel->steps.args.flag = accel->comm->ll_flag;
 		accel->comm->ll_flag += (uint32_t)accel->messages;
-		return;
 	}
-	if (why && accel->common.wish.protos == ALGO_LL)
-		core_plan_complain(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", "ll", why);
-	lay_out(accel, GPU_PROTOCOL_SIMPLE);
 }
 
 static void choose_blocks(struct core_accel *accel, bool fused)
@@ -306,24 +330,23 @@ void core_links_decide(struct core_accel *accel)
 }
 
 /*
- * Where LL packets end and bytes of Simple begin follows from the arenas' common size. When that
- * has changed, which all see alike, old data may stand where packets will, until all have cleared
- * it.
+ * Where flags are follows from the arenas' common size. When that has changed, which all see alike,
+ * old data may stand in their places, until all have cleared them.
  */
 static void note_room(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 
-	comm->ll_moved |= comm->room && comm->room != accel->common.arena;
+	comm->flags_moved |= comm->room && comm->room != accel->common.arena;
 	comm->room = accel->common.arena;
-	if (accel->common.all & CORE_OFFER_LL_CLEAR)
-		comm->ll_moved = false;
+	if (accel->common.all & CORE_OFFER_FLAGS_CLEAR)
+		comm->flags_moved = false;
 }
 
 const char *core_links_make(struct core_accel *accel)
 {
 	note_room(accel);
-	if (!lay_out(accel, GPU_PROTOCOL_SIMPLE))
+	if (!lay_out(accel, SCHED_SIMPLE))
 		return "there is no room for its messages";
 	accel->tries = !why_stepped(accel) && accel->comm->together == CORE_TOGETHER_UNKNOWN &&
 		       is_any_shared(accel);

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* So many LL messages, and the packets are cleared before flags are used again. */
+/* So many LL messages, and all flags are cleared before they are used again. */
 #define LL_FLAGS (UINT32_C(1) << 31)
 
 static bool is_empty(const struct core_buffer *buffer)
@@ -235,10 +235,10 @@ static enum util_status offer_arenas(struct core_accel *accel)
 		return UTIL_OK;
 	if (open_arenas(accel) != UTIL_OK)
 		return comm->spans ? core_accel_stage(accel, "no memory for messages") : UTIL_OK;
-	if ((comm->ll_flag >= LL_FLAGS || comm->ll_moved) &&
-	    core_arena_clear_ll(&comm->arena, accel->stream) == UTIL_OK) {
+	if ((comm->ll_flag >= LL_FLAGS || comm->flags_moved) &&
+	    core_arena_clear_flags(&comm->arena, accel->stream) == UTIL_OK) {
 		accel->clearing = true;
-		offer->flags |= CORE_OFFER_LL_CLEAR;
+		offer->flags |= CORE_OFFER_FLAGS_CLEAR;
 	}
 	gpu_pointer_classify((void *)comm->arena.device->address, &where);
 	offer->arenas[GPU_TRANSPORT_P2P].address = comm->arena.device->address;

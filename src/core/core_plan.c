@@ -121,7 +121,8 @@ static const char *direct_name(const struct core_accel *accel, const struct algo
 const char *core_plan_linked_name(const struct core_accel *accel)
 {
 	enum { WAYS = 1 + GPU_PROTOCOL_NUM, MOST_ALGOS = 64 };
-	static const char *const ways[WAYS] = {"fused simple", "fused ll", "stepped"};
+	static const char *const ways[WAYS] = {"fused simple", "fused ll", "fused ll128",
+					       "stepped"};
 	static char names[MOST_ALGOS][WAYS][32];
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	const struct gpu_execute_args *args = &accel->steps.args;
@@ -202,7 +203,7 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 		return "its schedule can't be had";
 	accel->sched = accel->schedule->sched;
 	accel->linked = linked;
-	accel->ll = choice->ll;
+	accel->proto = choice->proto;
 	why = linked ? core_links_make(accel) : NULL;
 	if (!why)
 		return NULL;
@@ -259,6 +260,16 @@ static bool take_fastest(struct core_accel *accel, struct sched_request *request
 	return false;
 }
 
+/* The protocol that alone is wished for. */
+static enum sched_proto proto_of(const struct algo_wish *wish)
+{
+	for (int i = 0; i < SCHED_NUM_PROTOS; i++) {
+		if (wish->protos == 1 << i)
+			return (enum sched_proto)i;
+	}
+	return SCHED_SIMPLE;
+}
+
 /* Any way at all, in the order of the catalogue: what can't be fused may be stepped, and so on. */
 static bool take_any(struct core_accel *accel, const struct sched_request *request,
 		     const struct algo_wish *wish, struct attempt *attempt)
@@ -268,7 +279,7 @@ static bool take_any(struct core_accel *accel, const struct sched_request *reque
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
 		struct algo_choice choice = {.algo = algo,
 					     .channels = wish->channels ? wish->channels : 1,
-					     .ll = wish->protos == ALGO_LL};
+					     .proto = proto_of(wish)};
 
 		if (!(algo->colls >> request->coll & 1) || !algo_wish_grants(wish, algo) ||
 		    (!wish->algos && algo_refuses(algo, request, differ)))

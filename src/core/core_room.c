@@ -18,18 +18,35 @@ size_t core_room_half(size_t arena)
 	return half < LEAST ? 0 : half;
 }
 
-size_t core_room_ll(size_t arena)
+/* For each protocol that has flags. */
+static size_t room_with_flags(size_t arena)
 {
 	return arena / 8;
 }
 
+size_t core_room_flags(size_t arena)
+{
+	return 2 * room_with_flags(arena);
+}
+
+size_t core_room_start(size_t arena, enum sched_proto proto)
+{
+	size_t start = GPU_ARENA_SLOTS;
+
+	if (proto == SCHED_LL)
+		return start;
+	return start + (proto == SCHED_LL128 ? room_with_flags(arena) : core_room_flags(arena));
+}
+
 struct sched_room core_room_for(size_t arena)
 {
-	size_t ll = core_room_ll(arena);
+	size_t flags = room_with_flags(arena);
 
-	return (struct sched_room){.simple = arena - GPU_ARENA_SLOTS - ll,
-				   .ll = ll,
-				   .unit = GPU_MAX_PARTS * GPU_PART_UNIT};
+	return (struct sched_room){
+		.bytes = {[SCHED_SIMPLE] = arena - GPU_ARENA_SLOTS - core_room_flags(arena),
+			  [SCHED_LL] = flags,
+			  [SCHED_LL128] = flags},
+		.unit = GPU_MAX_PARTS * GPU_PART_UNIT};
 }
 
 int core_room_resident(int blocks, int sharers)

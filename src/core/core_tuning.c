@@ -43,11 +43,12 @@ static const char *read_line(const char *line, struct measured *m)
 		return "there is no such collective";
 	m->coll = (enum sched_coll)number;
 	m->way.algo = algo_find(algo, m->coll);
-	m->way.ll = !strcmp(proto, "ll");
 	if (!m->way.algo)
 		return "the collective has no such algorithm";
-	if (!m->way.ll && strcmp(proto, "simple"))
+	number = sched_proto_of(proto);
+	if (number < 0)
 		return "there is no such protocol";
+	m->way.proto = (enum sched_proto)number;
 	if (m->way.channels < 1 || m->way.channels > ALGO_MOST_CHANNELS)
 		return "there is no such number of channels";
 	return m->way.time > 0 && m->way.time < 1e12 ? NULL : "there is no such time";
@@ -260,5 +261,5 @@ void core_tuning_describe(const struct core_tuning_key *key, enum sched_coll col
 	snprintf(text, size,
 		 "time %016" PRIx64 " ranks=%d nodes=%d gpus=%d %s %" PRIu64 " %s %s %d",
 		 key->machine, key->ranks, key->nodes, key->gpus, sched_coll_name(coll), bytes,
-		 way->algo->name, way->ll ? "ll" : "simple", way->channels);
+		 way->algo->name, sched_proto_name(way->proto), way->channels);
 }

@@ -94,11 +94,11 @@ static const struct option options[] = {
 	{"GPUCOLL_PROTO", TYPE_STRING, FIELD(proto), "", NULL,
 	 "The protocols to choose among for messages between ranks, in algorithms that have them; "
 	 "lists as for GPUCOLL_ALGO. simple: data, then a counter. ll: data and flag in one word, "
-	 "which is faster for small ones and halves the bandwidth; only in fused execution, and "
-	 "not "
-	 "for gathers, scatters and calls whose sizes may differ. Empty, or auto: both. The value "
-	 "of "
-	 "the communicator's first rank counts."},
+	 "which is faster for small ones and halves the bandwidth. ll128: a flag in each line of "
+	 "128 bytes, between ranks that share a GPU or whose GPUs have NVLinks. Those with flags "
+	 "only "
+	 "in fused execution, and not for gathers, scatters and calls whose sizes may differ. "
+	 "Empty, or auto: all. The value of the communicator's first rank counts."},
 	{"GPUCOLL_TUNING_FILE", TYPE_STRING, FIELD(tuning_file), "", NULL,
 	 "The file in which gpucoll-tune keeps the times that it measured, by which the library "
 	 "chooses then. Rank 0 of MPI_COMM_WORLD reads it for all. Empty: gpucoll/tuning in "

@@ -7,6 +7,8 @@
  *     sender    wait until k - head < SLOTS (acquire); write the packets of slot k % SLOTS with flag k / SLOTS + 1
  *     receiver  load each packet of the slot until its flag is k / SLOTS + 1; block barrier; head = k + 1 (release)
  *
+ * LL128 is the same with lines of 128 bytes for packets, where a line arrives whole; TORN is what PCI Express may do to one.
+ *
  * Messages are of 1 to PACKETS packets, as both sides know, so a slot may hold packets of older passes.
  *
  * Weak memory as in fifo.pml: stores become visible in any order; without its release, head may be stored before the loads.

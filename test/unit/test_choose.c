@@ -48,23 +48,25 @@ static void make_plain(int ranks, int nodes, struct sched_fabric *fabric)
 					     .tell = 0.5,
 					     .step = 0.25,
 					     .fence = 1,
+					     .line = 0.5,
 					     .block_rate = 1e9,
 					     .blocks = 64};
 }
 
 static double time_of(const char *name, const struct sched_request *request,
-		      const struct sched_fabric *fabric, uint64_t bytes, bool fused, bool ll)
+		      const struct sched_fabric *fabric, uint64_t bytes, bool fused,
+		      enum sched_proto proto)
 {
 	const struct algo *algo = algo_find(name, request->coll);
 	struct sched *sched = algo_make(algo, request);
 	struct sched_terms terms = {
-		.fused = fused, .ll = ll, .blocks = 64, .bytes = bytes, .most = INFINITY};
+		.fused = fused, .proto = proto, .blocks = 64, .bytes = bytes, .most = INFINITY};
 	struct sched_room room = core_room_for(ARENA);
 	double time;
 
 	assert_non_null(sched);
 	assert_true(sched_slots_fit(sched, sched_most_links(sched), (uint32_t)algo->slots, &room,
-				    ll, &terms.slots));
+				    proto, &terms.slots));
 	time = sched_time(sched, fabric, &terms);
 	sched_free(sched);
 	return time;
@@ -91,13 +93,13 @@ static void direct_by_hand(void **state)
 
 	(void)state;
 	make_plain(2, 1, &fabric);
-	is_near(time_of("direct", &request, &fabric, MIB, true, false),
+	is_near(time_of("direct", &request, &fabric, MIB, true, SCHED_SIMPLE),
 		1 + 10 + 0.25 + 2 * 2 + MIB / 1e4 + 3, 1e-9);
 	sched_fabric_free(&fabric);
 }
 
 /* A chain of three: each hop is a step, the bytes, and the counter that follows them; with LL twice
- * the bytes. Where hosts wait, each hop is a launch. */
+ * the bytes, with LL128 8 more for each 120. Where hosts wait, each hop is a launch. */
 static void messages_by_hand(void **state)
 {
 	struct sched_request request = request_of(SCHED_BCAST, 3);
@@ -106,11 +108,13 @@ static void messages_by_hand(void **state)
 
 	(void)state;
 	make_plain(3, 1, &fabric);
-	is_near(time_of("ring", &request, &fabric, 1024, true, false),
+	is_near(time_of("ring", &request, &fabric, 1024, true, SCHED_SIMPLE),
 		1 + 10 + 2 * (0.25 + bytes + 2 + 1) + 0.25 + 1024 / 1e9, 1e-6);
-	is_near(time_of("ring", &request, &fabric, 1024, true, true),
+	is_near(time_of("ring", &request, &fabric, 1024, true, SCHED_LL),
 		1 + 10 + 2 * (0.25 + 2 * bytes + 2) + 0.25 + 2048 / 1e9, 1e-6);
-	is_near(time_of("ring", &request, &fabric, 1024, false, false),
+	is_near(time_of("ring", &request, &fabric, 1024, true, SCHED_LL128),
+		1 + 10 + 2 * (0.25 + bytes / 0.9375 + 2 + 0.5) + 0.25 + 1024 / 0.9375 / 1e9, 1e-6);
+	is_near(time_of("ring", &request, &fabric, 1024, false, SCHED_SIMPLE),
 		1 + 3 * (10 + 0.25) + 2 * (bytes + 0.5) + 1024 / 1e9, 1e-6);
 	sched_fabric_free(&fabric);
 }
@@ -127,7 +131,7 @@ static void nodes_by_hand(void **state)
 	request.num_nodes = 2;
 	request.nodes = nodes;
 	make_plain(2, 2, &fabric);
-	is_near(time_of("ring", &request, &fabric, 4096, false, false),
+	is_near(time_of("ring", &request, &fabric, 4096, false, SCHED_SIMPLE),
 		1 + 2 * (10 + 0.25) + 0.5 + 2 + 3 * bytes, 1e-6);
 	sched_fabric_free(&fabric);
 }
@@ -145,12 +149,13 @@ static void large_calls_reach_the_limit(void **state)
 	(void)state;
 	make_plain(8, 1, &fabric);
 	request.channels = 2; /* both ways round */
-	is_near(time_of("ring", &request, &fabric, 256 * MIB, true, false), least, 0.03);
-	is_near(time_of("twoshot", &request, &fabric, 256 * MIB, true, false), least, 0.03);
+	is_near(time_of("ring", &request, &fabric, 256 * MIB, true, SCHED_SIMPLE), least, 0.03);
+	is_near(time_of("twoshot", &request, &fabric, 256 * MIB, true, SCHED_SIMPLE), least, 0.03);
 	request.coll = SCHED_ALLGATHER;
-	is_near(time_of("ring", &request, &fabric, 32 * MIB, true, false), least / 2, 0.03);
+	is_near(time_of("ring", &request, &fabric, 32 * MIB, true, SCHED_SIMPLE), least / 2, 0.03);
 	request.coll = SCHED_BCAST;
-	is_near(time_of("ring", &request, &fabric, 256 * MIB, true, false), 256 * MIB / 1e4, 0.03);
+	is_near(time_of("ring", &request, &fabric, 256 * MIB, true, SCHED_SIMPLE), 256 * MIB / 1e4,
+		0.03);
 	sched_fabric_free(&fabric);
 }
 
@@ -220,17 +225,17 @@ static void ways_are_shared(void **state)
 	assert_int_equal(fabric.num_sites, 1);
 	fabric.rates[0] = 1e5;
 	/* Each block is read four times and written four times. */
-	is_near(time_of("direct", &request, &fabric, 64 * MIB, true, false),
+	is_near(time_of("direct", &request, &fabric, 64 * MIB, true, SCHED_SIMPLE),
 		4 * 8 * 64.0 * MIB / 1e5, 0.01);
 	sched_fabric_free(&fabric);
 
 	make_plain(4, 1, &fabric);
-	alone = time_of("direct", &request, &fabric, 64 * MIB, true, false);
+	alone = time_of("direct", &request, &fabric, 64 * MIB, true, SCHED_SIMPLE);
 	for (int i = 0; i < 16; i++) {
 		for (int j = 0; j < fabric.routes[i].num; j++)
 			fabric.routes[i].legs[j].way = 4;
 	}
-	together = time_of("direct", &request, &fabric, 64 * MIB, true, false);
+	together = time_of("direct", &request, &fabric, 64 * MIB, true, SCHED_SIMPLE);
 	is_near(together, 8 * alone, 0.01); /* 12 blocks twice over one way, not 3 over each */
 	sched_fabric_free(&fabric);
 }
@@ -317,7 +322,7 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 					   .most_links = GPU_MAX_LINKS,
 					   .mapped = mapped,
 					   .fused = true,
-					   .ll = true,
+					   .protos = (1 << SCHED_NUM_PROTOS) - 1,
 					   .resident = p->fabric.costs.blocks};
 }
 
@@ -333,7 +338,7 @@ static double time_of_choice(const struct place *p, const struct algo_choice *ch
 			     uint64_t bytes)
 {
 	struct sched_terms terms = {.fused = true,
-				    .ll = choice->ll,
+				    .proto = choice->proto,
 				    .blocks = p->setting.resident,
 				    .bytes = bytes,
 				    .most = INFINITY};
@@ -344,11 +349,13 @@ static double time_of_choice(const struct place *p, const struct algo_choice *ch
 	request.channels = choice->channels;
 	sched = algo_make(choice->algo, &request);
 	assert_non_null(sched);
-	if (sched->num_connections &&
-	    (sched_most_links(sched) > p->setting.most_links ||
-	     sched_most_lanes(sched) > (uint32_t)p->setting.resident ||
-	     !sched_slots_fit(sched, sched_most_links(sched), (uint32_t)choice->algo->slots,
-			      &p->setting.room, choice->ll, &terms.slots)))
+	if (choice->proto == SCHED_LL128 && !sched_fabric_keeps_lines(&p->fabric, sched))
+		time = INFINITY;
+	else if (sched->num_connections &&
+		 (sched_most_links(sched) > p->setting.most_links ||
+		  sched_most_lanes(sched) > (uint32_t)p->setting.resident ||
+		  !sched_slots_fit(sched, sched_most_links(sched), (uint32_t)choice->algo->slots,
+				   &p->setting.room, choice->proto, &terms.slots)))
 		time = INFINITY;
 	else
 		time = sched_time(sched, &p->fabric, &terms);
@@ -367,8 +374,9 @@ static double least_time(const struct place *p, uint64_t bytes, struct algo_choi
 		if (algo_refuses(algo, &p->request, false) || algo->needs & ALGO_NEEDS_ALL_MAPPED ||
 		    (mapped && !p->setting.mapped))
 			continue;
-		for (int i = 0; i < (mapped ? 1 : 2 * 5); i++) {
-			struct algo_choice choice = {algo, 1 << i / 2, i % 2, 0};
+		for (int i = 0; i < (mapped ? 1 : SCHED_NUM_PROTOS * 5); i++) {
+			struct algo_choice choice = {algo, 1 << i / SCHED_NUM_PROTOS,
+						     i % SCHED_NUM_PROTOS, 0};
 
 			choice.time = time_of_choice(p, &choice, bytes);
 			if (choice.time < least)
@@ -389,11 +397,11 @@ static double check_choice(const struct place *p, struct algo_table *table, uint
 	assert_int_equal(algo_table_rank(table, bytes, &anything, &first, 1), 1);
 	time = time_of_choice(p, &first, bytes);
 	if (time > (1 + part) * least)
-		fail_msg("%s, %d ranks, %s, %llu bytes: %s x%d%s takes %g us, and %s x%d%s %g",
+		fail_msg("%s, %d ranks, %s, %llu bytes: %s x%d %s takes %g us, and %s x%d %s %g",
 			 p->machine->name, p->request.ranks, sched_coll_name(p->request.coll),
 			 (unsigned long long)bytes, first.algo->name, first.channels,
-			 first.ll ? " ll" : "", time, best.algo->name, best.channels,
-			 best.ll ? " ll" : "", least);
+			 sched_proto_name(first.proto), time, best.algo->name, best.channels,
+			 sched_proto_name(best.proto), least);
 	return time;
 }
 
@@ -422,7 +430,7 @@ static void check_place(const char *file, enum sched_coll coll, int ranks, bool 
 		/* Who asks for other sizes first gets the same. */
 		assert_true(algo_table_rank(table, bytes, &anything, &a, 1) > 0);
 		assert_true(algo_table_rank(other, bytes, &anything, &b, 1) > 0);
-		assert_true(a.algo == b.algo && a.channels == b.channels && a.ll == b.ll &&
+		assert_true(a.algo == b.algo && a.channels == b.channels && a.proto == b.proto &&
 			    a.time == b.time);
 	}
 	algo_table_free(table);

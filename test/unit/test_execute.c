@@ -21,7 +21,7 @@
 #include <time.h>
 #include <cmocka.h>
 
-enum { MAX_RANKS = 8, ARENA = 12 << 20, LL = 3 << 20, GUARD = 64, MAX_BLOCKS_OF_A_RANK = 64 };
+enum { MAX_RANKS = 8, ARENA = 15 << 20, LL = 3 << 20, GUARD = 64, MAX_BLOCKS_OF_A_RANK = 64 };
 
 #ifdef __SANITIZE_THREAD__
 enum { UNDER_TSAN = 1, REPEATS = 1 };
@@ -311,7 +311,7 @@ static void set_args(struct a_case *c, int rank, int phase)
 		.slot_bytes = c->piece_bytes * (uint64_t)c->sched->most_span,
 		.piece_bytes = c->piece_bytes,
 		.shm = c->shm[rank],
-		.slots = {GPU_ARENA_SLOTS + LL, GPU_ARENA_SLOTS},
+		.slots = {GPU_ARENA_SLOTS + 2 * LL, GPU_ARENA_SLOTS, GPU_ARENA_SLOTS + LL},
 		.mine = {(uint64_t)arenas[rank][0], (uint64_t)arenas[rank][1]},
 		.type = GPU_TYPE_INT32,
 		.op = GPU_OP_SUM,
@@ -446,7 +446,7 @@ static void draw_execution(struct a_case *c)
 {
 	bool reduces = sched_coll_reduces(c->request.coll);
 
-	c->protocol = draw(2);
+	c->protocol = draw(GPU_PROTOCOL_NUM);
 	/* Hierarchical ones have many lanes. */
 	c->parts = c->algo->needs & ALGO_NEEDS_NODES ? 1 : 1U << draw(3);
 	c->piece_bytes = (reduces ? 8192 : GPU_PART_UNIT * c->parts) * (1 + draw(reduces ? 2 : 16));
@@ -475,9 +475,9 @@ static void run_one(const struct algo *algo, enum sched_coll coll, int ranks, bo
 	draw_sizes(&c);
 	draw_execution(&c);
 	/*
-	 * One lane reads the input that another overwrites once the sum has come down, and in LL
-	 * nothing orders that but the data: 16 bytes can't come down before they were read to be
-	 * sent up. ThreadSanitizer does not know of such an order.
+	 * One lane reads the input that another overwrites once the sum has come down, and with
+	 * flags nothing orders that but the data: 16 bytes can't come down before they were read to
+	 * be sent up. ThreadSanitizer does not know of such an order.
 	 */
 	if (UNDER_TSAN && in_place &&
 	    (!strcmp(algo->name, "tree") || algo->needs & ALGO_NEEDS_NODES))

@@ -75,7 +75,7 @@ struct any_type {
 /* Of a block, in shared memory. */
 struct state {
 	uint64_t addresses[GPU_MAX_OPERANDS]; /* of this block's part */
-	uint32_t flags[GPU_MAX_OPERANDS];     /* of messages in LL, else 0 */
+	uint64_t flags[GPU_MAX_OPERANDS];     /* of messages that bring their own, else 0 */
 	uint32_t aborted;
 };
 
@@ -187,7 +187,8 @@ GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const s
 	uint64_t arena = receives ? mine(args, o) : args.theirs[o->peer];
 	uint64_t link = receives ? o->index : far_index(args, o);
 	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
-	uint64_t scale = args.protocol == GPU_PROTOCOL_LL ? 2 : 1;
+	/* Flags and, in LL128, parts that fill no pair of lines: twice is enough, as parts begin at multiples of GPU_PART_UNIT. */
+	uint64_t scale = args.protocol == GPU_PROTOCOL_SIMPLE ? 1 : 2;
 	uint64_t inner = args.waits && !is_far(args, o) ? c->index * args.piece_bytes + c->inner : c->packed;
 
 	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + inner);
@@ -214,7 +215,7 @@ GPU_DEVICE bool wait_for_link(const struct gpu_execute_args &args, const struct 
 	uint64_t k = message_of(c, o);
 
 	if (o->kind == GPU_OPERAND_RECEIVE)
-		return args.protocol == GPU_PROTOCOL_LL ||
+		return args.protocol != GPU_PROTOCOL_SIMPLE ||
 		       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_TAILS, o->index), args.epoch + k + 1);
 	return k < args.num_slots ||
 	       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_HEADS, o->index), args.epoch + k + 1 - args.num_slots);
@@ -228,7 +229,7 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct contex
 {
 	uint64_t words = o->kind == GPU_OPERAND_SEND ? GPU_ARENA_TAILS : GPU_ARENA_HEADS;
 
-	if (o->kind == GPU_OPERAND_SEND && args.protocol == GPU_PROTOCOL_LL)
+	if (o->kind == GPU_OPERAND_SEND && args.protocol != GPU_PROTOCOL_SIMPLE)
 		return;
 	gpu_store_release(word_of(args, args.theirs[o->peer], words, far_index(args, o)), args.epoch + message_of(c, o) + 1);
 }
@@ -245,6 +246,14 @@ GPU_DEVICE bool is_link(const struct gpu_operand *o)
 	return o->kind >= GPU_OPERAND_RECEIVE;
 }
 
+/* 0: the message has none. That of LL has 32 bits, and the host sees to it that they are enough; the other never comes again. */
+GPU_DEVICE uint64_t flag_of(const struct gpu_execute_args &args, uint64_t message)
+{
+	if (args.protocol == GPU_PROTOCOL_LL)
+		return args.flag + (uint32_t)message + 1;
+	return args.protocol == GPU_PROTOCOL_LL128 ? args.epoch + message + 1 : 0;
+}
+
 /* Where the operand is; and wait for it. */
 GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state, const struct context *c, uint32_t index)
 {
@@ -253,8 +262,7 @@ GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state
 	state->flags[index] = 0;
 	if (is_link(&o)) {
 		state->addresses[index] = message_address(args, c, &o);
-		if (args.protocol == GPU_PROTOCOL_LL)
-			state->flags[index] = args.flag + (uint32_t)message_of(c, &o) + 1;
+		state->flags[index] = flag_of(args, message_of(c, &o));
 		if (args.waits && c->index == 0 && !wait_for_link(args, c, &o))
 			state->aborted = 1;
 		return;
@@ -270,9 +278,9 @@ template <typename K> GPU_DEVICE bool combine(const struct gpu_execute_args &arg
 {
 	struct gpu_chunk chunk = {state->addresses, state->addresses + c->step.num_sources, c->step.num_sources, c->step.num_targets,
 				  args.op,          c->bytes};
-	struct gpu_ll ll = {state->flags, state->flags + c->step.num_sources, args.abort};
+	struct gpu_ll ll = {state->flags, state->flags + c->step.num_sources, args.abort, args.protocol == GPU_PROTOCOL_LL128};
 
-	if (args.protocol == GPU_PROTOCOL_LL)
+	if (args.protocol != GPU_PROTOCOL_SIMPLE)
 		return c->step.num_sources == 1 ? gpu_ll_copy(&ll, &chunk) : K::combine_ll(args.type, &ll, &chunk);
 	if (c->step.swap)
 		gpu_swap(&chunk);

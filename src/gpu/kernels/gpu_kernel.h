@@ -14,6 +14,13 @@
 #include <stdint.h>
 #include <string.h>
 
+/* 16 bytes, the widest access of a thread. */
+struct __attribute__((aligned(16))) gpu_vec {
+	uint64_t w[2];
+};
+
+enum { GPU_VEC = 16, GPU_TILE = 4, GPU_LINE = 128, GPU_LINE_SHARES = GPU_LINE / GPU_VEC };
+
 #ifdef __CUDACC__
 
 /* A kernel takes one argument, a struct that fits the launch's parameter space, and reads it there.
@@ -89,6 +96,67 @@ GPU_DEVICE uint64_t gpu_load_relaxed(uint64_t address)
 
 	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
 	return value;
+}
+
+/*
+ * A line: 128 bytes of a GPU's memory that GPU_LINE_THREADS neighbours of a warp store at once,
+ * each its share of 16 bytes. Inside a GPU and over NVLink such a store arrives whole, and such a
+ * load sees it whole or not at all; PTX promises that of no more than 16 bytes, and PCI Express may
+ * cut a line. The threads of a line come to each of these together.
+ */
+enum { GPU_LINE_THREADS = 8 };
+
+GPU_DEVICE uint32_t gpu_line_mask(void)
+{
+	return 0xffU << (gpu_thread() & 24);
+}
+
+/* Whether it is so for any of the line's threads. */
+GPU_DEVICE bool gpu_line_any(bool mine)
+{
+	return __any_sync(gpu_line_mask(), mine);
+}
+
+GPU_DEVICE struct gpu_vec gpu_load_share(uint64_t address)
+{
+	struct gpu_vec vec;
+
+	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+		     : "=l"(vec.w[0]), "=l"(vec.w[1])
+		     : "l"(address)
+		     : "memory");
+	return vec;
+}
+
+GPU_DEVICE void gpu_store_share(uint64_t address, struct gpu_vec vec)
+{
+	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(vec.w[0]),
+		     "l"(vec.w[1])
+		     : "memory");
+}
+
+/* The thread's shares of two lines that follow on each other; the last 8 bytes of each are its
+ * flag. False: these are not the lines with that flag. */
+GPU_DEVICE bool gpu_load_lines(uint64_t lines, uint32_t share, uint64_t flag, struct gpu_vec *vecs)
+{
+	bool other = false;
+
+	__syncwarp(gpu_line_mask());
+	GPU_UNROLL
+	for (int i = 0; i < 2; i++) {
+		vecs[i] = gpu_load_share(lines + GPU_LINE * i + GPU_VEC * share);
+		other |= share == GPU_LINE_SHARES - 1 && vecs[i].w[1] != flag;
+	}
+	return !gpu_line_any(other);
+}
+
+/* The last share's second half is the flag. */
+GPU_DEVICE void gpu_store_lines(uint64_t lines, uint32_t share, const struct gpu_vec *vecs)
+{
+	__syncwarp(gpu_line_mask());
+	GPU_UNROLL
+	for (int i = 0; i < 2; i++)
+		gpu_store_share(lines + GPU_LINE * i + GPU_VEC * share, vecs[i]);
 }
 
 /* Nanoseconds, from some moment on. */
@@ -186,6 +254,38 @@ GPU_DEVICE uint64_t gpu_load_relaxed(uint64_t address)
 	return __atomic_load_n((const uint64_t *)gpu_place(address), __ATOMIC_RELAXED);
 }
 
+/* In the twin one thread has all shares of a line, and comes with one after the other; the last
+ * one's flag stands for the whole. */
+enum { GPU_LINE_THREADS = 1 };
+
+GPU_DEVICE bool gpu_line_any(bool mine)
+{
+	return mine;
+}
+
+GPU_DEVICE bool gpu_load_lines(uint64_t lines, uint32_t share, uint64_t flag, struct gpu_vec *vecs)
+{
+	for (int i = 0; i < 2; i++) {
+		uint64_t line = lines + GPU_LINE * i;
+
+		if (gpu_load_acquire(line + GPU_LINE - 8) != flag)
+			return false;
+		for (int w = 0; w < 2; w++)
+			vecs[i].w[w] = gpu_load_relaxed(line + GPU_VEC * share + 8 * w);
+	}
+	return true;
+}
+
+GPU_DEVICE void gpu_store_lines(uint64_t lines, uint32_t share, const struct gpu_vec *vecs)
+{
+	for (int i = 0; i < 2; i++) {
+		uint64_t at = lines + GPU_LINE * i + GPU_VEC * share;
+
+		gpu_store_relaxed(at, vecs[i].w[0]);
+		gpu_store_release(at + 8, vecs[i].w[1]);
+	}
+}
+
 GPU_DEVICE uint64_t gpu_clock(void)
 {
 	return emu_clock();
@@ -219,13 +319,6 @@ GPU_DEVICE void gpu_store64(uint64_t address, uint64_t value)
 {
 	*(uint64_t *)gpu_place(address) = value;
 }
-
-/* 16 bytes, the widest access of a thread. */
-struct __attribute__((aligned(16))) gpu_vec {
-	uint64_t w[2];
-};
-
-enum { GPU_VEC = 16, GPU_TILE = 4 };
 
 /*
  * A tile: GPU_TILE 16-byte words, `step` bytes apart, all on their way at once so that the latency

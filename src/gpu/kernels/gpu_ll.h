@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The LL protocol (low latency): a message is packets of 8 bytes, half data and half flag, which
- * are stored and loaded whole, so that the data need no fence and no counter: who finds the flag
- * has the data. The flag is the number of the message, which no older packet in the slot has.
+ * The LL protocols (low latency): messages whose data bring their own flags, so that they need no
+ * fence and no counter: who finds the flag has the data. A flag is the number of the message, which
+ * nothing older in the slot has.
  *
- * When: small messages; it halves the bandwidth, and saves a round trip to memory in each hop.
- * test/model/ll.pml is the model of it. The idea is NCCL's.
+ * LL: packets of 8 bytes, half data and half flag, which are stored and loaded whole. When: small
+ * messages; it halves the bandwidth, and saves a round trip to memory in each hop.
+ *
+ * LL128: lines of 128 bytes, of which 8 are the flag, which arrive whole where the hardware does
+ * so: inside a GPU and over NVLink (see gpu_kernel.h). When: messages that LL's flags would make
+ * long, and that are over before Simple's pipeline is full. Lines go in pairs, since of the last
+ * thread's shares of two lines what the flags leave is 16 bytes: so all data, 240 bytes in 256, go
+ * as words of 16 bytes, which are aligned as they are in the buffers.
+ *
+ * test/model/ll.pml is the model of both. The idea is NCCL's.
  */
 #ifndef GPU_LL_H
 #define GPU_LL_H
@@ -13,13 +21,33 @@
 #include "gpu/kernels/gpu_combine.h"
 #include "gpu/kernels/gpu_program.h"
 
-enum { GPU_LL_PACKETS = GPU_VEC / GPU_LL_DATA }; /* for 16 bytes of data */
+enum {
+	GPU_LL_PACKETS = GPU_VEC / GPU_LL_DATA,            /* for 16 bytes of data */
+	GPU_LINES_DATA = 2 * GPU_LINE - 2 * 8,             /* of a pair */
+	GPU_LINES_SECOND = (GPU_LINE_SHARES - 1) * GPU_VEC /* where the data of the second begin */
+};
 
 /* A chunk some of whose operands are messages. */
 struct gpu_ll {
-	const uint32_t *source_flags, *target_flags; /* of each operand; 0: it is a place */
+	const uint64_t *source_flags, *target_flags; /* of each operand; 0: it is a place */
 	uint64_t abort;
+	bool lines; /* LL128 */
 };
+
+/* What a thread moves at a time: 16 bytes, or its shares of a pair of lines. */
+struct gpu_ll_turn {
+	uint64_t wire;  /* where in a message */
+	uint64_t at[2]; /* where in the chunk */
+	uint32_t num;
+	uint32_t share; /* of the lines */
+};
+
+/* ---- packets ---- */
+
+GPU_DEVICE struct gpu_ll_turn gpu_ll_packets(uint64_t at)
+{
+	return {2 * at, {at, 0}, 1, 0};
+}
 
 /* Writer: the peer's gpu_ll_send, for this packet; reader: this thread, which alone uses the data
  * it gets here. False: given up. */
@@ -55,6 +83,55 @@ GPU_DEVICE void gpu_ll_send(uint64_t address, uint32_t flag, struct gpu_vec data
 		gpu_store_relaxed(address + 8 * i, (uint64_t)flag << 32 | words[i]);
 }
 
+/* ---- lines ---- */
+
+GPU_DEVICE bool gpu_ll_is_last(const struct gpu_ll_turn *turn)
+{
+	return turn->share == GPU_LINE_SHARES - 1;
+}
+
+GPU_DEVICE struct gpu_ll_turn gpu_ll_lines(uint64_t pair, uint32_t share)
+{
+	uint64_t wire = 2 * GPU_LINE * pair, first = GPU_LINES_DATA * pair + GPU_VEC * share;
+
+	if (share == GPU_LINE_SHARES - 1)
+		return {wire, {first + GPU_LINES_SECOND, 0}, 1, share};
+	return {wire, {first, first + GPU_LINES_SECOND}, 2, share};
+}
+
+/*
+ * Writer: the peer's gpu_ll_send_lines, for these lines; readers: the threads of the lines, each of
+ * which alone uses the data it gets here. They give up together, as those that are left would wait
+ * for the others' vote. False: given up.
+ */
+GPU_DEVICE bool gpu_ll_receive_lines(uint64_t address, uint64_t flag, uint64_t abort,
+				     const struct gpu_ll_turn *turn, struct gpu_vec *data)
+{
+	uint32_t tries = 0;
+
+	while (!gpu_load_lines(address, turn->share, flag, data)) {
+		if (gpu_line_any(gpu_give_up(abort, &tries)))
+			return false;
+	}
+	if (gpu_ll_is_last(turn))
+		data[0].w[1] = data[1].w[0];
+	return true;
+}
+
+GPU_DEVICE void gpu_ll_send_lines(uint64_t address, uint64_t flag, const struct gpu_ll_turn *turn,
+				  const struct gpu_vec *data)
+{
+	struct gpu_vec vecs[2] = {data[0], data[1]};
+
+	if (gpu_ll_is_last(turn)) {
+		vecs[1] = {data[0].w[1], flag};
+		vecs[0].w[1] = flag;
+	}
+	gpu_store_lines(address, turn->share, vecs);
+}
+
+/* ---- places ---- */
+
 /* 16 bytes of a place, or the fewer that are left. */
 GPU_DEVICE struct gpu_vec gpu_ll_load(uint64_t address, uint64_t bytes)
 {
@@ -82,15 +159,66 @@ GPU_DEVICE void gpu_ll_store(uint64_t address, uint64_t bytes, struct gpu_vec ve
 		gpu_store8(address + i, data[i]);
 }
 
-/* 16 bytes of a source, at `at` in the chunk. */
-GPU_DEVICE bool gpu_ll_take(const struct gpu_ll *ll, const struct gpu_chunk *c, uint32_t source,
-			    uint64_t at, struct gpu_vec *data)
-{
-	uint32_t flag = ll->source_flags[source];
+/* ---- chunks ---- */
 
+/* A source's data of this turn. False: given up. */
+GPU_DEVICE bool gpu_ll_take(const struct gpu_ll *ll, const struct gpu_chunk *c, uint32_t source,
+			    const struct gpu_ll_turn *turn, struct gpu_vec *data)
+{
+	uint64_t flag = ll->source_flags[source], address = c->sources[source];
+
+	if (flag && ll->lines)
+		return gpu_ll_receive_lines(address + turn->wire, flag, ll->abort, turn, data);
 	if (flag)
-		return gpu_ll_receive(c->sources[source] + 2 * at, flag, ll->abort, data);
-	*data = gpu_ll_load(c->sources[source] + at, c->bytes - at);
+		return gpu_ll_receive(address + turn->wire, (uint32_t)flag, ll->abort, data);
+	GPU_UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		if (i < turn->num && turn->at[i] < c->bytes)
+			data[i] = gpu_ll_load(address + turn->at[i], c->bytes - turn->at[i]);
+	}
+	return true;
+}
+
+GPU_DEVICE void gpu_ll_put(const struct gpu_ll *ll, const struct gpu_chunk *c, uint32_t target,
+			   const struct gpu_ll_turn *turn, const struct gpu_vec *data)
+{
+	uint64_t flag = ll->target_flags[target], address = c->targets[target];
+
+	if (flag && ll->lines) {
+		gpu_ll_send_lines(address + turn->wire, flag, turn, data);
+		return;
+	}
+	if (flag) {
+		gpu_ll_send(address + turn->wire, (uint32_t)flag, data[0]);
+		return;
+	}
+	GPU_UNROLL
+	for (uint32_t i = 0; i < 2; i++) {
+		if (i < turn->num && turn->at[i] < c->bytes)
+			gpu_ll_store(address + turn->at[i], c->bytes - turn->at[i], data[i]);
+	}
+}
+
+/* False: given up. */
+template <typename T, typename F, bool HOT>
+GPU_DEVICE bool gpu_ll_run_turn(const struct gpu_ll *ll, const struct gpu_chunk *c,
+				const struct gpu_ll_turn *turn)
+{
+	struct gpu_vec sum[2] = {}, vecs[2] = {};
+
+	if (!gpu_ll_take(ll, c, 0, turn, sum))
+		return false;
+	GPU_ROLLED
+	for (uint32_t s = 1; s < c->num_sources; s++) {
+		if (!gpu_ll_take(ll, c, s, turn, vecs))
+			return false;
+		gpu_fold_in<T, F, HOT>(c->op, &sum[0], vecs[0]);
+		if (turn->num > 1)
+			gpu_fold_in<T, F, HOT>(c->op, &sum[1], vecs[1]);
+	}
+	GPU_ROLLED
+	for (uint32_t t = 0; t < c->num_targets; t++)
+		gpu_ll_put(ll, c, t, turn, sum);
 	return true;
 }
 
@@ -98,21 +226,18 @@ GPU_DEVICE bool gpu_ll_take(const struct gpu_ll *ll, const struct gpu_chunk *c, 
 template <typename T, typename F, bool HOT>
 GPU_CALLED bool gpu_ll_combine(const struct gpu_ll *ll, const struct gpu_chunk *c)
 {
-	for (uint64_t at = gpu_thread() * GPU_VEC; at < c->bytes; at += gpu_threads() * GPU_VEC) {
-		struct gpu_vec sum, vec;
+	uint64_t pairs = (c->bytes + GPU_LINES_DATA - 1) / GPU_LINES_DATA;
+	uint64_t turns = ll->lines ? pairs * GPU_LINE_SHARES : (c->bytes + GPU_VEC - 1) / GPU_VEC;
+	uint32_t mine = ll->lines ? GPU_LINE_SHARES / GPU_LINE_THREADS : 1;
 
-		if (!gpu_ll_take(ll, c, 0, at, &sum))
-			return false;
-		for (uint32_t s = 1; s < c->num_sources; s++) {
-			if (!gpu_ll_take(ll, c, s, at, &vec))
+	for (uint64_t first = gpu_thread() * mine; first < turns; first += gpu_threads() * mine) {
+		for (uint64_t i = first; i < first + mine; i++) {
+			struct gpu_ll_turn turn =
+				ll->lines ? gpu_ll_lines(i / GPU_LINE_SHARES, i % GPU_LINE_SHARES)
+					  : gpu_ll_packets(i * GPU_VEC);
+
+			if (!gpu_ll_run_turn<T, F, HOT>(ll, c, &turn))
 				return false;
-			gpu_fold_in<T, F, HOT>(c->op, &sum, vec);
-		}
-		for (uint32_t t = 0; t < c->num_targets; t++) {
-			if (ll->target_flags[t])
-				gpu_ll_send(c->targets[t] + 2 * at, ll->target_flags[t], sum);
-			else
-				gpu_ll_store(c->targets[t] + at, c->bytes - at, sum);
 		}
 	}
 	return true;

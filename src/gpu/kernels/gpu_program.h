@@ -18,7 +18,8 @@
  *     tails   a word for each incoming link and part: messages that the sender has written
  *     heads   a word for each outgoing link and part: messages that the receiver has read
  *     seen    a word for each rank and block, for the probe
- *     slots   of incoming links: LL packets in one region, bytes of Simple in another
+ *     slots   of incoming links: LL packets in one region, lines of LL128 in another, bytes of
+ *             Simple in a third
  *     scratch
  *
  * so that every word lies where it is waited for. All words carry the call's number in their upper
@@ -31,7 +32,7 @@
 
 #include <stdint.h>
 
-enum gpu_protocol { GPU_PROTOCOL_SIMPLE, GPU_PROTOCOL_LL, GPU_PROTOCOL_NUM };
+enum gpu_protocol { GPU_PROTOCOL_SIMPLE, GPU_PROTOCOL_LL, GPU_PROTOCOL_LL128, GPU_PROTOCOL_NUM };
 
 /*
  * How a link's memory is reached: that of the receiver's device; pinned memory of the host, which
