@@ -81,6 +81,8 @@ def test_collectives(run_mpi, mpi, ranks, path):
     accelerated = count_calls(result.output, "accel")
     assert accelerated > 300 if path == "accel" and ranks > 1 else accelerated == 0, result.output
     assert (count_calls(result.output, "accel", "MPI_Exscan") > 10) == (path == "accel" and ranks > 1), result.output
+    for name in ("allgather", "allgatherv", "alltoall", "alltoallv", "alltoallw"):
+        assert (count_calls(result.output, "accel", f"MPI_Neighbor_{name}") > 0) == (path == "accel" and ranks > 1), (name, result.output)
 
 
 @each_mpi

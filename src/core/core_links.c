@@ -229,6 +229,11 @@ bool core_links_know_sizes(const struct core_accel *accel)
 	case CORE_ALLGATHERV:
 	case CORE_ALLTOALLV:
 	case CORE_ALLTOALLW:
+	case CORE_NEIGHBOR_ALLGATHER:
+	case CORE_NEIGHBOR_ALLGATHERV:
+	case CORE_NEIGHBOR_ALLTOALL:
+	case CORE_NEIGHBOR_ALLTOALLV:
+	case CORE_NEIGHBOR_ALLTOALLW:
 		return false;
 	case CORE_ALLGATHER: /* of each, all have the same */
 		return accel->shape.in.blocks[0].bytes == accel->shape.out.blocks[0].bytes;

@@ -1499,6 +1499,145 @@ static void shape_alltoall(struct shaper *s)
 		shape->bytes = shape->out.blocks[0].bytes;
 }
 
+/* The ranks that this one has blocks from, and for, in MPI's order; -1: no rank, at a border. */
+struct neighbours {
+	int num_in, num_out;
+	int in[CORE_MAX_RANKS], out[CORE_MAX_RANKS];
+};
+
+static bool list_cart(MPI_Comm comm, struct neighbours *n)
+{
+	int dims;
+
+	PMPI_Cartdim_get(comm, &dims);
+	if (dims > CORE_MAX_RANKS / 2)
+		return false;
+	n->num_in = n->num_out = 2 * dims;
+	for (int i = 0; i < dims; i++)
+		PMPI_Cart_shift(comm, i, 1, &n->in[2 * i], &n->in[2 * i + 1]);
+	for (int i = 0; i < n->num_in; i++)
+		n->in[i] = n->in[i] == MPI_PROC_NULL ? -1 : n->in[i];
+	memcpy(n->out, n->in, sizeof(n->in));
+	return true;
+}
+
+static bool list_graph(MPI_Comm comm, int rank, struct neighbours *n)
+{
+	PMPI_Graph_neighbors_count(comm, rank, &n->num_in);
+	if (n->num_in > CORE_MAX_RANKS)
+		return false;
+	n->num_out = n->num_in;
+	PMPI_Graph_neighbors(comm, rank, n->num_in, n->in);
+	memcpy(n->out, n->in, sizeof(n->in));
+	return true;
+}
+
+static bool list_dist_graph(MPI_Comm comm, struct neighbours *n)
+{
+	int weights_in[CORE_MAX_RANKS], weights_out[CORE_MAX_RANKS], weighted;
+
+	PMPI_Dist_graph_neighbors_count(comm, &n->num_in, &n->num_out, &weighted);
+	if (n->num_in > CORE_MAX_RANKS || n->num_out > CORE_MAX_RANKS)
+		return false;
+	PMPI_Dist_graph_neighbors(comm, n->num_in, n->in, weights_in, n->num_out, n->out,
+				  weights_out);
+	return true;
+}
+
+/* False: there are more than ranks, so that some occur twice. */
+static bool list_neighbours(struct shaper *s, struct neighbours *n)
+{
+	MPI_Comm comm = as_comm(s->call->comm);
+	int topology = MPI_UNDEFINED;
+
+	PMPI_Topo_test(comm, &topology);
+	switch (topology) {
+	case MPI_CART:
+		return list_cart(comm, n);
+	case MPI_GRAPH:
+		return list_graph(comm, s->comm->rank, n);
+	case MPI_DIST_GRAPH:
+		return list_dist_graph(comm, n);
+	default:
+		refuse(s, bad);
+		return true;
+	}
+}
+
+static bool all_differ(const int *ranks, int num)
+{
+	uint64_t seen = 0;
+
+	_Static_assert(CORE_MAX_RANKS <= 64, "a bit for each rank");
+	for (int i = 0; i < num; i++) {
+		uint64_t bit = ranks[i] < 0 ? 0 : UINT64_C(1) << ranks[i];
+
+		if (seen & bit)
+			return false;
+		seen |= bit;
+	}
+	return true;
+}
+
+/* From a block for each neighbour to one for each rank. */
+static void order_by_rank(const struct shaper *s, struct core_buffer *buffer, const int *ranks,
+			  int num)
+{
+	struct core_block blocks[CORE_MAX_RANKS] = {{0, 0}};
+
+	for (int i = 0; i < num; i++) {
+		if (ranks[i] >= 0)
+			blocks[ranks[i]] = buffer->blocks[i];
+	}
+	buffer->num_blocks = 0;
+	buffer->lo = buffer->hi = 0;
+	for (int i = 0; i < s->comm->size; i++)
+		add_bytes(buffer, blocks[i].offset, blocks[i].bytes);
+}
+
+/* The same block for all. */
+static void shape_neighbor_input(struct shaper *s, const struct neighbours *n)
+{
+	struct core_buffer *in = &s->shape->in;
+
+	shape_single(s, in, s->call->sendbuf, s->call->sendcount, s->call->sendtype);
+	for (int i = 1; i < n->num_out && !s->refusal; i++)
+		in->blocks[i] = in->blocks[0];
+}
+
+/* An exchange in which most ranks have nothing for each other. */
+static void shape_neighbor(struct shaper *s)
+{
+	const struct core_call *call = s->call;
+	enum core_coll coll = call->coll;
+	bool gathers = coll == CORE_NEIGHBOR_ALLGATHER || coll == CORE_NEIGHBOR_ALLGATHERV;
+	bool arrays = coll != CORE_NEIGHBOR_ALLGATHER && coll != CORE_NEIGHBOR_ALLTOALL;
+	struct neighbours n = {0};
+	struct blocks from, to;
+
+	if (s->comm->spans)
+		refuse(s, "neighbours on several nodes");
+	else if (!list_neighbours(s, &n) || !all_differ(n.in, n.num_in) ||
+		 !all_differ(n.out, n.num_out))
+		refuse(s, "a rank is a neighbour twice");
+	from = send_blocks(call, n.num_out);
+	to = recv_blocks(call, n.num_in);
+	if (arrays &&
+	    ((n.num_in && lacks_arrays(&to)) || (!gathers && n.num_out && lacks_arrays(&from))))
+		refuse(s, bad);
+	if (s->refusal)
+		return;
+	if (gathers)
+		shape_neighbor_input(s, &n);
+	else
+		shape_blocks(s, &s->shape->in, call->sendbuf, &from);
+	shape_blocks(s, &s->shape->out, call->recvbuf, &to);
+	if (s->refusal)
+		return;
+	order_by_rank(s, &s->shape->in, n.out, n.num_out);
+	order_by_rank(s, &s->shape->out, n.in, n.num_in);
+}
+
 /* Whether the call's form leaves this rank one buffer. */
 static bool is_in_place(const struct core_call *call, bool root)
 {
@@ -1549,6 +1688,13 @@ static void shape_any(struct shaper *s)
 	case CORE_ALLTOALLV:
 	case CORE_ALLTOALLW:
 		shape_alltoall(s);
+		break;
+	case CORE_NEIGHBOR_ALLGATHER:
+	case CORE_NEIGHBOR_ALLGATHERV:
+	case CORE_NEIGHBOR_ALLTOALL:
+	case CORE_NEIGHBOR_ALLTOALLV:
+	case CORE_NEIGHBOR_ALLTOALLW:
+		shape_neighbor(s);
 		break;
 	default:
 		refuse(s, "no accelerated form");

@@ -163,8 +163,22 @@ static const char *why_not_mapped(const struct core_accel *accel, const struct a
 
 bool core_plan_sizes_differ(enum core_coll coll)
 {
-	return coll == CORE_REDUCE_SCATTER || coll == CORE_GATHERV || coll == CORE_SCATTERV ||
-	       coll == CORE_ALLGATHERV || coll == CORE_ALLTOALLV || coll == CORE_ALLTOALLW;
+	switch (coll) {
+	case CORE_REDUCE_SCATTER:
+	case CORE_GATHERV:
+	case CORE_SCATTERV:
+	case CORE_ALLGATHERV:
+	case CORE_ALLTOALLV:
+	case CORE_ALLTOALLW:
+	case CORE_NEIGHBOR_ALLGATHER:
+	case CORE_NEIGHBOR_ALLGATHERV:
+	case CORE_NEIGHBOR_ALLTOALL:
+	case CORE_NEIGHBOR_ALLTOALLV:
+	case CORE_NEIGHBOR_ALLTOALLW:
+		return true;
+	default:
+		return false;
+	}
 }
 
 void core_plan_complain(const struct core_accel *accel, enum core_complaint kind,

@@ -453,6 +453,30 @@ static void test_graph(int rounds)
 	MPI_Comm_free(&graph);
 }
 
+/* All ranks but the last in a line; that has no neighbours. */
+static void test_old_graph(int rounds)
+{
+	int index[MAX_PEERS], edges[2 * MAX_PEERS], num = 0, ends = test_size - 1;
+	MPI_Comm graph;
+
+	for (int i = 0; i < test_size; i++) {
+		if (i < ends && i > 0)
+			edges[num++] = i - 1;
+		if (i < ends - 1)
+			edges[num++] = i + 1;
+		index[i] = num;
+	}
+	MPI_Graph_create(MPI_COMM_WORLD, test_size, index, edges, 0, &graph);
+	for (int coll = NEIGHBOR_ALLGATHER; coll <= NEIGHBOR_ALLTOALLW; coll++) {
+		struct test t = make((enum coll)coll, graph, MPI_INT, 7);
+
+		t.peers_in = t.peers_out =
+			index[test_rank] - (test_rank ? index[test_rank - 1] : 0);
+		run_mixed(&t, rounds);
+	}
+	MPI_Comm_free(&graph);
+}
+
 /* Rooted calls of an intercommunicator: the root's group says MPI_ROOT once and MPI_PROC_NULL
  * otherwise. */
 static void test_inter(int rounds)
@@ -639,6 +663,7 @@ int main(int argc, char **argv)
 	test_cart(rounds, 0);
 	test_cart(rounds, 1);
 	test_graph(rounds);
+	test_old_graph(rounds);
 	test_inter(rounds);
 	test_user_op(rounds);
 	test_bottom();
