@@ -1146,7 +1146,9 @@ def test_info_plan_refuses(options, said):
 @emulated_only
 def test_info_devices():
     devices = run_tool(BUILD / "gpucoll-info", "-d", env={"LD_LIBRARY_PATH": str(BUILD / "emu"), "CUEMU_DEVICES": "3"})
-    assert devices.status == 0 and devices.output.count("Emulated CUDA device") == 3
+    assert devices.status == 0 and devices.output.count("Emulated CUDA device") == 3 and devices.output.count("2 copy engines") == 3
+    machine = run_tool(BUILD / "gpucoll-info", "-t", env={"LD_LIBRARY_PATH": str(BUILD / "emu"), "CUEMU_DEVICES": "3"})
+    assert machine.output.count(" copies=2\n") == 3, machine.output
     none = run_tool(BUILD / "gpucoll-info", "-d")
     assert none.status == 1 and "no CUDA driver" in none.output
 
@@ -1280,6 +1282,7 @@ def test_machine_text_reads_as_itself(tmp_path):
     ("gpucoll-machine 1\ngpu gpu0 rate=nan\n", "a rate in GB/s is needed, not 'nan'"),
     ("gpucoll-machine 1\ngpu gpu0 rate=-1\n", "a rate in GB/s is needed, not '-1'"),
     ("gpucoll-machine 1\ngpu gpu0 cc=eight\n", "a compute capability such as 8.0 is needed, not 'eight'"),
+    ("gpucoll-machine 1\ngpu gpu0 copies=some\n", "a number of copy engines is needed, not 'some'"),
     ("gpucoll-machine 1\ngpu gpu0 color=red\n", "an unknown or too long field 'color'"),
     ("gpucoll-machine 1\ngpu gpu0\ngpu gpu0\n", "3: a new, short name is needed, not 'gpu0'"),
     ("gpucoll-machine 1\ngpu gpu0\n  nic nic0\n", "3: it can't be below what it is below: 'nic0'"),
@@ -1386,6 +1389,16 @@ def test_machine_without_gpus():
 
 
 LINKS = "numa numa0\n" + "".join(f"  gpu gpu{i} bus=0000:0{i + 1}:00.0 rate=16\n" for i in range(4))
+
+
+@emulated_only
+@each_mpi
+def test_instances_of_a_gpu(run_mpi, mpi):
+    """MIG: one PCI address, and kernels that do not take each other's place, so that they may wait for each other."""
+    env = {"CUEMU_DEVICES": "3", "CUEMU_MIG": "1", "CUEMU_P2P": "none", "CUEMU_SMS": "16", **PATHS["accel"]}
+    result = run_mpi(mpi, 3, "gpucoll-bench", "allreduce", "-b", "1K", "-e", "64K", "-f", "8", "-n", "5", env=env)
+    assert result.status == 0 and "# 0 wrong values" in result.output, result.output
+    assert re.search(r" accel +\d+ .* fused ", result.output) and " stepped" not in result.output, result.output
 
 
 @emulated_only

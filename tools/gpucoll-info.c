@@ -58,7 +58,7 @@ static int check(CUresult result, const char *call)
 static void print_device(int ordinal)
 {
 	char name[256] = "?", bus[32] = "?";
-	int major = 0, minor = 0, sms = 0;
+	int major = 0, minor = 0, sms = 0, copies = 0;
 	size_t bytes = 0;
 	CUdevice device;
 
@@ -72,8 +72,10 @@ static void print_device(int ordinal)
 	gpu_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
 					device);
 	gpu_driver.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-	printf("device %d: %s, PCI %s, compute capability %d.%d, %d multiprocessors, %.1f GiB\n",
-	       ordinal, name, bus, major, minor, sms, (double)bytes / (1 << 30));
+	gpu_driver.cuDeviceGetAttribute(&copies, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, device);
+	printf("device %d: %s, PCI %s, compute capability %d.%d, %d multiprocessors, "
+	       "%d copy engines, %.1f GiB\n",
+	       ordinal, name, bus, major, minor, sms, copies, (double)bytes / (1 << 30));
 }
 
 static int print_devices(void)

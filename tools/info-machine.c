@@ -141,6 +141,8 @@ static bool read_gpu(int ordinal, struct topo_gpu *gpu)
 	gpu_driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
 					device);
 	gpu->cc = major * 10 + minor;
+	gpu_driver.cuDeviceGetAttribute(&gpu->copies, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT,
+					device);
 	return true;
 }
 

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* cuMemcpy2D refuses a larger pitch (CU_DEVICE_ATTRIBUTE_MAX_PITCH is this on every device so far).
  */
@@ -141,10 +142,37 @@ uint64_t gpu_identity_of(const char *bus)
 	return UINT64_C(1) << 63 | (uint64_t)numbers[0] << 16 | numbers[1] << 8 | numbers[2];
 }
 
+/* The name of an instance of a GPU (MIG) says so. Instances have one PCI address, and kernels,
+ * memory and multiprocessors apart. */
+static bool is_instance(CUdevice device)
+{
+	char name[256] = "";
+
+	return gpu_driver.cuDeviceGetName(name, sizeof(name), device) == CUDA_SUCCESS &&
+	       strstr(name, " MIG ");
+}
+
+static uint64_t identity_of_instance(CUdevice device)
+{
+	CUuuid uuid = {{0}};
+
+	gpu_driver.cuDeviceGetUuid(&uuid, device);
+	return (util_hash(UTIL_HASH_START, &uuid, sizeof(uuid)) | 1) & INT64_MAX;
+}
+
+static uint64_t identity_of(CUdevice device)
+{
+	char bus_id[32] = "";
+
+	if (is_instance(device))
+		return identity_of_instance(device);
+	gpu_driver.cuDeviceGetPCIBusId(bus_id, sizeof(bus_id), device);
+	return gpu_identity_of(bus_id);
+}
+
 uint64_t gpu_device_identity(int ordinal)
 {
 	static _Atomic uint64_t known[MAX_DEVICES]; /* every thread would write the same */
-	char bus_id[32] = "";
 	uint64_t hash;
 	CUdevice device;
 
@@ -153,9 +181,8 @@ uint64_t gpu_device_identity(int ordinal)
 	hash = atomic_load_explicit(&known[ordinal], memory_order_relaxed);
 	if (hash)
 		return hash;
-	if (gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS)
-		gpu_driver.cuDeviceGetPCIBusId(bus_id, sizeof(bus_id), device);
-	hash = gpu_identity_of(bus_id);
+	hash = gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS ? identity_of(device)
+									: gpu_identity_of("");
 	atomic_store_explicit(&known[ordinal], hash, memory_order_relaxed);
 	return hash;
 }

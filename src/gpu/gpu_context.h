@@ -39,8 +39,8 @@ bool gpu_scope_enter_alive(struct gpu_scope *scope, int device, unsigned long lo
 bool gpu_context_is_current(void);
 bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id);
 
-/* A number for the GPU, the same in all processes of the machine and never 0; and for the one with
- * a PCI address, as a text. */
+/* A number for the GPU, or for the instance of one (MIG), the same in all processes of the machine
+ * and never 0; and for the GPU with a PCI address, as a text. */
 uint64_t gpu_device_identity(int ordinal);
 uint64_t gpu_identity_of(const char *bus);
 

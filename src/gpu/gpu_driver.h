@@ -34,6 +34,7 @@
 	X(cuDeviceGetCount)                                                                        \
 	X(cuDeviceGetName)                                                                         \
 	X(cuDeviceGetPCIBusId)                                                                     \
+	X(cuDeviceGetUuid)                                                                         \
 	X(cuDevicePrimaryCtxGetState)                                                              \
 	X(cuDevicePrimaryCtxRelease)                                                               \
 	X(cuDevicePrimaryCtxRetain)                                                                \

@@ -133,6 +133,7 @@ static void add_gpu(struct finder *f, int gpu, int parent, double rate,
 	}
 	object = &f->machine->objects[index];
 	object->cc = f->gpus[gpu].cc;
+	object->copies = f->gpus[gpu].copies;
 	snprintf(object->bus, sizeof(object->bus), "%s", f->gpus[gpu].bus);
 }
 

@@ -161,6 +161,16 @@ static int cc_of(struct reader *r, const char *text)
 	return 0;
 }
 
+static int copies_of(struct reader *r, const char *text)
+{
+	int copies, used = 0;
+
+	if (sscanf(text, "%3d%n", &copies, &used) == 1 && !text[used] && copies > 0)
+		return copies;
+	fail(r, "a number of copy engines is needed, not", text);
+	return 0;
+}
+
 static void read_field(struct reader *r, struct topo_object *object, char *field)
 {
 	char *value = strchr(field, '=');
@@ -176,6 +186,8 @@ static void read_field(struct reader *r, struct topo_object *object, char *field
 		snprintf(object->bus, sizeof(object->bus), "%s", value);
 	else if (!strcmp(field, "cc") && object->kind == TOPO_GPU)
 		object->cc = cc_of(r, value);
+	else if (!strcmp(field, "copies") && object->kind == TOPO_GPU)
+		object->copies = copies_of(r, value);
 	else if (!strcmp(field, "net") && object->kind == TOPO_NIC)
 		object->net = rate_of(r, value);
 	else
@@ -387,6 +399,8 @@ static void write_object(const struct topo_machine *machine, int index, int leve
 		fprintf(out, " bus=%s", object->bus);
 	if (object->cc)
 		fprintf(out, " cc=%d.%d", object->cc / 10, object->cc % 10);
+	if (object->copies)
+		fprintf(out, " copies=%d", object->copies);
 	if (object->net > 0)
 		fprintf(out, " net=%.10g", object->net);
 	fputs("\n", out);

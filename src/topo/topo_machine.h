@@ -20,7 +20,7 @@
  *     numa numa0
  *       bridge pci0
  *         switch switch0 rate=15.75
- *           gpu gpu0 rate=15.75 bus=0000:07:00.0 cc=8.0
+ *           gpu gpu0 rate=15.75 bus=0000:07:00.0 cc=8.0 copies=3
  *           nic mlx5_0 rate=7.88 net=12.5
  *     nvswitch nvswitch0
  *     link gpu0 nvswitch0 rate=50
@@ -49,6 +49,7 @@ struct topo_object {
 	double rate;               /* to the parent; 0: not known */
 	char bus[TOPO_NAME_BYTES]; /* PCI address; "": not known */
 	int cc;                    /* of a GPU: compute capability, times 10; 0: not known */
+	int copies;                /* of a GPU: copy engines; 0: not known */
 	double net;                /* of a NIC */
 };
 
@@ -73,7 +74,8 @@ struct topo_machine {
 /* A GPU as CUDA or NVML knows it. */
 struct topo_gpu {
 	char bus[TOPO_NAME_BYTES]; /* PCI address: domain:bus:device.function, hexadecimal */
-	int cc;                    /* compute capability, times 10 */
+	int cc;                    /* compute capability, times 10; 0: not known */
+	int copies;                /* copy engines; 0: not known */
 };
 
 /* Whether the text is a PCI address of that device, whatever its function and its number of digits.

@@ -151,7 +151,7 @@ static bool describe(unsigned index, struct topo_gpu *gpu)
 	    nvml.pci_of(device, &pci) != NVML_SUCCESS)
 		return false;
 	nvml.cc_of(device, &major, &minor);
-	gpu->cc = 10 * major + minor;
+	*gpu = (struct topo_gpu){.cc = 10 * major + minor}; /* NVML does not tell of copy engines */
 	snprintf(gpu->bus, sizeof(gpu->bus), "%04x:%02x:%02x.0", pci.domain, pci.bus & 0xff,
 		 pci.device & 0xff);
 	return true;

@@ -17,7 +17,8 @@
  * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, or a
  * matrix as rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US,
  * CUEMU_IN_CALLER (0 or 1), CUEMU_TIME_SLICED (0 or 1), CUEMU_SLOWNESS (what the threads of kernels
- * run for a nanosecond of the device's clock), CUEMU_THREADS (in a block of a kernel's twin),
+ * run for a nanosecond of the device's clock), CUEMU_MIG (0 or 1: the devices are instances of one
+ * GPU, and are called so), CUEMU_THREADS (in a block of a kernel's twin),
  * CUEMU_FAULT (see emu_fault).
  */
 #ifndef EMU_H
@@ -36,7 +37,7 @@ struct emu_config {
 	int devices, sms, threads, slowness;
 	size_t memory, arena;
 	unsigned delay_us;
-	bool in_caller, time_sliced;
+	bool in_caller, time_sliced, mig;
 	bool p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
 extern struct emu_config emu_config;

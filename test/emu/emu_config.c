@@ -125,6 +125,7 @@ static void load(void)
 	emu_config.delay_us = (unsigned)number("CUEMU_DELAY_US", 20, 0, 10000000);
 	emu_config.in_caller = number("CUEMU_IN_CALLER", 0, 0, 1);
 	emu_config.time_sliced = number("CUEMU_TIME_SLICED", 0, 0, 1);
+	emu_config.mig = number("CUEMU_MIG", 0, 0, 1);
 	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 256, 1, 1000);
 	load_p2p();
 	add_faults(getenv("CUEMU_FAULT"));

@@ -78,7 +78,8 @@ EMU_API CUresult CUDAAPI cuDeviceGetName(char *name, int length, CUdevice device
 	NEED_INIT();
 	if (!is_device(device) || length <= 0)
 		return CUDA_ERROR_INVALID_DEVICE;
-	snprintf(name, (size_t)length, "Emulated CUDA device");
+	snprintf(name, (size_t)length, "Emulated CUDA device%s",
+		 emu_config.mig ? " MIG 1g.8gb" : "");
 	return CUDA_SUCCESS;
 }
 
@@ -97,7 +98,8 @@ EMU_API CUresult CUDAAPI cuDeviceGetPCIBusId(char *id, int length, CUdevice devi
 	NEED_INIT();
 	if (!is_device(device) || length < 13)
 		return CUDA_ERROR_INVALID_VALUE;
-	snprintf(id, (size_t)length, "0000:%02X:00.0", (unsigned)(device + 1) & 0xff);
+	snprintf(id, (size_t)length, "0000:%02X:00.0",
+		 emu_config.mig ? 1 : (unsigned)(device + 1) & 0xff);
 	return CUDA_SUCCESS;
 }
 

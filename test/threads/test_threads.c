@@ -70,13 +70,14 @@ static const struct configuration {
 	 false,
 	 false,
 	 {"GPUCOLL_EXEC", "fused", "GPUCOLL_EAGER_MAX", "0"}},
+	{"eight ranks", 8, 1, 4, false, false, {"GPUCOLL_CHECK", "1"}},
 	{"all are staged", 3, 1, 1, false, false, {"GPUCOLL_ACCEL", "0"}},
 };
 
 enum { NUM_CONFIGURATIONS = sizeof(configurations) / sizeof(configurations[0]) };
 
 static char library[1024];
-static int num_calls = 60;
+static int num_calls = 40;
 static uint64_t seed = 1;
 
 /* ---- ranks ---- */
