@@ -81,6 +81,7 @@ def test_collectives(run_mpi, mpi, ranks, path):
     accelerated = count_calls(result.output, "accel")
     assert accelerated > 300 if path == "accel" and ranks > 1 else accelerated == 0, result.output
     assert (count_calls(result.output, "accel", "MPI_Exscan") > 10) == (path == "accel" and ranks > 1), result.output
+    assert bool(re.search(r"MPI_Neighbor_alltoallv +halo +< .* accel ", result.output)) == (path == "accel" and ranks > 1), result.output
     for name in ("allgather", "allgatherv", "alltoall", "alltoallv", "alltoallw"):
         assert (count_calls(result.output, "accel", f"MPI_Neighbor_{name}") > 0) == (path == "accel" and ranks > 1), (name, result.output)
 
@@ -231,6 +232,10 @@ def test_wishes_that_can_not_be_met(run_mpi, mpi):
                                                              "GPUCOLL_PROTO": "ll", **PATHS["accel"]})
     assert_passed(result)
     assert "GPUCOLL_PROTO=ll is not possible for" in result.output and "the execution is not fused" in result.output
+    result = run_mpi(mpi, 2, "test_agree", "mixed", 30, env={"GPUCOLL_ALGO": "ring", "GPUCOLL_EXEC": "stepped", "GPUCOLL_PROTO": "^simple",
+                                                             **PATHS["accel"]})
+    assert_passed(result)
+    assert "GPUCOLL_PROTO=ll,ll128 is not possible for" in result.output, result.output
     for algo, why in (("oneshot", "it can't work in place, as some rank does"), ("twoshot", "receive buffers are not offered to others")):
         result = run_mpi(mpi, 3, "test_agree", "mixed", 30, env={"GPUCOLL_ALGO": algo, "GPUCOLL_CHANNELS": "0", **PATHS["accel"]})
         assert_passed(result)
@@ -1388,7 +1393,7 @@ def test_machine_without_gpus():
     assert result.status == 0 and ("# no GPUs" in result.output or "gpu0" in result.output), result.output
 
 
-LINKS = "numa numa0\n" + "".join(f"  gpu gpu{i} bus=0000:0{i + 1}:00.0 rate=16\n" for i in range(4))
+LINKS = "numa numa0\n" + "".join(f"  gpu gpu{i} bus=0000:0{i + 1}:00.0 rate=16 cc=9.0\n" for i in range(4))
 
 
 @emulated_only
@@ -1415,6 +1420,12 @@ def test_lines_need_nvlinks(run_mpi, mpi, tmp_path):
         result = run_mpi(mpi, 4, "gpucoll-bench", "allreduce", "-b", "1K", "-e", "256K", "-f", "16", "-n", "3", env={**env, "GPUCOLL_ALGO": algo})
         assert result.status == 0, result.output
         assert (f"{algo} fused ll128" in result.output) == works and (why in result.output) == (not works), result.output
+    # Neither inside a GPU nor where only a file tells of NVLinks without being asked for.
+    machine.write_text("gpucoll-machine 1\n" + LINKS + links)
+    for devices in "14":
+        result = run_mpi(mpi, 4, "gpucoll-bench", "allreduce", "-b", "1K", "-e", "256K", "-f", "16", "-n", "3",
+                         env={**env, "CUEMU_DEVICES": devices, "GPUCOLL_PROTO": "", "GPUCOLL_ALGO": "ring"})
+        assert result.status == 0 and "ring fused" in result.output and "ll128" not in result.output, result.output
 
 
 @emulated_only

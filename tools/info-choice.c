@@ -137,6 +137,7 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		.mapped = mapped,
 		.fused = true,
 		.protos = request->num_nodes < 2 ? all : 1 << SCHED_SIMPLE,
+		.lines = SCHED_LINES_WHOLE,
 		.resident = core_room_resident(fabric->costs.blocks * sharers, sharers)};
 	struct algo_table *table = algo_table_new(request, &setting);
 	int result;

@@ -140,6 +140,13 @@ static bool is_too_wide(const struct algo_table *table, const struct sched *sche
 	return table->setting.fused && sched_most_lanes(sched) > (uint32_t)table->setting.resident;
 }
 
+static bool is_cut(const struct algo_table *table, enum sched_proto proto,
+		   const struct sched *sched)
+{
+	return proto == SCHED_LL128 &&
+	       sched_fabric_lines(table->setting.fabric, sched) < table->setting.lines;
+}
+
 /* INFINITY: there is no room for it; negative: no memory. */
 static double time_of_schedule(const struct algo_table *table, const struct candidate *c,
 			       const struct sched *sched, double most, uint64_t bytes)
@@ -152,7 +159,7 @@ static double time_of_schedule(const struct algo_table *table, const struct cand
 				    .most = most};
 	uint32_t links = sched_most_links(sched);
 
-	if (c->proto == SCHED_LL128 && !sched_fabric_keeps_lines(setting->fabric, sched))
+	if (is_cut(table, c->proto, sched))
 		return INFINITY;
 	if (is_linked(c->algo) && sched->num_connections &&
 	    (links > setting->most_links || is_too_wide(table, sched) ||
@@ -248,12 +255,29 @@ static bool add_point(struct candidate *c, uint64_t bytes, double time)
 	return true;
 }
 
+/* What was measured may have been so between other GPUs of the machine. */
+static bool is_cut_here(const struct algo_table *table, const struct candidate *c)
+{
+	struct sched_request request = table->request;
+	struct sched *sched;
+	bool cut;
+
+	if (c->proto != SCHED_LL128)
+		return false;
+	request.channels = c->channels;
+	sched = algo_make(c->algo, &request);
+	cut = !sched || is_cut(table, c->proto, sched);
+	sched_free(sched);
+	return cut;
+}
+
 bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct algo_choice *way)
 {
 	for (int i = 0; i < table->num; i++) {
 		struct candidate *c = &table->candidates[i];
 
-		if (c->algo != way->algo || c->proto != way->proto || c->channels != way->channels)
+		if (c->algo != way->algo || c->proto != way->proto ||
+		    c->channels != way->channels || is_cut_here(table, c))
 			continue;
 		table->measured = bytes > table->measured ? bytes : table->measured;
 		return add_point(c, bytes, way->time);

@@ -23,10 +23,11 @@ struct algo_setting {
 	uint32_t most_links;    /* FIFOs of a rank, in each direction */
 	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
 	bool fused;             /* kernels can wait for messages; then: */
-	uint32_t protos;   /* of messages, a bit for each enum sched_proto; stepped: SCHED_SIMPLE */
-	int resident;      /* so many blocks of a rank */
-	bool sizes_differ; /* of blocks */
-	int channels;      /* wished for; 0: any */
+	uint32_t protos; /* of messages, a bit for each enum sched_proto; stepped: SCHED_SIMPLE */
+	int resident;    /* so many blocks of a rank */
+	enum sched_lines lines; /* what LL128 needs */
+	bool sizes_differ;      /* of blocks */
+	int channels;           /* wished for; 0: any */
 };
 
 struct algo_choice {

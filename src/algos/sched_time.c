@@ -571,16 +571,18 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 	return time;
 }
 
-bool sched_fabric_keeps_lines(const struct sched_fabric *fabric, const struct sched *sched)
+enum sched_lines sched_fabric_lines(const struct sched_fabric *fabric, const struct sched *sched)
 {
+	enum sched_lines least = SCHED_LINES_WHOLE;
+
 	for (uint32_t i = 0; i < sched->num_connections; i++) {
 		const struct sched_connection *c = &sched->connections[i];
 		int from = fabric->sites[c->from], to = fabric->sites[c->to];
+		enum sched_lines lines = fabric->routes[from * fabric->num_sites + to].lines;
 
-		if (!fabric->routes[from * fabric->num_sites + to].whole)
-			return false;
+		least = lines < least ? lines : least;
 	}
-	return true;
+	return least;
 }
 
 int sched_fabric_fullest(const struct sched_fabric *fabric)

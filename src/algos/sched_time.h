@@ -21,10 +21,13 @@ struct sched_leg {
 	double share; /* of the bytes */
 };
 
+/* Whether lines of LL128 arrive whole: they may be cut; nobody has said; by all that is known. */
+enum sched_lines { SCHED_LINES_CUT, SCHED_LINES_UNSURE, SCHED_LINES_WHOLE };
+
 struct sched_route {
 	double latency; /* us */
 	bool net;       /* messages are taken through host memory, and sent by the hosts */
-	bool whole;     /* lines of LL128 arrive whole */
+	enum sched_lines lines;
 	int num;
 	struct sched_leg *legs;
 };
@@ -69,8 +72,8 @@ struct sched_terms {
 double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 		  const struct sched_terms *terms);
 
-/* Whether lines of LL128 arrive whole on all of the schedule's connections. */
-bool sched_fabric_keeps_lines(const struct sched_fabric *fabric, const struct sched *sched);
+/* Of that of the schedule's connections which is least sure. */
+enum sched_lines sched_fabric_lines(const struct sched_fabric *fabric, const struct sched *sched);
 
 /* How many ranks are on the site that has most. */
 int sched_fabric_fullest(const struct sched_fabric *fabric);

@@ -217,15 +217,36 @@ static struct core_choices *choices_of(const struct core_accel *accel)
 
 /* ---- kinds of calls ---- */
 
+/* Who wishes for LL128 and nothing else takes it on himself where it is not sure that lines arrive
+ * whole. */
+static bool wishes_for_lines(const struct core_accel *accel)
+{
+	return accel->common.wish.protos == 1 << SCHED_LL128;
+}
+
+static enum sched_lines lines_of(const struct core_accel *accel)
+{
+	return wishes_for_lines(accel) ? SCHED_LINES_UNSURE : SCHED_LINES_WHOLE;
+}
+
+/* Whether a file says what the node is, which may be wrong. */
+static bool is_told(const struct core_choices *all)
+{
+	return all->machines[0] && all->machines[0]->source;
+}
+
 /* Those that can be, by what does not depend on the algorithm. */
-static uint32_t protos_of(const struct core_accel *accel, bool fused)
+static uint32_t protos_of(const struct core_accel *accel, const struct core_choices *all,
+			  bool fused)
 {
 	uint32_t protos = 1 << SCHED_SIMPLE;
 
 	if (!fused || accel->comm->spans || !core_links_know_sizes(accel))
 		return protos;
 	protos |= 1 << SCHED_LL;
-	return core_links_all_mapped(accel->comm) ? protos | 1 << SCHED_LL128 : protos;
+	if (core_links_all_mapped(accel->comm) && (wishes_for_lines(accel) || !is_told(all)))
+		protos |= 1 << SCHED_LL128;
+	return protos;
 }
 
 /* Before there are arenas, which on several nodes there always are, they are taken to be as they
@@ -246,8 +267,9 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 				     .most_links = GPU_MAX_LINKS,
 				     .mapped = mapped,
 				     .fused = fused,
-				     .protos = protos_of(accel, fused),
+				     .protos = protos_of(accel, all, fused),
 				     .resident = blocks,
+				     .lines = lines_of(accel),
 				     .sizes_differ = core_plan_sizes_differ(accel->shape.coll),
 				     .channels = accel->common.wish.channels};
 }
@@ -261,7 +283,7 @@ static bool is_same(const struct entry *entry, const struct sched_request *reque
 	       entry->request.in_place == request->in_place && mine->mapped == setting->mapped &&
 	       mine->fused == setting->fused && mine->protos == setting->protos &&
 	       mine->resident == setting->resident && mine->sizes_differ == setting->sizes_differ &&
-	       mine->channels == setting->channels &&
+	       mine->channels == setting->channels && mine->lines == setting->lines &&
 	       mine->room.bytes[SCHED_SIMPLE] == setting->room.bytes[SCHED_SIMPLE];
 }
 
@@ -351,7 +373,8 @@ bool core_choice_keeps_lines(const struct core_accel *accel)
 		if (core_agree_offer(&accel->agree, i)->device != all->seats[i].device)
 			return false;
 	}
-	return sched_fabric_keeps_lines(&all->fabric, accel->sched);
+	return sched_fabric_lines(&all->fabric, accel->sched) >= lines_of(accel) &&
+	       (wishes_for_lines(accel) || !is_told(all));
 }
 
 void core_choice_note(const struct core_accel *accel)

@@ -210,6 +210,25 @@ static void set_two(struct maker *m, struct sched_route *route, int a, int b, do
 	route->legs[1] = (struct sched_leg){b, 1};
 }
 
+/* GPUs of which it is known that lines arrive whole over their NVLinks: those on which NCCL takes
+ * LL128 by itself; it warns of others. */
+static bool has_lines(int cc)
+{
+	return cc == 70 || cc == 80 || cc == 90 || cc == 100 || cc == 120;
+}
+
+static enum sched_lines lines_of_links(const struct maker *m, const struct site *from,
+				       const struct site *to)
+{
+	int cc = cc_of(m, from);
+
+	if (!has_lines(cc) || cc != cc_of(m, to))
+		return SCHED_LINES_CUT;
+	if (topo_machine_find(machine_of(m, from), TOPO_HIDDEN_SWITCH) >= 0)
+		return SCHED_LINES_UNSURE;
+	return SCHED_LINES_WHOLE;
+}
+
 static void set_hop(struct maker *m, struct sched_route *route, const struct site *from,
 		    const struct site *to)
 {
@@ -219,7 +238,8 @@ static void set_hop(struct maker *m, struct sched_route *route, const struct sit
 		m->failed = true;
 		return;
 	}
-	route->whole = hop.path.class == TOPO_NVL;
+	if (hop.path.class == TOPO_NVL)
+		route->lines = lines_of_links(m, from, to);
 	set_legs(m, route, hop.num, hop.path.latency);
 	for (int i = 0; route->legs && i < hop.num; i++)
 		route->legs[i] = (struct sched_leg){m->bases[from->seat.node] + hop.parts[i].way,
@@ -231,7 +251,8 @@ static void set_route(struct maker *m, struct sched_route *route, const struct s
 		      const struct site *to)
 {
 	route->net = from->seat.node != to->seat.node;
-	route->whole = from == to;
+	if (from == to && (has_lines(cc_of(m, from)) || !cc_of(m, from)))
+		route->lines = SCHED_LINES_UNSURE; /* NCCL has no LL128 inside a GPU */
 	if (from == to)
 		set_legs(m, route, 0, own_latency);
 	else if (route->net)

@@ -14,6 +14,7 @@
 #include "util/util_config.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Kernels of this process and another's did not run together. */
@@ -286,14 +287,36 @@ static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto
 	return NULL;
 }
 
+/* "ll,ll128" */
+static void list_protos(uint32_t protos, char *text, size_t bytes)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < SCHED_NUM_PROTOS && used < bytes; i++) {
+		if (protos >> i & 1)
+			used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? "," : "",
+						 sched_proto_name((enum sched_proto)i));
+	}
+}
+
+/* The chosen one; if that can't be, the other with flags where the wish grants it, but not Simple;
+ * else Simple. */
 static void choose_protocol(struct core_accel *accel, bool fused)
 {
-	enum sched_proto proto = accel->proto;
+	enum sched_proto proto = accel->proto, other = proto == SCHED_LL ? SCHED_LL128 : SCHED_LL;
+	uint32_t granted = accel->common.wish.protos;
+	bool settles = !granted || granted >> SCHED_SIMPLE & 1;
 	const char *why = proto == SCHED_SIMPLE ? NULL : why_no_flags(accel, proto, fused);
+	char text[32];
 
-	if (why && accel->common.wish.protos == 1 << proto)
-		core_plan_complain(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO",
-				   sched_proto_name(proto), why);
+	if (why && !settles && granted >> other & 1 && !why_no_flags(accel, other, fused)) {
+		proto = other;
+		why = NULL;
+	}
+	if (why && !settles) {
+		list_protos(granted, text, sizeof(text));
+		core_plan_complain(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", text, why);
+	}
 	if (why || proto == SCHED_SIMPLE) {
 		lay_out(accel, SCHED_SIMPLE);
 	} else if (proto == SCHED_LL) {

@@ -1615,7 +1615,9 @@ static void shape_neighbor(struct shaper *s)
 	struct neighbours n = {0};
 	struct blocks from, to;
 
-	if (s->comm->spans)
+	if (s->shape->in_place)
+		refuse(s, bad);
+	else if (s->comm->spans)
 		refuse(s, "neighbours on several nodes");
 	else if (!list_neighbours(s, &n) || !all_differ(n.in, n.num_in) ||
 		 !all_differ(n.out, n.num_out))
@@ -1702,13 +1704,33 @@ static void shape_any(struct shaper *s)
 	}
 }
 
-/* MPI forbids it, and real MPIs say so, or give what their algorithms give. */
+static bool bytes_overlap(uintptr_t a, uint64_t a_bytes, uintptr_t b, uint64_t b_bytes)
+{
+	return a_bytes && b_bytes && a < b + b_bytes && b < a + a_bytes;
+}
+
+static bool blocks_overlap(const struct core_buffer *a, const struct core_buffer *b)
+{
+	for (int i = 0; i < a->num_blocks; i++) {
+		uintptr_t start = a->address + (uintptr_t)a->blocks[i].offset;
+
+		for (int j = 0; j < b->num_blocks; j++) {
+			if (bytes_overlap(start, a->blocks[i].bytes,
+					  b->address + (uintptr_t)b->blocks[j].offset,
+					  b->blocks[j].bytes))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* MPI forbids it, and real MPIs say so, or give what their algorithms give. What is sent may lie
+ * between what is received (the faces of a grid and its margins). */
 static bool overlap(const struct core_buffer *a, const struct core_buffer *b)
 {
-	uintptr_t a_lo = a->address + (uintptr_t)a->lo, a_hi = a->address + (uintptr_t)a->hi;
-	uintptr_t b_lo = b->address + (uintptr_t)b->lo, b_hi = b->address + (uintptr_t)b->hi;
-
-	return a_lo < a_hi && b_lo < b_hi && a_lo < b_hi && b_lo < a_hi;
+	return bytes_overlap(a->address + (uintptr_t)a->lo, (uint64_t)(a->hi - a->lo),
+			     b->address + (uintptr_t)b->lo, (uint64_t)(b->hi - b->lo)) &&
+	       blocks_overlap(a, b);
 }
 
 const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,

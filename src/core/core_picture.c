@@ -65,6 +65,8 @@ static struct topo_machine *read(const char *name)
 	if (!machine)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT, "GPUCOLL_TOPO_FILE is ignored: %s",
 			 error);
+	else if (!machine->source)
+		machine->source = strdup("GPUCOLL_TOPO_FILE");
 	return machine;
 }
 

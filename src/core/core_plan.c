@@ -274,14 +274,14 @@ static bool take_fastest(struct core_accel *accel, struct sched_request *request
 	return false;
 }
 
-/* The protocol that alone is wished for. */
+/* The first that the wish grants. */
 static enum sched_proto proto_of(const struct algo_wish *wish)
 {
-	for (int i = 0; i < SCHED_NUM_PROTOS; i++) {
-		if (wish->protos == 1 << i)
-			return (enum sched_proto)i;
-	}
-	return SCHED_SIMPLE;
+	int proto = SCHED_SIMPLE;
+
+	while (wish->protos && !(wish->protos >> proto & 1))
+		proto++;
+	return (enum sched_proto)proto;
 }
 
 /* Any way at all, in the order of the catalogue: what can't be fused may be stepped, and so on. */

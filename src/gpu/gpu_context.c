@@ -152,20 +152,13 @@ static bool is_instance(CUdevice device)
 	       strstr(name, " MIG ");
 }
 
-static uint64_t identity_of_instance(CUdevice device)
-{
-	CUuuid uuid = {{0}};
-
-	gpu_driver.cuDeviceGetUuid(&uuid, device);
-	return (util_hash(UTIL_HASH_START, &uuid, sizeof(uuid)) | 1) & INT64_MAX;
-}
-
 static uint64_t identity_of(CUdevice device)
 {
+	CUuuid uuid = {{0}};
 	char bus_id[32] = "";
 
-	if (is_instance(device))
-		return identity_of_instance(device);
+	if (is_instance(device) && gpu_driver.cuDeviceGetUuid_v2(&uuid, device) == CUDA_SUCCESS)
+		return (util_hash(UTIL_HASH_START, &uuid, sizeof(uuid)) | 1) & INT64_MAX;
 	gpu_driver.cuDeviceGetPCIBusId(bus_id, sizeof(bus_id), device);
 	return gpu_identity_of(bus_id);
 }

@@ -34,7 +34,7 @@
 	X(cuDeviceGetCount)                                                                        \
 	X(cuDeviceGetName)                                                                         \
 	X(cuDeviceGetPCIBusId)                                                                     \
-	X(cuDeviceGetUuid)                                                                         \
+	X(cuDeviceGetUuid_v2)                                                                      \
 	X(cuDevicePrimaryCtxGetState)                                                              \
 	X(cuDevicePrimaryCtxRelease)                                                               \
 	X(cuDevicePrimaryCtxRetain)                                                                \

@@ -42,6 +42,9 @@ enum topo_kind { TOPO_NUMA, TOPO_BRIDGE, TOPO_SWITCH, TOPO_GPU, TOPO_NIC, TOPO_N
 
 enum { TOPO_NAME_BYTES = 32 };
 
+/* The name of NVSwitches that a hypervisor hides, of which nobody knows how many they are. */
+#define TOPO_HIDDEN_SWITCH "nvswitch-hidden"
+
 struct topo_object {
 	enum topo_kind kind;
 	int parent; /* -1: the root */
@@ -64,7 +67,7 @@ struct topo_apart {
 };
 
 struct topo_machine {
-	char *name, *source; /* NULL: not said */
+	char *name, *source; /* NULL: not said; a machine that was found has no source */
 	int num_objects, num_links, num_apart;
 	struct topo_object *objects; /* parents before their children */
 	struct topo_link *links;

@@ -77,8 +77,11 @@ static int switch_at(struct topo_machine *machine, const struct nvml_pci *pci)
 	char name[TOPO_NAME_BYTES];
 	int found;
 
-	snprintf(name, sizeof(name), "nvswitch-%04x:%02x:%02x", pci->domain & 0xffff,
-		 pci->bus & 0xff, pci->device & 0xff);
+	if (pci->domain || pci->bus || pci->device)
+		snprintf(name, sizeof(name), "nvswitch-%04x:%02x:%02x", pci->domain & 0xffff,
+			 pci->bus & 0xff, pci->device & 0xff);
+	else
+		snprintf(name, sizeof(name), "%s", TOPO_HIDDEN_SWITCH);
 	found = topo_machine_find(machine, name);
 	return found >= 0 ? found : topo_machine_add(machine, TOPO_NVSWITCH, -1, name);
 }

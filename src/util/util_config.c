@@ -95,9 +95,9 @@ static const struct option options[] = {
 	 "The protocols to choose among for messages between ranks, in algorithms that have them; "
 	 "lists as for GPUCOLL_ALGO. simple: data, then a counter. ll: data and flag in one word, "
 	 "which is faster for small ones and halves the bandwidth. ll128: a flag in each line of "
-	 "128 bytes, between ranks that share a GPU or whose GPUs have NVLinks. Those with flags "
-	 "only "
-	 "in fused execution, and not for gathers, scatters and calls whose sizes may differ. "
+	 "128 bytes, over NVLinks; where it is not known whether such lines arrive whole (within a "
+	 "GPU), only if it alone is asked for. Those with flags only in fused execution, and not "
+	 "for gathers, scatters and calls whose sizes may differ. "
 	 "Empty, or auto: all. The value of the communicator's first rank counts."},
 	{"GPUCOLL_TUNING_FILE", TYPE_STRING, FIELD(tuning_file), "", NULL,
 	 "The file in which gpucoll-tune keeps the times that it measured, by which the library "

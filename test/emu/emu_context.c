@@ -83,7 +83,7 @@ EMU_API CUresult CUDAAPI cuDeviceGetName(char *name, int length, CUdevice device
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+EMU_API CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
 	NEED_INIT();
 	if (!is_device(device))

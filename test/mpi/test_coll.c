@@ -477,6 +477,29 @@ static void test_old_graph(int rounds)
 	MPI_Comm_free(&graph);
 }
 
+/* Faces of a grid to margins, in one array: what is sent lies between what is received. */
+static void test_halo(void)
+{
+	enum { WIDTH = 100, INTS = 6 * WIDTH };
+	int dims[1] = {test_size}, periods[1] = {test_size > 2}, counts[2] = {WIDTH, WIDTH};
+	int sent[2] = {WIDTH, 4 * WIDTH}, received[2] = {0, 5 * WIDTH}, grid[INTS];
+	struct buffer device = buffer_new(PLACE_DEVICE, sizeof(grid));
+	MPI_Comm comm;
+
+	MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 0, &comm);
+	MPI_Comm_set_name(comm, "halo");
+	for (int i = 0; i < INTS; i++)
+		grid[i] = 1000 * test_rank + i;
+	buffer_put(&device, grid, sizeof(grid));
+	MPI_Neighbor_alltoallv(grid, counts, sent, MPI_INT, grid, counts, received, MPI_INT, comm);
+	MPI_Neighbor_alltoallv(device.data, counts, sent, MPI_INT, device.data, counts, received,
+			       MPI_INT, comm);
+	snprintf(test_name, sizeof(test_name), "margins of a grid");
+	test_result(buffer_equals(&device, grid, "grid"));
+	buffer_free(&device);
+	MPI_Comm_free(&comm);
+}
+
 /* Rooted calls of an intercommunicator: the root's group says MPI_ROOT once and MPI_PROC_NULL
  * otherwise. */
 static void test_inter(int rounds)
@@ -664,6 +687,7 @@ int main(int argc, char **argv)
 	test_cart(rounds, 1);
 	test_graph(rounds);
 	test_old_graph(rounds);
+	test_halo();
 	test_inter(rounds);
 	test_user_op(rounds);
 	test_bottom();

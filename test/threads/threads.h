@@ -12,6 +12,7 @@
 #define THREADS_H
 
 #include "core/core_run.h"
+#include "gpu/kernels/gpu_program.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -69,6 +70,16 @@ void rank_comm_free(struct threads_group *group);
 /* A collective of int, with GPU_OP_SUM if it reduces. Returns MPI's error code. */
 int rank_call(struct core_call *call);
 enum core_path rank_path(void);
+
+/* How many kernels that carry out schedules the rank has launched: without messages, by hosts that
+ * wait, by each protocol in kernels that wait (enum gpu_protocol, behind the others). */
+enum {
+	THREADS_DIRECT,
+	THREADS_STEPPED,
+	THREADS_FUSED,
+	THREADS_WAYS = THREADS_FUSED + GPU_PROTOCOL_NUM
+};
+const long *rank_launches(void);
 
 /* Memory of the rank's device, and host memory that the driver knows nothing of. */
 void *rank_allocate(size_t bytes);

@@ -452,9 +452,9 @@ struct kernel {
 	X(gpu_probe, struct gpu_probe_args)                                                        \
 	EXECUTE(X, )                                                                               \
 	EXECUTE(X, _float_sum)                                                                     \
-	EXECUTE(X, _double_sum) EXECUTE(X, _int32_sum) EXECUTE(X, _int64_sum)                      \
-		EXECUTE(X, _float16_sum) EXECUTE(X, _bfloat16_sum) EXECUTE(X, _float_max)          \
-			EXECUTE(X, _double_max)
+	EXECUTE(X, _double_sum)                                                                    \
+	EXECUTE(X, _int32_sum) EXECUTE(X, _int64_sum) EXECUTE(X, _float16_sum)                     \
+		EXECUTE(X, _bfloat16_sum) EXECUTE(X, _float_max) EXECUTE(X, _double_max)
 KERNELS(TWIN)
 
 #define ROW(name, type) {#name, (void (*)(const void *))name, sizeof(type)},
@@ -716,6 +716,26 @@ static CUresult copy_async(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
 	return CUDA_SUCCESS;
 }
 
+/* Of the rank's thread. */
+static long launches[THREADS_WAYS];
+
+static void count(const struct kernel *kernel, const void *args)
+{
+	const struct gpu_execute_args *execute = args;
+
+	if (strncmp(kernel->name, "gpu_execute", strlen("gpu_execute")))
+		return;
+	if (execute->waits)
+		launches[THREADS_FUSED + execute->protocol]++;
+	else
+		launches[execute->width && !execute->work ? THREADS_STEPPED : THREADS_DIRECT]++;
+}
+
+const long *rank_launches(void)
+{
+	return launches;
+}
+
 static CUresult launch(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned tx,
 		       unsigned ty, unsigned tz, unsigned shared, CUstream stream,
 		       void **parameters, void **extra)
@@ -729,6 +749,7 @@ static CUresult launch(CUfunction function, unsigned x, unsigned y, unsigned z, 
 	o->kernel = kernel;
 	o->blocks = x;
 	memcpy(o->args, parameters[0], kernel->bytes);
+	count(kernel, o->args);
 	append(stream, o);
 	return CUDA_SUCCESS;
 }

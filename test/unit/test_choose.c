@@ -323,7 +323,8 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 					   .mapped = mapped,
 					   .fused = true,
 					   .protos = (1 << SCHED_NUM_PROTOS) - 1,
-					   .resident = p->fabric.costs.blocks};
+					   .resident = p->fabric.costs.blocks,
+					   .lines = SCHED_LINES_WHOLE};
 }
 
 static void close_place(struct place *p)
@@ -349,7 +350,8 @@ static double time_of_choice(const struct place *p, const struct algo_choice *ch
 	request.channels = choice->channels;
 	sched = algo_make(choice->algo, &request);
 	assert_non_null(sched);
-	if (choice->proto == SCHED_LL128 && !sched_fabric_keeps_lines(&p->fabric, sched))
+	if (choice->proto == SCHED_LL128 &&
+	    sched_fabric_lines(&p->fabric, sched) < p->setting.lines)
 		time = INFINITY;
 	else if (sched->num_connections &&
 		 (sched_most_links(sched) > p->setting.most_links ||

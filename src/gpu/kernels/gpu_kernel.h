@@ -100,9 +100,9 @@ GPU_DEVICE uint64_t gpu_load_relaxed(uint64_t address)
 
 /*
  * A line: 128 bytes of a GPU's memory that GPU_LINE_THREADS neighbours of a warp store at once,
- * each its share of 16 bytes. Inside a GPU and over NVLink such a store arrives whole, and such a
- * load sees it whole or not at all; PTX promises that of no more than 16 bytes, and PCI Express may
- * cut a line. The threads of a line come to each of these together.
+ * each its share of 16 bytes. Over NVLink such a store arrives whole, and such a load sees it whole
+ * or not at all; PTX promises that of no more than 8 bytes, and PCI Express may cut a line (see
+ * docs/memory-model.md). The threads of a line come to each of these together.
  */
 enum { GPU_LINE_THREADS = 8 };
 

@@ -8,7 +8,7 @@
  * messages; it halves the bandwidth, and saves a round trip to memory in each hop.
  *
  * LL128: lines of 128 bytes, of which 8 are the flag, which arrive whole where the hardware does
- * so: inside a GPU and over NVLink (see gpu_kernel.h). When: messages that LL's flags would make
+ * so (docs/memory-model.md). When: messages that LL's flags would make
  * long, and that are over before Simple's pipeline is full. Lines go in pairs, since of the last
  * thread's shares of two lines what the flags leave is 16 bytes: so all data, 240 bytes in 256, go
  * as words of 16 bytes, which are aligned as they are in the buffers.
