@@ -1420,12 +1420,12 @@ def test_lines_need_nvlinks(run_mpi, mpi, tmp_path):
         result = run_mpi(mpi, 4, "gpucoll-bench", "allreduce", "-b", "1K", "-e", "256K", "-f", "16", "-n", "3", env={**env, "GPUCOLL_ALGO": algo})
         assert result.status == 0, result.output
         assert (f"{algo} fused ll128" in result.output) == works and (why in result.output) == (not works), result.output
-    # Neither inside a GPU nor where only a file tells of NVLinks without being asked for.
+    # Neither inside a GPU nor where only a file tells of NVLinks without being asked for alone.
     machine.write_text("gpucoll-machine 1\n" + LINKS + links)
-    for devices in "14":
+    for where in ({"CUEMU_DEVICES": "1", "GPUCOLL_TOPO_FILE": ""}, {}):
         result = run_mpi(mpi, 4, "gpucoll-bench", "allreduce", "-b", "1K", "-e", "256K", "-f", "16", "-n", "3",
-                         env={**env, "CUEMU_DEVICES": devices, "GPUCOLL_PROTO": "", "GPUCOLL_ALGO": "ring"})
-        assert result.status == 0 and "ring fused" in result.output and "ll128" not in result.output, result.output
+                         env={**env, "GPUCOLL_PROTO": "ll,ll128", "GPUCOLL_ALGO": "ring", **where})
+        assert result.status == 0 and "ring fused ll " in result.output and "fused ll128" not in result.output, result.output
 
 
 @emulated_only

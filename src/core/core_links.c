@@ -313,7 +313,8 @@ static void choose_protocol(struct core_accel *accel, bool fused)
 		proto = other;
 		why = NULL;
 	}
-	if (why && !settles) {
+	/* Room that has just changed is there again in the next call. */
+	if (why && !settles && !accel->comm->flags_moved) {
 		list_protos(granted, text, sizeof(text));
 		core_plan_complain(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", text, why);
 	}
