@@ -446,15 +446,18 @@ struct kernel {
 };
 
 #define TWIN(name, type) void name(const type *args);
-#define EXECUTE(X, suffix) X(gpu_execute##suffix, struct gpu_execute_args)
 #define KERNELS(X)                                                                                 \
 	X(gpu_copy_runs, struct gpu_copy_runs_args)                                                \
 	X(gpu_probe, struct gpu_probe_args)                                                        \
-	EXECUTE(X, )                                                                               \
-	EXECUTE(X, _float_sum)                                                                     \
-	EXECUTE(X, _double_sum)                                                                    \
-	EXECUTE(X, _int32_sum) EXECUTE(X, _int64_sum) EXECUTE(X, _float16_sum)                     \
-		EXECUTE(X, _bfloat16_sum) EXECUTE(X, _float_max) EXECUTE(X, _double_max)
+	X(gpu_execute, struct gpu_execute_args)                                                    \
+	X(gpu_execute_float_sum, struct gpu_execute_args)                                          \
+	X(gpu_execute_double_sum, struct gpu_execute_args)                                         \
+	X(gpu_execute_int32_sum, struct gpu_execute_args)                                          \
+	X(gpu_execute_int64_sum, struct gpu_execute_args)                                          \
+	X(gpu_execute_float16_sum, struct gpu_execute_args)                                        \
+	X(gpu_execute_bfloat16_sum, struct gpu_execute_args)                                       \
+	X(gpu_execute_float_max, struct gpu_execute_args)                                          \
+	X(gpu_execute_double_max, struct gpu_execute_args)
 KERNELS(TWIN)
 
 #define ROW(name, type) {#name, (void (*)(const void *))name, sizeof(type)},
