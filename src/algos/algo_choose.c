@@ -94,9 +94,7 @@ static void add_all(struct algo_table *table, const struct algo *algo)
 struct algo_table *algo_table_new(const struct sched_request *request,
 				  const struct algo_setting *setting)
 {
-	enum {
-		WAYS = SCHED_NUM_PROTOS * 5
-	}; /* of an algorithm: protocols, and numbers of channels */
+	enum { NUMBERS = 5 }; /* of channels */
 	struct algo_table *table = calloc(1, sizeof(*table));
 	size_t most = 0;
 
@@ -108,7 +106,7 @@ struct algo_table *algo_table_new(const struct sched_request *request,
 	table->steps = request->ranks > MANY_RANKS ? 1 : STEPS;
 	while (algo_catalogue[most].name)
 		most++;
-	table->candidates = calloc(most * WAYS, sizeof(*table->candidates));
+	table->candidates = calloc(most * SCHED_NUM_PROTOS * NUMBERS, sizeof(*table->candidates));
 	if (!table->candidates) {
 		free(table);
 		return NULL;

@@ -229,10 +229,10 @@ static enum sched_lines lines_of(const struct core_accel *accel)
 	return wishes_for_lines(accel) ? SCHED_LINES_UNSURE : SCHED_LINES_WHOLE;
 }
 
-/* Whether a file says what the node is, which may be wrong. */
-static bool is_told(const struct core_choices *all)
+/* A file that says what the node is may be wrong. */
+static bool trusts_picture(const struct core_accel *accel, const struct core_choices *all)
 {
-	return all->machines[0] && all->machines[0]->source;
+	return wishes_for_lines(accel) || !all->machines[0] || !all->machines[0]->source;
 }
 
 /* Those that can be, by what does not depend on the algorithm. */
@@ -244,7 +244,7 @@ static uint32_t protos_of(const struct core_accel *accel, const struct core_choi
 	if (!fused || accel->comm->spans || !core_links_know_sizes(accel))
 		return protos;
 	protos |= 1 << SCHED_LL;
-	if (core_links_all_mapped(accel->comm) && (wishes_for_lines(accel) || !is_told(all)))
+	if (core_links_all_mapped(accel->comm) && trusts_picture(accel, all))
 		protos |= 1 << SCHED_LL128;
 	return protos;
 }
@@ -373,8 +373,8 @@ bool core_choice_keeps_lines(const struct core_accel *accel)
 		if (core_agree_offer(&accel->agree, i)->device != all->seats[i].device)
 			return false;
 	}
-	return sched_fabric_lines(&all->fabric, accel->sched) >= lines_of(accel) &&
-	       (wishes_for_lines(accel) || !is_told(all));
+	return trusts_picture(accel, all) &&
+	       sched_fabric_lines(&all->fabric, accel->sched) >= lines_of(accel);
 }
 
 void core_choice_note(const struct core_accel *accel)

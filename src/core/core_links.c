@@ -280,7 +280,7 @@ static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto
 	if (accel->comm->flags_moved)
 		return "the room for messages has just changed";
 	if (proto == SCHED_LL128 && !keeps_lines(accel))
-		return "not all ranks that have messages share a GPU or have NVLinks";
+		return "between some ranks lines of 128 bytes may be cut";
 	renew_flags(accel);
 	if (!lay_out(accel, proto) || (proto == SCHED_LL && !are_flags_left(accel)))
 		return "there is no room for its messages";
