@@ -184,7 +184,7 @@ def test_random_calls(run_mpi, mpi, which):
     until = time.monotonic() + float(os.environ.get("FUZZ_SECONDS", "0")) / len(FUZZ) / len(MPIS)
     seed = random.randrange(1, 2**31) if "FUZZ_SECONDS" in os.environ else which + 1
     while True:
-        result = run_mpi(mpi, 4, "test_agree", "fuzz", 650, seed, env={**blocks, **FUZZ[which], **PATHS["accel"]})
+        result = run_mpi(mpi, 4, "test_agree", "fuzz", 560, seed, env={**blocks, **FUZZ[which], **PATHS["accel"]})
         assert_passed(result)
         if time.monotonic() >= until:
             break
