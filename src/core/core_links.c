@@ -224,22 +224,14 @@ bool core_links_know_sizes(const struct core_accel *accel)
 {
 	switch (accel->shape.coll) {
 	case CORE_GATHER:
-	case CORE_GATHERV:
 	case CORE_SCATTER:
-	case CORE_SCATTERV:
-	case CORE_ALLGATHERV:
-	case CORE_ALLTOALLV:
-	case CORE_ALLTOALLW:
-	case CORE_NEIGHBOR_ALLGATHER:
-	case CORE_NEIGHBOR_ALLGATHERV:
-	case CORE_NEIGHBOR_ALLTOALL:
-	case CORE_NEIGHBOR_ALLTOALLV:
-	case CORE_NEIGHBOR_ALLTOALLW:
 		return false;
+	case CORE_REDUCE_SCATTER: /* all give all sizes */
+		return true;
 	case CORE_ALLGATHER: /* of each, all have the same */
 		return accel->shape.in.blocks[0].bytes == accel->shape.out.blocks[0].bytes;
 	default:
-		return true;
+		return !core_plan_sizes_differ(accel->shape.coll);
 	}
 }
 

@@ -662,10 +662,24 @@ static void count_neighbours(struct builder *b, int *in, int *out, unsigned char
 	}
 }
 
+/* Whether all out-neighbours are sent the same. */
+static bool is_neighbor_gather(enum core_coll coll)
+{
+	return coll == CORE_NEIGHBOR_ALLGATHER || coll == CORE_NEIGHBOR_ALLGATHERV;
+}
+
+static bool neighbor_lacks_arrays(enum core_coll coll, const struct blocks *from,
+				  const struct blocks *to)
+{
+	if (coll == CORE_NEIGHBOR_ALLGATHER || coll == CORE_NEIGHBOR_ALLTOALL)
+		return false;
+	return (to->num && lacks_arrays(to)) ||
+	       (!is_neighbor_gather(coll) && from->num && lacks_arrays(from));
+}
+
 static void build_neighbor(struct builder *b)
 {
 	enum core_coll coll = b->call->coll;
-	bool gather = coll == CORE_NEIGHBOR_ALLGATHER || coll == CORE_NEIGHBOR_ALLGATHERV;
 	unsigned char *absent;
 	struct blocks from, to;
 	int in, out;
@@ -674,9 +688,8 @@ static void build_neighbor(struct builder *b)
 	from = send_blocks(b->call, out);
 	to = recv_blocks(b->call, in);
 	from.absent = to.absent = absent;
-	if (coll != CORE_NEIGHBOR_ALLGATHER && coll != CORE_NEIGHBOR_ALLTOALL)
-		b->refuse |= (in && lacks_arrays(&to)) || (!gather && out && lacks_arrays(&from));
-	if (gather)
+	b->refuse |= neighbor_lacks_arrays(coll, &from, &to);
+	if (is_neighbor_gather(coll))
 		add_send(b);
 	else
 		add_blocks(b, b->call->sendbuf, true, &from);
@@ -1609,9 +1622,6 @@ static void shape_neighbor_input(struct shaper *s, const struct neighbours *n)
 static void shape_neighbor(struct shaper *s)
 {
 	const struct core_call *call = s->call;
-	enum core_coll coll = call->coll;
-	bool gathers = coll == CORE_NEIGHBOR_ALLGATHER || coll == CORE_NEIGHBOR_ALLGATHERV;
-	bool arrays = coll != CORE_NEIGHBOR_ALLGATHER && coll != CORE_NEIGHBOR_ALLTOALL;
 	struct neighbours n = {0};
 	struct blocks from, to;
 
@@ -1624,12 +1634,11 @@ static void shape_neighbor(struct shaper *s)
 		refuse(s, "a rank is a neighbour twice");
 	from = send_blocks(call, n.num_out);
 	to = recv_blocks(call, n.num_in);
-	if (arrays &&
-	    ((n.num_in && lacks_arrays(&to)) || (!gathers && n.num_out && lacks_arrays(&from))))
+	if (neighbor_lacks_arrays(call->coll, &from, &to))
 		refuse(s, bad);
 	if (s->refusal)
 		return;
-	if (gathers)
+	if (is_neighbor_gather(call->coll))
 		shape_neighbor_input(s, &n);
 	else
 		shape_blocks(s, &s->shape->in, call->sendbuf, &from);

@@ -7,9 +7,7 @@
  * are right for any number): 2 by default, 1 for speed.
  */
 #include "emu.h"
-
-#include "gpu/kernels/gpu_program.h"
-#include "gpu/kernels/gpu_runs.h"
+#include "emu_twins.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -32,17 +30,7 @@ struct emu_rotate_args {
 
 /* A twin's name, its function and the row of the table. */
 #define TWINS(X)                                                                                   \
-	X(gpu_copy_runs, struct gpu_copy_runs_args)                                                \
-	X(gpu_probe, struct gpu_probe_args)                                                        \
-	X(gpu_execute, struct gpu_execute_args)                                                    \
-	X(gpu_execute_float_sum, struct gpu_execute_args)                                          \
-	X(gpu_execute_double_sum, struct gpu_execute_args)                                         \
-	X(gpu_execute_int32_sum, struct gpu_execute_args)                                          \
-	X(gpu_execute_int64_sum, struct gpu_execute_args)                                          \
-	X(gpu_execute_float16_sum, struct gpu_execute_args)                                        \
-	X(gpu_execute_bfloat16_sum, struct gpu_execute_args)                                       \
-	X(gpu_execute_float_max, struct gpu_execute_args)                                          \
-	X(gpu_execute_double_max, struct gpu_execute_args)                                         \
+	EMU_TWINS(X)                                                                               \
 	X(emu_rotate, struct emu_rotate_args)
 
 #define DECLARE(name, type)                                                                        \

@@ -6,6 +6,8 @@
 #ifndef TEST_H
 #define TEST_H
 
+#include "../draw.h"
+
 #include <cuda_runtime_api.h>
 #include <mpi.h>
 #include <stdbool.h>
@@ -130,16 +132,6 @@ static inline void test_start(void)
 	MPI_Comm_size(MPI_COMM_WORLD, &test_size);
 	cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
 	cuda_check(cudaSetDevice(test_rank % devices), "cudaSetDevice");
-}
-
-/* A reproducible sequence (SplitMix64), so that all ranks draw the same test cases. */
-static inline uint64_t draw(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
 }
 
 /* A program with several cases runs the one that its first argument names. */

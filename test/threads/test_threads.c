@@ -7,6 +7,7 @@
  * CALLS, SEED and ONLY in the environment: how many calls, which, and in which configuration, then
  * in this process.
  */
+#include "../draw.h"
 #include "threads.h"
 
 #include <dlfcn.h>
@@ -210,16 +211,6 @@ static void load_rank(struct rank *r, int rank)
 }
 
 /* ---- calls, the same on all ranks ---- */
-
-/* SplitMix64. */
-static uint64_t draw(uint64_t *state)
-{
-	uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
-}
 
 struct plan {
 	int number;

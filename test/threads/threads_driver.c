@@ -5,21 +5,16 @@
  * are threads that run its twin. What the library can do without (mapping by descriptors, pools,
  * events) is not supported. It takes the place of gpu_driver.c.
  */
+#include "../emu/emu_alone.h"
+#include "../emu/emu_twins.h"
 #include "gpu/gpu_driver.h"
-#include "gpu/gpu_staging.h"
-#include "gpu/kernels/gpu_program.h"
-#include "gpu/kernels/gpu_runs.h"
 #include "threads.h"
-#include "util/util_time.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Of the clock of devices: blocks take long to meet under ThreadSanitizer. */
-enum { SLOWNESS = 200 };
 
 enum { MOST_DEVICES = 8, MULTIPROCESSORS = 32, MOST_ARGS = 8192 };
 
@@ -446,75 +441,10 @@ struct kernel {
 };
 
 #define TWIN(name, type) void name(const type *args);
-#define KERNELS(X)                                                                                 \
-	X(gpu_copy_runs, struct gpu_copy_runs_args)                                                \
-	X(gpu_probe, struct gpu_probe_args)                                                        \
-	X(gpu_execute, struct gpu_execute_args)                                                    \
-	X(gpu_execute_float_sum, struct gpu_execute_args)                                          \
-	X(gpu_execute_double_sum, struct gpu_execute_args)                                         \
-	X(gpu_execute_int32_sum, struct gpu_execute_args)                                          \
-	X(gpu_execute_int64_sum, struct gpu_execute_args)                                          \
-	X(gpu_execute_float16_sum, struct gpu_execute_args)                                        \
-	X(gpu_execute_bfloat16_sum, struct gpu_execute_args)                                       \
-	X(gpu_execute_float_max, struct gpu_execute_args)                                          \
-	X(gpu_execute_double_max, struct gpu_execute_args)
-KERNELS(TWIN)
+EMU_TWINS(TWIN)
 
 #define ROW(name, type) {#name, (void (*)(const void *))name, sizeof(type)},
-static struct kernel kernels[] = {KERNELS(ROW)};
-
-static _Thread_local struct {
-	unsigned index, num;
-} block;
-
-uint64_t emu_arena_start, emu_arena_bytes;
-unsigned emu_thread(void);
-unsigned emu_threads(void);
-unsigned emu_block(void);
-unsigned emu_blocks(void);
-void emu_block_barrier(void);
-uint64_t emu_clock(void);
-void emu_pause(void);
-void *emu_kernel_place(uint64_t address);
-
-unsigned emu_thread(void)
-{
-	return 0;
-}
-
-unsigned emu_threads(void)
-{
-	return 1;
-}
-
-unsigned emu_block(void)
-{
-	return block.index;
-}
-
-unsigned emu_blocks(void)
-{
-	return block.num;
-}
-
-void emu_block_barrier(void)
-{
-}
-
-uint64_t emu_clock(void)
-{
-	return util_now() / SLOWNESS;
-}
-
-void emu_pause(void)
-{
-	sched_yield();
-}
-
-void *emu_kernel_place(uint64_t address)
-{
-	return (void *)address;
-}
+static struct kernel kernels[] = {EMU_TWINS(ROW)};
 
 static CUresult module_load(CUmodule *module, const void *image)
 {
@@ -552,8 +482,7 @@ static void *run_block(void *argument)
 {
 	const struct launch *launch = argument;
 
-	block.index = launch->index;
-	block.num = launch->num;
+	emu_alone_begin(launch->index, launch->num);
 	launch->kernel->twin(launch->args);
 	return NULL;
 }

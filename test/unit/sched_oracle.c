@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "sched_oracle.h"
+#include "../draw.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,11 +52,7 @@ static const uint64_t modulus = 2147483647;
 
 uint64_t oracle_draw(uint64_t *state)
 {
-	uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-
-	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-	z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-	return z ^ (z >> 31);
+	return draw(state);
 }
 
 static struct number any_number(struct world *w)

@@ -7,10 +7,10 @@
  *
  * Arenas are never cleared between cases, as between calls.
  */
+#include "../emu/emu_alone.h"
 #include "core/core_program.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,62 +29,8 @@ enum { UNDER_TSAN = 1, REPEATS = 1 };
 enum { UNDER_TSAN = 0, REPEATS = 6 };
 #endif
 
-/* ---- what a twin needs of the emulated device ---- */
-
-static _Thread_local struct {
-	unsigned index, num;
-} block;
-
-uint64_t emu_arena_start, emu_arena_bytes;
-unsigned emu_thread(void);
-unsigned emu_threads(void);
-unsigned emu_block(void);
-unsigned emu_blocks(void);
-void emu_block_barrier(void);
-uint64_t emu_clock(void);
-void emu_pause(void);
-void *emu_kernel_place(uint64_t address);
 void gpu_execute(const struct gpu_execute_args *args);
 void gpu_execute_int32_sum(const struct gpu_execute_args *args);
-
-unsigned emu_thread(void)
-{
-	return 0;
-}
-
-unsigned emu_threads(void)
-{
-	return 1;
-}
-
-unsigned emu_block(void)
-{
-	return block.index;
-}
-
-unsigned emu_blocks(void)
-{
-	return block.num;
-}
-
-void emu_block_barrier(void)
-{
-}
-
-uint64_t emu_clock(void)
-{
-	return 0;
-}
-
-void emu_pause(void)
-{
-	sched_yield();
-}
-
-void *emu_kernel_place(uint64_t address)
-{
-	return (void *)address;
-}
 
 /* ---- a case ---- */
 
@@ -346,8 +292,7 @@ static void *run_block(void *argument)
 {
 	const struct job *job = argument;
 
-	block.index = job->index;
-	block.num = job->num;
+	emu_alone_begin(job->index, job->num);
 	if (job->c->hot)
 		gpu_execute_int32_sum(&job->rank->args);
 	else

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "emu_alone.h"
+#include "util/util_time.h"
+
+#include <sched.h>
+#include <stdint.h>
+
+/* Of the clock of devices: blocks take long to meet under ThreadSanitizer. */
+enum { SLOWNESS = 200 };
+
+static _Thread_local struct {
+	unsigned index, num;
+} block;
+
+uint64_t emu_arena_start, emu_arena_bytes;
+unsigned emu_thread(void);
+unsigned emu_threads(void);
+unsigned emu_block(void);
+unsigned emu_blocks(void);
+void emu_block_barrier(void);
+uint64_t emu_clock(void);
+void emu_pause(void);
+void *emu_kernel_place(uint64_t address);
+
+void emu_alone_begin(unsigned index, unsigned num)
+{
+	block.index = index;
+	block.num = num;
+}
+
+unsigned emu_thread(void)
+{
+	return 0;
+}
+
+unsigned emu_threads(void)
+{
+	return 1;
+}
+
+unsigned emu_block(void)
+{
+	return block.index;
+}
+
+unsigned emu_blocks(void)
+{
+	return block.num;
+}
+
+void emu_block_barrier(void)
+{
+}
+
+uint64_t emu_clock(void)
+{
+	return util_now() / SLOWNESS;
+}
+
+void emu_pause(void)
+{
+	sched_yield();
+}
+
+void *emu_kernel_place(uint64_t address)
+{
+	return (void *)address;
+}
