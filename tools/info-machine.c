@@ -87,7 +87,7 @@ static void print_nics(FILE *out, const struct topo_machine *machine)
 {
 	fputs("#\n# The NIC that is best for each GPU:\n", out);
 	for (int i = 0, gpu; (gpu = topo_machine_nth(machine, TOPO_GPU, i)) >= 0; i++) {
-		int nic = topo_path_nearest_nic(machine, gpu);
+		int nic = topo_path_nic_of(machine, gpu);
 
 		fprintf(out, "# %s %s\n", machine->objects[gpu].name, machine->objects[nic].name);
 	}

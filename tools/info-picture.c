@@ -206,7 +206,7 @@ static void draw_rings(const struct picture *p)
 static void draw_rails(const struct picture *p)
 {
 	for (int i = 0, gpu; (gpu = topo_machine_nth(p->machine, TOPO_GPU, i)) >= 0; i++) {
-		int nic = topo_path_nearest_nic(p->machine, gpu);
+		int nic = topo_path_nic_of(p->machine, gpu);
 
 		if (nic >= 0)
 			draw_arc(p, gpu, nic, 20, "stroke=\"#2a7\" stroke-dasharray=\"5,4\"");

@@ -183,8 +183,7 @@ static void choose_nics(struct maker *m)
 		int nic = 0;
 
 		if (machine && site->seat.gpu >= 0)
-			nic = number_of_nic(machine,
-					    topo_path_nearest_nic(machine, site->seat.gpu));
+			nic = number_of_nic(machine, topo_path_nic_of(machine, site->seat.gpu));
 		site->out = m->bases[site->seat.node] + 2 * nic;
 		site->out += machine ? topo_way_count(machine) : 0;
 		site->in = site->out + 1;

@@ -145,19 +145,54 @@ static bool is_better(struct topo_path a, double a_net, struct topo_path b, doub
 	return a.class != b.class ? a.class < b.class : a_rate > b_rate;
 }
 
-int topo_path_nearest_nic(const struct topo_machine *machine, int gpu)
+/* The first of those that are nearest, and how many of them there are; -1: there is no NIC. */
+static int first_nearest(const struct topo_machine *machine, int gpu, int *alike)
 {
 	struct topo_path best = {.class = TOPO_NUM_CLASSES};
+	double best_net = 0;
 	int nearest = -1, nic;
 
+	*alike = 0;
 	for (int i = 0; (nic = topo_machine_nth(machine, TOPO_NIC, i)) >= 0; i++) {
 		struct topo_path way = topo_path_between(machine, gpu, nic);
+		double net = machine->objects[nic].net;
 
-		if (nearest >= 0 &&
-		    !is_better(way, machine->objects[nic].net, best, machine->objects[nearest].net))
-			continue;
-		best = way;
-		nearest = nic;
+		if (nearest < 0 || is_better(way, net, best, best_net)) {
+			best = way;
+			best_net = net;
+			nearest = nic;
+			*alike = 1;
+		} else if (!is_better(best, best_net, way, net)) {
+			++*alike;
+		}
 	}
 	return nearest;
+}
+
+/* The number-th of those that are as near as the nearest one. */
+static int nth_nearest(const struct topo_machine *machine, int gpu, int nearest, int number)
+{
+	struct topo_path best = topo_path_between(machine, gpu, nearest);
+	double best_net = machine->objects[nearest].net;
+
+	for (int i = 0;; i++) {
+		int nic = topo_machine_nth(machine, TOPO_NIC, i);
+
+		if (!is_better(best, best_net, topo_path_between(machine, gpu, nic),
+			       machine->objects[nic].net) &&
+		    number-- == 0)
+			return nic;
+	}
+}
+
+int topo_path_nic_of(const struct topo_machine *machine, int gpu)
+{
+	int alike, others, before = 0, other;
+	int nearest = first_nearest(machine, gpu, &alike);
+
+	if (alike < 2)
+		return nearest;
+	for (int i = 0; (other = topo_machine_nth(machine, TOPO_GPU, i)) != gpu; i++)
+		before += first_nearest(machine, other, &others) == nearest;
+	return nth_nearest(machine, gpu, nearest, before % alike);
 }

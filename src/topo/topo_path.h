@@ -41,8 +41,8 @@ int topo_path_numa(const struct topo_machine *machine, int object);
 
 /* ---- */
 
-/* The NIC that is best for a GPU: of the nearest class, of these the fastest, of these the first;
- * -1: there is none. */
-int topo_path_nearest_nic(const struct topo_machine *machine, int gpu);
+/* The NIC that a GPU is to use: of the nearest class, of these the fastest; where there are several
+ * the GPUs take them in turn. -1: there is none. */
+int topo_path_nic_of(const struct topo_machine *machine, int gpu);
 
 #endif
