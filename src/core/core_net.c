@@ -2,6 +2,7 @@
 #include "core/core_net.h"
 #include "core/core_agree.h"
 #include "core/core_mpi.h"
+#include "core/core_nic.h"
 #include "core/core_nodes.h"
 #include "core/core_service.h"
 #include "core/core_wire.h"
@@ -245,11 +246,13 @@ void core_net_start(void)
 {
 	enum util_status status = UTIL_ERR_UNSUPPORTED;
 	bool leader = core_mpi_job.local_rank == 0;
+	char device[64];
 
 	if (!is_wanted())
 		return;
 	if (util_config.net == UTIL_NET_UCX && core_board_is_up())
-		status = net_start(core_mpi_job.id, core_mpi_job.rank, core_mpi_job.size, leader);
+		status = net_start(core_mpi_job.id, core_mpi_job.rank, core_mpi_job.size, leader,
+				   core_nic_choose(device, sizeof(device)) ? device : NULL);
 	if (exchange(status)) {
 		net_set_handler(NET_MAIN, receive);
 		up = core_mpi_job_all(!leader || core_service_start() == UTIL_OK);

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -603,7 +604,68 @@ static void init_lock(struct port *port)
 	pthread_mutexattr_destroy(&attributes);
 }
 
-static enum util_status start_context(void)
+/* Whether the user has not chosen devices: by the environment, or by UCX's file. */
+static bool are_devices_free(const ucp_config_t *config)
+{
+	static const char name[] = "UCX_NET_DEVICES";
+	char *text = NULL;
+	size_t bytes;
+	FILE *out = getenv(name) ? NULL : open_memstream(&text, &bytes);
+	bool free_to_choose;
+
+	if (!out)
+		return false;
+	net_ucx.ucp_config_print(config, out, NULL, UCS_CONFIG_PRINT_CONFIG);
+	fclose(out);
+	free_to_choose = text && strstr(text, "UCX_NET_DEVICES=all\n");
+	free(text);
+	return free_to_choose;
+}
+
+/* Whether some transport has it. Of a device that it can't open, as in a container that shows more
+ * than it gives, UCX only warns. */
+static bool has_device(ucp_context_h context, const char *device)
+{
+	char *text = NULL, wanted[80];
+	size_t bytes;
+	FILE *out = open_memstream(&text, &bytes);
+	bool found;
+
+	if (!out)
+		return false;
+	net_ucx.ucp_context_print_info(context, out);
+	fclose(out);
+	snprintf(wanted, sizeof(wanted), "/%s", device);
+	found = text && strstr(text, wanted);
+	free(text);
+	return found;
+}
+
+/* A context that uses the device and no other one of the network. NULL: there can be none. */
+static ucp_context_h open_on_device(const ucp_params_t *params, const char *device)
+{
+	ucp_context_h context = NULL;
+	ucp_config_t *config;
+
+	if (net_ucx.ucp_config_read(NULL, NULL, &config) != UCS_OK)
+		return NULL;
+	if (!are_devices_free(config) ||
+	    net_ucx.ucp_config_modify(config, "NET_DEVICES", device) != UCS_OK ||
+	    net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, params, config, &context) !=
+		    UCS_OK)
+		context = NULL;
+	net_ucx.ucp_config_release(config);
+	if (context && !has_device(context, device)) {
+		net_ucx.ucp_cleanup(context);
+		context = NULL;
+	}
+	if (context)
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_NET, "of the network's devices UCX uses %s",
+			 device);
+	return context;
+}
+
+static enum util_status start_context(const char *device)
 {
 	ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
 					     UCP_PARAM_FIELD_MT_WORKERS_SHARED |
@@ -612,14 +674,12 @@ static enum util_status start_context(void)
 			       .mt_workers_shared = 1,
 			       .name = "gpucoll"};
 	ucp_context_attr_t attributes = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
-	ucp_config_t *config;
-	ucs_status_t status = net_ucx.ucp_config_read(NULL, NULL, &config);
+	ucs_status_t status = UCS_OK;
 
-	if (status != UCS_OK)
-		return fail("ucp_config_read", status);
-	status = net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
-					  &net.context);
-	net_ucx.ucp_config_release(config);
+	net.context = device ? open_on_device(&params, device) : NULL;
+	if (!net.context)
+		status = net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, NULL,
+						  &net.context);
 	if (status != UCS_OK)
 		return fail("ucp_init", status);
 	status = net_ucx.ucp_context_query(net.context, &attributes);
@@ -691,7 +751,8 @@ static enum util_status start_port(enum net_port number)
 	return status == UTIL_OK ? add_address(number) : status;
 }
 
-enum util_status net_start(uint64_t job, int process, int num, bool with_service)
+enum util_status net_start(uint64_t job, int process, int num, bool with_service,
+			   const char *device)
 {
 	enum util_status status = UTIL_ERR_NO_MEMORY;
 
@@ -704,7 +765,7 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 	net.lost = calloc((size_t)num, sizeof(*net.lost));
 	net.watches = calloc((size_t)num, sizeof(*net.watches));
 	if (net.others && net.lost && net.watches)
-		status = start_context();
+		status = start_context(device);
 	if (status == UTIL_OK)
 		status = start_port(NET_MAIN);
 	if (status == UTIL_OK && with_service)

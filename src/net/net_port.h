@@ -60,9 +60,12 @@ void net_payload_drop(struct net_payload *kept);
 
 /*
  * Start UCX: a main port, and a service port if wanted. `job`: a number that the job's processes
- * agree on; `process`: this one's, of `num`. An error has been logged, and leaves nothing.
+ * agree on; `process`: this one's, of `num`; `device`: of the network, in UCX's words, to be used
+ * alone where that is possible and the user has not chosen, NULL: all. An error has been logged,
+ * and leaves nothing.
  */
-enum util_status net_start(uint64_t job, int process, int num, bool with_service);
+enum util_status net_start(uint64_t job, int process, int num, bool with_service,
+			   const char *device);
 void net_stop(void);
 
 /* This process's address, valid until net_stop; and those of all, one after the other, which are

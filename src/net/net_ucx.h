@@ -15,8 +15,11 @@
 	X(ucp_am_recv_data_nbx)                                                                    \
 	X(ucp_am_send_nbx)                                                                         \
 	X(ucp_cleanup)                                                                             \
+	X(ucp_config_modify)                                                                       \
+	X(ucp_config_print)                                                                        \
 	X(ucp_config_read)                                                                         \
 	X(ucp_config_release)                                                                      \
+	X(ucp_context_print_info)                                                                  \
 	X(ucp_context_query)                                                                       \
 	X(ucp_ep_close_nbx)                                                                        \
 	X(ucp_ep_create)                                                                           \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "topo/topo_hwloc.h"
+#include "topo/topo_nic.h"
 #include "topo/topo_pci.h"
 #include "util/util_bind.h"
 
@@ -99,8 +100,9 @@ static int gpu_of(const struct finder *f, hwloc_obj_t device)
 	return -1;
 }
 
-/* What the device is called as a NIC, by verbs if they know it; NULL: it is none. */
-static const char *nic_of(hwloc_obj_t device)
+/* What the device is called as a NIC, by verbs if they know it; NULL: it is none, or nothing goes
+ * over its wire. */
+static const char *name_of_nic(hwloc_obj_t device)
 {
 	const char *name = NULL;
 
@@ -113,6 +115,13 @@ static const char *nic_of(hwloc_obj_t device)
 			name = os->name;
 	}
 	return name;
+}
+
+static const char *nic_of(const struct finder *f, hwloc_obj_t device)
+{
+	const char *name = name_of_nic(device);
+
+	return name && f->here && topo_nic_is_down(TOPO_SYSFS, name) ? NULL : name;
 }
 
 static void add_gpu(struct finder *f, int gpu, int parent, double rate,
@@ -153,15 +162,18 @@ static double rate_of(const struct finder *f, const struct hwloc_pcidev_attr_s *
 static void add_device(struct finder *f, hwloc_obj_t device, int parent)
 {
 	const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
-	const char *nic = nic_of(device);
+	const char *nic = nic_of(f, device);
 	int gpu = gpu_of(f, device), index;
 
 	if (gpu >= 0) {
 		add_gpu(f, gpu, parent, rate_of(f, pci), pci);
 	} else if (nic && topo_machine_find(f->machine, nic) < 0) {
 		index = add(f, TOPO_NIC, parent, nic, rate_of(f, pci));
-		if (index >= 0)
-			set_bus(f, index, pci);
+		if (index < 0)
+			return;
+		set_bus(f, index, pci);
+		if (f->here)
+			f->machine->objects[index].net = topo_nic_rate(TOPO_SYSFS, nic);
 	}
 }
 
@@ -170,7 +182,7 @@ static void add_device(struct finder *f, hwloc_obj_t device, int parent)
 static bool matters(const struct finder *f, hwloc_obj_t object)
 {
 	if (object->type == HWLOC_OBJ_PCI_DEVICE)
-		return gpu_of(f, object) >= 0 || nic_of(object);
+		return gpu_of(f, object) >= 0 || nic_of(f, object);
 	for (hwloc_obj_t child = object->io_first_child; child; child = child->next_sibling) {
 		if (matters(f, child))
 			return true;

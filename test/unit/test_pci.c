@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What PCI Express links carry, by folders such as sysfs has. */
+/* What PCI Express links and NICs carry, by folders such as sysfs has. */
+#include "topo/topo_nic.h"
 #include "topo/topo_pci.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +19,7 @@ static char device[64];
 
 static void put(const char *folder, const char *name, const char *text)
 {
-	char path[128];
+	char path[256];
 	FILE *out;
 
 	snprintf(path, sizeof(path), "%s/%s", folder, name);
@@ -64,6 +66,45 @@ static void rates(void **state)
 	assert_true(topo_pci_rate("/nowhere") == 0);
 }
 
+/* A file below the folder that stands for sysfs. */
+static void tell(const char *path, const char *text)
+{
+	char folder[256];
+
+	for (const char *end = path; (end = strchr(end, '/')); end++) {
+		snprintf(folder, sizeof(folder), "%s/%.*s", port, (int)(end - path), path);
+		mkdir(folder, 0700);
+	}
+	put(port, path, text);
+}
+
+static void nics(void **state)
+{
+	char text[32];
+
+	(void)state;
+	tell("infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)\n");
+	tell("infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+	tell("infiniband/mlx5_1/ports/1/rate", "10 Gb/sec (4X SDR)\n");
+	tell("infiniband/mlx5_1/ports/1/state", "1: DOWN\n");
+	tell("net/eth7/speed", "25000\n");
+	tell("net/eth7/operstate", "up\n");
+	tell("net/eth8/speed", "-1\n");
+	tell("net/eth8/operstate", "down\n");
+	tell("net/veth9/operstate", "unknown\n");
+	is_about(topo_nic_rate(port, "mlx5_0"), 12.5);
+	is_about(topo_nic_rate(port, "eth7"), 3.125);
+	assert_true(topo_nic_rate(port, "eth8") == 0 && topo_nic_rate(port, "veth9") == 0);
+	assert_true(topo_nic_is_down(port, "mlx5_1") && topo_nic_is_down(port, "eth8"));
+	assert_false(topo_nic_is_down(port, "mlx5_0") || topo_nic_is_down(port, "eth7"));
+	assert_false(topo_nic_is_down(port, "veth9") || topo_nic_is_down(port, "nothing"));
+	assert_true(topo_nic_device(port, "mlx5_0", text, sizeof(text)));
+	assert_string_equal(text, "mlx5_0:1");
+	/* The kernel has no such interface. */
+	assert_false(topo_nic_device(port, "eth7 ", text, sizeof(text)));
+	assert_false(topo_nic_device(port, "mlx5_0", text, 8));
+}
+
 static int make_folders(void **state)
 {
 	(void)state;
@@ -73,16 +114,23 @@ static int make_folders(void **state)
 	return mkdir(device, 0700);
 }
 
+static int remove_entry(const char *path, const struct stat *stat, int type, struct FTW *place)
+{
+	(void)stat;
+	(void)type;
+	(void)place;
+	return remove(path);
+}
+
 static int remove_folders(void **state)
 {
 	(void)state;
-	rate(NULL, NULL, NULL, NULL);
-	return rmdir(device) || rmdir(port) ? -1 : 0;
+	return nftw(port, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(rates)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(rates), cmocka_unit_test(nics)};
 
 	return cmocka_run_group_tests(tests, make_folders, remove_folders);
 }

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_nic.h"
+#include "core/core_mpi_job.h"
+#include "core/core_picture.h"
+#include "gpu/gpu_context.h"
+#include "gpu/gpu_driver.h"
+#include "topo/topo_nic.h"
+#include "topo/topo_path.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The GPU of a number in the order of their PCI addresses, in which NVML has them. */
+static int gpu_of_number(const struct topo_machine *machine, int number)
+{
+	char name[TOPO_NAME_BYTES];
+
+	snprintf(name, sizeof(name), "gpu%d", number);
+	return topo_machine_find(machine, name);
+}
+
+/* The `which`-th, round and round, of a list such as "0,2,3". -1: it has other names, or none. */
+static int number_in(const char *list, int which)
+{
+	int numbers[64], num = 0;
+	const char *at = list;
+	char *end;
+
+	while (num < (int)(sizeof(numbers) / sizeof(numbers[0]))) {
+		long number = strtol(at, &end, 10);
+
+		if (end == at || number < 0 || number > 1000)
+			return -1;
+		numbers[num++] = (int)number;
+		if (*end != ',')
+			break;
+		at = end + 1;
+	}
+	return *end ? -1 : numbers[which % num];
+}
+
+/* The one whose context is current, or else the one by number of those that may be seen. */
+static int likely_gpu(const struct topo_machine *machine)
+{
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	struct gpu_pointer where;
+	unsigned long long id;
+	int gpus = 0, number;
+
+	if (gpu_driver_present() && gpu_context_current(&where, &id))
+		return core_picture_gpu(machine, gpu_device_identity(where.device));
+	if (visible) {
+		number = number_in(visible, core_mpi_job.local_rank);
+		return number < 0 ? -1 : gpu_of_number(machine, number);
+	}
+	while (topo_machine_nth(machine, TOPO_GPU, gpus) >= 0)
+		gpus++;
+	return gpus ? topo_machine_nth(machine, TOPO_GPU, core_mpi_job.local_rank % gpus) : -1;
+}
+
+bool core_nic_choose(char *text, size_t bytes)
+{
+	const struct topo_machine *machine = core_picture_of(core_mpi_job.node);
+	int gpu, nic;
+
+	if (!machine || topo_machine_nth(machine, TOPO_NIC, 1) < 0)
+		return false;
+	gpu = likely_gpu(machine);
+	nic = gpu < 0 ? -1 : topo_path_nic_of(machine, gpu);
+	if (nic < 0)
+		return false;
+	return !topo_nic_is_down(TOPO_SYSFS, machine->objects[nic].name) &&
+	       topo_nic_device(TOPO_SYSFS, machine->objects[nic].name, text, bytes);
+}

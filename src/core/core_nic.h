@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which network device of the node this process is to use: the one of its GPU (topo_path_nic_of),
+ * so that messages do not cross the machine, and the GPUs' processes do not share a NIC while
+ * others are idle.
+ */
+#ifndef CORE_NIC_H
+#define CORE_NIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/*
+ * Its name for UCX. False: there is no choice, or it is not known which is near. Of a program that
+ * has not begun to use CUDA at MPI_Init it is not known which GPU it will use: taken is the one by
+ * its number among the node's processes, as most programs do.
+ */
+bool core_nic_choose(char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What sysfs tells of a NIC: its wire, and what UCX calls it. hwloc tells where the NIC is.
+ */
+#ifndef TOPO_NIC_H
+#define TOPO_NIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define TOPO_SYSFS "/sys/class"
+
+/*
+ * `sysfs`: the folder of classes, TOPO_SYSFS but for tests; `name`: as verbs or the kernel know
+ * the NIC. Of several ports the first one counts.
+ *
+ * topo_nic_rate: GB/s in each direction; 0: it does not say. topo_nic_is_down: it says that nothing
+ * goes over its wire. topo_nic_device: the name in UCX_NET_DEVICES; false: there is no such NIC.
+ */
+double topo_nic_rate(const char *sysfs, const char *name);
+bool topo_nic_is_down(const char *sysfs, const char *name);
+bool topo_nic_device(const char *sysfs, const char *name, char *text, size_t bytes);
+
+#endif
