@@ -623,10 +623,13 @@ def test_nodes_and_blocking_launches(run_mpi, mpi):
 
 @pytest.mark.parametrize("algo,exec_mode,mpi", [("hier-ring", "fused simple", "openmpi"), ("hier-ring", "stepped", "mpich"),
                                                 ("hier-tree", "fused simple", "mpich"), ("hier-tree", "stepped", "openmpi"),
-                                                ("hier-halving", "fused simple", "openmpi"), ("hier-halving", "stepped", "mpich")])
+                                                ("hier-halving", "fused simple", "openmpi"), ("hier-halving", "stepped", "mpich"),
+                                                ("rail-ring", "fused simple", "mpich"), ("rail-ring", "stepped", "openmpi"),
+                                                ("rail-tree", "fused simple", "openmpi"), ("rail-halving", "stepped", "mpich")])
 def test_nodes_algorithms(run_mpi, algo, exec_mode, mpi):
     """Each hierarchical algorithm, whoever waits for messages."""
-    colls = ["allreduce"] if algo == "hier-halving" else ["allreduce", "bcast"]
+    colls = {"halving": ["allreduce"], "tree": ["allreduce", "bcast", "reduce"],
+             "ring": ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter"]}[algo.split("-")[1]]
     env = {"GPUCOLL_ALGO": ";".join(f"{coll}:{algo}" for coll in colls), "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"}
     result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env=env)
     assert_passed(result)
@@ -660,7 +663,39 @@ def test_nodes_without_p2p(run_mpi, mpi):
                       env={"CUEMU_P2P": "none", "CUEMU_DEVICES": "4"})
     assert result.status == 0 and "0 wrong values" in result.output, result.output
     assert count_calls(result.output, "accel", "MPI_Allreduce") > 3 * count_calls(result.output, "stage", "MPI_Allreduce"), result.output
-    assert "eager" in result.output and "stepped" in result.output, result.output
+    assert "eager" in result.output and "stepped" in result.output and "rail-" not in result.output, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("forced", [False, True])
+def test_nodes_without_export(run_mpi, mpi, forced):
+    """Memory that others of the node can't have goes in messages, also if the user insists; other memory later does not."""
+    env = {"CUEMU_DEVICES": "1", "GPUCOLL_ALGO": "rail-ring" if forced else "hier-ring,rail-ring"}
+    result = on_nodes(run_mpi, mpi, "0011", "test_edges", "managed_then_not", env=env)
+    assert_passed(result)
+    assert "rail-ring stepped" in result.output and (forced or "hier-ring stepped" in result.output), result.output
+    assert forced == ("GPUCOLL_ALGO=rail-ring is not possible for MPI_Allreduce: memory that can't be mapped" in result.output), result.output
+
+
+def is_up(interface):
+    try:
+        return (pathlib.Path("/sys/class/net") / interface / "operstate").read_text().strip() != "down"
+    except OSError:
+        return False
+
+
+@each_mpi
+def test_network_devices(run_mpi, mpi, tmp_path):
+    """A rank uses the NIC of its GPU, if it is there, and if the user has not chosen."""
+    nic = next((name for _, name in socket.if_nameindex() if name != "lo" and is_up(name)), "lo")
+    machine = tmp_path / "machine"
+    machine.write_text("gpucoll-machine 1\nname two NICs\nnuma numa0\n  bridge pci0\n    gpu gpu0\n    nic gone0\n"
+                       f"numa numa1\n  bridge pci1\n    gpu gpu1\n    nic {nic}\n")
+    env = {"GPUCOLL_TOPO_FILE": str(machine), "GPUCOLL_DEBUG": "info", "CUEMU_DEVICES": "2"}
+    for first, chosen in (("", 2), ("export CUDA_VISIBLE_DEVICES=1;", 4), (f"export UCX_NET_DEVICES={nic};", 0)):
+        result = on_nodes(run_mpi, mpi, "0011", "gpucoll-bench", "allreduce", "-b", "8", "-e", "1M", "-f", "1024", "-n", "2", first=first, env=env)
+        assert result.status == 0 and "0 wrong values" in result.output, result.output
+        assert result.output.count(f"of the network's devices UCX uses {nic}") == chosen, result.output
 
 
 @pytest.fixture(scope="session")
@@ -695,7 +730,7 @@ def test_nodes_agreement(run_mpi, mpi, case):
 def test_nodes_random_calls(run_mpi, mpi, shape, seed):
     """Random calls over random communicators of ranks of several nodes, also by a tree, and with little room for messages."""
     env = {1: {"GPUCOLL_ALGO": "hier-tree", "GPUCOLL_EXEC": "fused"}, 2: {"GPUCOLL_SCRATCH": "1M", "GPUCOLL_EXEC": "fused"},
-           3: {"GPUCOLL_CHANNELS": "2", "GPUCOLL_EAGER_MAX": "0"}}[seed]
+           3: {"GPUCOLL_CHANNELS": "2", "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_ALGO": "rail-ring"}}[seed]
     assert_passed(on_nodes(run_mpi, mpi, SHAPES[shape], "test_agree", "fuzz", 300, seed, env=env))
 
 
@@ -1091,7 +1126,10 @@ def test_info_plan():
     assert text.count("recvReduceCopySend") == 3 and "2  recvReduceCopySend   piece 1    from 2 + IN -> OUT, to 1" in text
     # Two nodes of two ranks: the carrier adds what its node's other gives it, and gives it the result.
     text = run_tool(info, "-p", "allreduce", "--nodes", "2,2", "--algo", "hier-ring").output
-    assert "from 1 + IN -> to 2" in text and "from 2 + from 1 + IN -> OUT, to 1, to 2" in text, text
+    assert "IN + from 1 -> to 2" in text and "from 2 + IN + from 1 -> OUT, to 1, to 2" in text, text
+    # It reads the other's input, and writes its output.
+    text = run_tool(info, "-p", "allreduce", "--nodes", "2,2", "--algo", "rail-ring").output
+    assert "IN + IN@1 -> to 2" in text and "from 2 -> OUT, OUT@1" in text, text
     picture = ElementTree.fromstring(run_tool(info, "-p", "bcast", "-n", "7", "--root", "3", "--algo", "tree", "--svg").output)
     assert len([line for line in picture.iter() if line.tag.endswith("}line")]) == 2 * 6  # each rank hears from two trees
     graph = run_tool(info, "-p", "alltoall", "-n", "4", "--in-place", "--algo", "direct", "--dot").output
@@ -1124,7 +1162,10 @@ def test_info_choices():
     tree = choices("bcast", *machine("pcie-8gpu"), "-n", "8")
     assert tree[1 << 30][0].startswith("ring simple") and 0.9 < share(tree[1 << 30][1], 1 << 30, 12) <= 1
     nodes = choices("allreduce", *machine("dgx-a100"), "--nodes", "8,8")
-    assert nodes[8][0].startswith("doubling") and nodes[1 << 20][0].startswith("hier-") and nodes[8][1] > switched[8][1]
+    assert nodes[8][0].startswith("doubling") and nodes[1 << 20][0].startswith("rail-") and nodes[8][1] > switched[8][1]
+    # The wire would take 6.7 ms, as each of the eight GPUs has a NIC of 25 GB/s to itself, though two are as near to two of them;
+    # NVLinks of 300 GB/s take longer: what others read of a GPU's input goes out of it, and what it writes to their outputs.
+    assert 0.97 < share(nodes[1 << 30][1], 2 * 7 / 8 * (1 << 30), 300) <= 1, nodes[1 << 30]
     apart = choices("allreduce", *machine("two-5090"), "-n", "2")  # without mapped memory
     assert all(" x" in way for way, _ in apart.values()), apart
     # Ranks that share a GPU: nothing is faster than its memory.
@@ -1137,7 +1178,7 @@ def test_info_choices():
 
 @pytest.mark.parametrize("options,said", [
     (["-p", "alltoal"], "there is no collective 'alltoal'; there are: allreduce"),
-    (["-p", "bcast", "--algo", "oneshot"], "there is no algorithm 'oneshot' for bcast; there are: hier-ring hier-tree ring tree"),
+    (["-p", "bcast", "--algo", "oneshot"], "there is no algorithm 'oneshot' for bcast; there are: hier-ring hier-tree rail-ring rail-tree ring tree"),
     (["-p", "allgather", "-n", "5", "--algo", "neighbor"], "it needs an even number of ranks"),
     (["-p", "bcast", "--nodes", "2,0"], "--nodes 0: a number from 1"), (["-p", "bcast", "--algo", "hier-ring"], "several nodes"),
     (["-p", "bcast", "-n", "0"], "-n 0: a number from 1 to 1024"), (["-p", "bcast", "-s", "1T"], "-s 1T: a number"),
@@ -1196,6 +1237,16 @@ def test_recorded_machine(name):
         for cell, rate in zip(published, rates[gpu]):
             if cell.startswith("NV"):
                 assert float(rate) == 25 * int(cell[2:])
+
+
+# The NIC of each GPU: of those that are as near GPUs take one each, and with fewer they share it.
+NICS = {"dgx-a100": [0, 1, 2, 3, 6, 7, 8, 9], "dgx-1-v100": [0, 0, 1, 1, 2, 2, 3, 3]}
+
+
+@pytest.mark.parametrize("name", NICS)
+def test_nics_of_gpus(name):
+    output = run_tool(BUILD / "gpucoll-info", "--machine", MACHINES / f"{name}.machine").output
+    assert [int(nic) for nic in re.findall(r"^# gpu\d+ mlx5_(\d+)$", output, re.M)] == NICS[name], output
 
 
 # How many, and their rate: with NVSwitches all that a GPU has; in the hybrid cube mesh all six links in both directions, as NCCL finds.

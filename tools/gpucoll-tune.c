@@ -21,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WAY = 160, MOST_WAYS = 128, FACTOR = 4 };
+enum { WAY = 160, FACTOR = 4 };
 
 /* A way to do a collective, and how it did. */
 struct way {
@@ -231,9 +231,19 @@ static bool is_late(void)
 
 /* ---- ways ---- */
 
-static int list_ways(enum sched_coll coll, struct way *ways)
+/* NULL: no memory. The caller frees them. */
+static struct way *list_ways(enum sched_coll coll, int *count)
 {
+	enum { OF_ONE = 5 * SCHED_NUM_PROTOS }; /* algorithm, at most: 1 to 16 channels */
+	struct way *ways;
+	size_t most = 0;
 	int num = 0;
+
+	while (algo_catalogue[most].name)
+		most++;
+	ways = calloc(most * OF_ONE, sizeof(*ways));
+	if (!ways)
+		return NULL;
 
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
 		bool mapped = algo->needs & ALGO_NEEDS_MAPPED;
@@ -248,7 +258,8 @@ static int list_ways(enum sched_coll coll, struct way *ways)
 							   .channels = channels};
 		}
 	}
-	return num;
+	*count = num;
+	return ways;
 }
 
 static void wish_for(const struct way *way)
@@ -384,22 +395,25 @@ static void report(enum sched_coll coll, size_t bytes, const struct way *best,
 	}
 }
 
-/* False: there is no time left. */
+/* False: there is no time left, or no memory. */
 static bool tune(enum sched_coll coll)
 {
-	struct way ways[MOST_WAYS];
-	int num = list_ways(coll, ways);
+	int num = 0;
+	struct way *ways = list_ways(coll, &num);
 	size_t blocks = has_blocks(coll) ? (size_t)size : 1;
+	bool late = !ways;
 
-	for (size_t bytes = options.least; bytes * blocks <= options.most; bytes *= FACTOR) {
+	for (size_t bytes = options.least; bytes * blocks <= options.most && !late;
+	     bytes *= FACTOR) {
 		const struct way *best = measure_size(coll, bytes, ways, num);
 
 		if (best)
 			report(coll, bytes, best, ways, num);
-		else if (is_late())
-			return false;
+		else
+			late = is_late();
 	}
-	return true;
+	free(ways);
+	return !late;
 }
 
 /* ---- the file ---- */

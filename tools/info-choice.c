@@ -17,15 +17,23 @@ static int node_of(const struct sched_request *request, int rank)
 	return request->num_nodes ? request->nodes[rank] : 0;
 }
 
+/* A rank's number on its node. */
+static int local_number(const struct sched_request *request, int rank)
+{
+	int local = 0;
+
+	for (int i = 0; i < rank; i++)
+		local += node_of(request, i) == node_of(request, rank);
+	return local;
+}
+
 /* Ranks of a node sit on its GPUs in turn; where there are none each has one to itself. */
 static void take_seats(const struct sched_request *request, const struct topo_machine *machine,
 		       struct core_seat *seats)
 {
 	for (int rank = 0; rank < request->ranks; rank++) {
-		int node = node_of(request, rank), local = 0, gpus = 0;
+		int node = node_of(request, rank), local = local_number(request, rank), gpus = 0;
 
-		for (int i = 0; i < rank; i++)
-			local += node_of(request, i) == node;
 		while (machine && topo_machine_nth(machine, TOPO_GPU, gpus) >= 0)
 			gpus++;
 		seats[rank] = (struct core_seat){node, -1, (uint64_t)local};
@@ -57,13 +65,18 @@ static bool make_fabric(struct sched_request *request, const struct topo_machine
 	return made;
 }
 
-/* Whether ranks reach each other's memory: on one node, where no two of its GPUs are apart. */
+/* Whether the ranks of a node reach each other's memory: no two of the GPUs used are apart. */
 static bool is_mapped(const struct sched_request *request, const struct topo_machine *machine)
 {
-	if (request->num_nodes > 1)
-		return false;
+	int most = 0;
+
+	for (int rank = 0; rank < request->ranks; rank++) {
+		int local = local_number(request, rank);
+
+		most = local > most ? local : most;
+	}
 	for (int i = 0; machine && i < machine->num_apart; i++) {
-		int last = topo_machine_nth(machine, TOPO_GPU, request->ranks - 1);
+		int last = topo_machine_nth(machine, TOPO_GPU, most);
 
 		if (last < 0 || (machine->apart[i].a <= last && machine->apart[i].b <= last))
 			return false;
@@ -134,7 +147,8 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		.fabric = fabric,
 		.room = core_room_for(arena),
 		.most_links = GPU_MAX_LINKS,
-		.mapped = mapped,
+		.mapped = mapped && request->num_nodes < 2,
+		.nodes_mapped = mapped,
 		.fused = true,
 		.protos = request->num_nodes < 2 ? all : 1 << SCHED_SIMPLE,
 		.lines = SCHED_LINES_WHOLE,

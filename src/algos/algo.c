@@ -23,6 +23,7 @@ enum {
 	COMMUTATIVE = ALGO_NEEDS_COMMUTATIVE,
 	NODES = ALGO_NEEDS_NODES,
 	ALL = ALGO_NEEDS_ALL_MAPPED,
+	RAILS = ALGO_NEEDS_NODES | ALGO_NEEDS_NODES_MAPPED,
 };
 
 /* One line for each, which a formatter would break up. */
@@ -35,6 +36,13 @@ const struct algo algo_catalogue[] = {
 	{"hier-halving", ALLREDUCE, NODES | COMMUTATIVE, 1, algo_hier_halving},
 	{"hier-tree", ALLREDUCE | REDUCE, NODES | COMMUTATIVE, 1, algo_hier_tree},
 	{"hier-tree", BCAST, NODES, 1, algo_hier_tree},
+	{"rail-ring", ALLREDUCE | REDUCE_SCATTER, RAILS | COMMUTATIVE, 2, algo_rail_ring},
+	{"rail-ring", REDUCE, RAILS | COMMUTATIVE, 1, algo_rail_ring},
+	{"rail-ring", ALLGATHER, RAILS | UNIFORM, 2, algo_rail_ring},
+	{"rail-ring", BCAST, RAILS, 1, algo_rail_ring},
+	{"rail-halving", ALLREDUCE, RAILS | COMMUTATIVE, 1, algo_rail_halving},
+	{"rail-tree", ALLREDUCE | REDUCE, RAILS | COMMUTATIVE, 1, algo_rail_tree},
+	{"rail-tree", BCAST, RAILS, 1, algo_rail_tree},
 	{"ring", ALLREDUCE | REDUCE_SCATTER, COMMUTATIVE, 2, algo_ring},
 	{"ring", REDUCE, COMMUTATIVE, 1, algo_ring},
 	{"ring", ALLGATHER, 0, 2, algo_ring},
@@ -79,6 +87,8 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 		return "it is not for this collective";
 	if (algo->needs & ALGO_NEEDS_NODES && request->num_nodes < 2)
 		return "it is for ranks on several nodes";
+	if (algo->needs & ALGO_NEEDS_NODES_MAPPED && request->num_nodes == ranks)
+		return "each rank is alone on its node";
 	if (ranks == 1)
 		return NULL;
 	if (algo->needs & ALGO_NEEDS_EVEN && ranks % 2)

@@ -62,6 +62,8 @@ static bool is_possible(const struct algo_table *table, const struct algo *algo)
 
 	if (algo_refuses(algo, &table->request, setting->sizes_differ))
 		return false;
+	if (algo->needs & ALGO_NEEDS_NODES_MAPPED && !setting->nodes_mapped)
+		return false;
 	return is_linked(algo) || (setting->mapped && !(algo->needs & ALGO_NEEDS_ALL_MAPPED));
 }
 

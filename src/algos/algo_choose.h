@@ -22,6 +22,7 @@ struct algo_setting {
 	struct sched_room room; /* of each rank, for messages */
 	uint32_t most_links;    /* FIFOs of a rank, in each direction */
 	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
+	bool nodes_mapped;      /* those of each of several nodes do, all */
 	bool fused;             /* kernels can wait for messages; then: */
 	uint32_t protos; /* of messages, a bit for each enum sched_proto; stepped: SCHED_SIMPLE */
 	int resident;    /* so many blocks of a rank */

@@ -15,9 +15,15 @@
  * sends it to the others. So each byte goes over the wire as often as among single ranks, from as
  * many ranks as the node has, and the node's part is pipelined with it.
  *
- * When: ranks on several nodes. Cost: that of the inner algorithm for n nodes, and two messages
- * more in each node; the carrier of a piece receives it from all others, and sends the result to
- * all (allreduce: (L - 1) / L S bytes in, as many out, in a node of L ranks, which is the least).
+ * There are two kinds. In hier-ring and so on the others pass messages to the carrier and get
+ * messages from it. In rail-ring and so on the carrier reads the others' inputs itself, and writes
+ * to their outputs: they have nothing to do but on the rails of which they are carriers, links are
+ * needed between nodes only, and bytes are written and read once less on each way.
+ *
+ * When: ranks on several nodes; rail-* where those of a node reach each other's buffers. Cost: that
+ * of the inner algorithm for n nodes, and two messages more in each node, or a meeting; the carrier
+ * of a piece takes it from all others, and gives the result to all (allreduce: (L - 1) / L S bytes
+ * in, as many out, in a node of L ranks, which is the least).
  *
  * Thakur, Rabenseifner, Gropp: Optimization of collective communication operations in MPICH, 2005;
  * Cho, Finkler, Serrano, Kung, Hunter: BlueConnect: decomposing all-reduce for deep learning on
@@ -41,6 +47,7 @@ struct exchanges {
 struct hier {
 	struct sched *sched;
 	struct sched *inner;
+	bool mapped; /* carriers reach their nodes' buffers */
 	int rail;
 	int first_connection; /* of the inner schedule's */
 	int *order, *first;   /* ranks by node; where a node's begin, and the last one's end */
@@ -150,24 +157,32 @@ static struct sched_operand connection_of(struct hier *h, struct exchanges *exch
 	return sched_fifo(*number);
 }
 
+/* Whether the carrier needs no help to have, or to write, what is the rank's. */
+static bool is_in_reach(const struct hier *h, int rank)
+{
+	return h->mapped || rank == h->carrier;
+}
+
 static void take(struct hier *h, int piece, int span, int block)
 {
 	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
-		if (h->order[i] != h->carrier && contributes(h, h->order[i]))
-			sched_from(h->sched, connection_of(h, &h->taken, i));
+		int rank = h->order[i];
+
+		if (contributes(h, rank))
+			sched_from(h->sched, is_in_reach(h, rank) ? place(h, SCHED_IN, rank, block)
+								  : connection_of(h, &h->taken, i));
 	}
-	if (contributes(h, h->carrier))
-		sched_from(h->sched, place(h, SCHED_IN, h->carrier, block));
 	h->taken.list[h->taken.num++] = (struct exchange){piece, span, block};
 }
 
 static void give(struct hier *h, int piece, int span, int block)
 {
-	if (receives(h, h->carrier))
-		sched_to(h->sched, place(h, SCHED_OUT, h->carrier, block));
 	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
-		if (h->order[i] != h->carrier && receives(h, h->order[i]))
-			sched_to(h->sched, connection_of(h, &h->given, i));
+		int rank = h->order[i];
+
+		if (receives(h, rank))
+			sched_to(h->sched, is_in_reach(h, rank) ? place(h, SCHED_OUT, rank, block)
+								: connection_of(h, &h->given, i));
 	}
 	h->given.list[h->given.num++] = (struct exchange){piece, span, block};
 }
@@ -317,8 +332,10 @@ static void add_lane(struct hier *h, const struct sched_lane *lane)
 			if (concerns_rail(h, step))
 				add_step(h, step, i);
 		}
-		add_others(h, &h->taken, lane->channel);
-		add_others(h, &h->given, lane->channel);
+		if (!h->mapped) {
+			add_others(h, &h->taken, lane->channel);
+			add_others(h, &h->given, lane->channel);
+		}
 	} else {
 		h->sched->failed = true;
 	}
@@ -361,7 +378,7 @@ static void compose(struct hier *h)
 }
 
 /* The inner algorithm is one that reads each input once. It may sum up in the output. */
-static void make(struct sched *sched, const char *inner)
+static void make(struct sched *sched, const char *inner, bool mapped)
 {
 	const struct sched_request *request = &sched->request;
 	struct sched_request nodes = {.coll = request->coll,
@@ -369,6 +386,7 @@ static void make(struct sched *sched, const char *inner)
 				      .root = request->nodes[request->root],
 				      .channels = request->channels};
 	struct hier h = {.sched = sched,
+			 .mapped = mapped,
 			 .inner = algo_make(algo_find(inner, request->coll), &nodes)};
 
 	if (h.inner && sort_ranks(&h))
@@ -384,15 +402,30 @@ static void make(struct sched *sched, const char *inner)
 
 void algo_hier_halving(struct sched *sched)
 {
-	make(sched, "halving");
+	make(sched, "halving", false);
 }
 
 void algo_hier_ring(struct sched *sched)
 {
-	make(sched, "ring");
+	make(sched, "ring", false);
 }
 
 void algo_hier_tree(struct sched *sched)
 {
-	make(sched, "tree");
+	make(sched, "tree", false);
+}
+
+void algo_rail_halving(struct sched *sched)
+{
+	make(sched, "halving", true);
+}
+
+void algo_rail_ring(struct sched *sched)
+{
+	make(sched, "ring", true);
+}
+
+void algo_rail_tree(struct sched *sched)
+{
+	make(sched, "tree", true);
 }

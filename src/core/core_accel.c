@@ -43,6 +43,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->scratch = accel->window_in = accel->window_out = NULL;
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
 	accel->fetching = accel->eager = accel->scattered = false;
+	accel->touches = true;
 	accel->polls = 0;
 	accel->failed_at = 0;
 	accel->rounds = 1;
@@ -211,9 +212,10 @@ static struct core_reach *reach_of(struct core_accel *accel, int rank, int index
 			    : &accel->arenas[index - 2][rank];
 }
 
-static enum gpu_transport transport_of(int index)
+/* Of comm->reach. */
+static int kind_of(int index)
 {
-	return index < 2 ? GPU_TRANSPORT_P2P : (enum gpu_transport)(index - 2);
+	return index < 2 ? CORE_REACH_BUFFERS : index - 2;
 }
 
 /* The offers of a vote are there: pass the descriptors that go with this rank's, to one member
@@ -269,7 +271,7 @@ static enum util_status reach_region(struct core_accel *accel, int rank,
 /* What a vote found out of reach is not tried again without one. */
 static bool is_hopeless(const struct core_comm *comm, int rank, int index)
 {
-	return !(comm->reach[transport_of(index)][comm->rank] >> rank & 1);
+	return !(comm->reach[kind_of(index)][comm->rank] >> rank & 1);
 }
 
 /* Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet, in a
@@ -290,7 +292,7 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 		if (status == UTIL_IN_PROGRESS && votes)
 			return status;
 		if (status != UTIL_OK)
-			accel->reach[transport_of(index)] &= ~(UINT64_C(1) << rank);
+			accel->reach[kind_of(index)] &= ~(UINT64_C(1) << rank);
 	}
 	return UTIL_OK;
 }
@@ -315,7 +317,7 @@ static void learn(struct core_accel *accel)
 	}
 	/* What some call could not map will be offered again, without a vote. */
 	for (int i = 0; i < comm->size; i++) {
-		for (int j = 0; core_comm_is_near(comm, i) && j < GPU_NUM_SHARED; j++)
+		for (int j = 0; core_comm_is_near(comm, i) && j < CORE_NUM_REACHES; j++)
 			comm->reach[j][i] &= core_agree_reach(&accel->agree, i)[j];
 	}
 	comm->dropped = accel->dropped;
@@ -398,10 +400,21 @@ static bool has_lost_member(struct core_accel *accel)
 	return comm->lost;
 }
 
+/* What can be said of all members of this node together. */
+static uint32_t flags_of_node(struct core_accel *accel)
+{
+	uint32_t flags = core_links_are_whole(accel) ? CORE_OFFER_WHOLE : 0;
+
+	core_agree_summarize(&accel->agree, &accel->common);
+	if (accel->common.all & CORE_OFFER_EXPORTED && core_links_are_mapped(accel))
+		flags |= CORE_OFFER_MAPPED;
+	return flags;
+}
+
 static enum core_agree_state agree_with_nodes(struct core_accel *accel)
 {
 	if (!core_nodes_has_begun(&accel->agree))
-		core_nodes_begin(&accel->agree, core_links_are_whole(accel));
+		core_nodes_begin(&accel->agree, flags_of_node(accel));
 	core_nodes_progress(&accel->agree);
 	return core_agree_poll(&accel->agree);
 }
@@ -545,10 +558,15 @@ static bool has_lost(const struct core_accel *accel)
 	const struct core_comm *comm = accel->comm;
 
 	for (int i = 0; accel->stream && !accel->eager && i < comm->size; i++) {
-		enum gpu_transport transport =
-			accel->linked ? core_links_transport(comm, i) : GPU_TRANSPORT_P2P;
+		bool there = true;
 
-		if (core_comm_is_near(comm, i) && !(accel->reach[transport] >> i & 1))
+		if (!core_comm_is_near(comm, i))
+			continue;
+		if (accel->linked)
+			there = accel->reach[core_links_transport(comm, i)] >> i & 1;
+		if (accel->touches)
+			there &= accel->reach[CORE_REACH_BUFFERS] >> i & 1;
+		if (!there)
 			return true;
 	}
 	return false;
@@ -562,6 +580,7 @@ static enum util_status start(struct core_accel *accel)
 	/* What was decided when somebody was lost may not have been agreed on by all. */
 	if (core_agree_failed(accel->comm, accel->number)) {
 		accel->linked = true;
+		accel->touches = false;
 		accel->reason = "another rank's failure";
 		keep(accel, UTIL_ERR_PEER);
 		go(accel, CORE_ACCEL_RUN);
@@ -680,11 +699,10 @@ static void pass(struct core_accel *accel)
 		core_agree_fail(accel->comm, accel->number);
 	}
 	core_agree_pass(accel->comm, accel->number);
-	/* Nobody else touches its memory. */
-	if (accel->linked || accel->eager)
-		start_last(accel);
-	else
+	if (accel->touches)
 		go(accel, CORE_ACCEL_MEET);
+	else
+		start_last(accel);
 }
 
 static void muster(struct core_accel *accel)

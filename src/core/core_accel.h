@@ -76,8 +76,8 @@ struct core_accel {
 	uint64_t width, half, round, rounds;
 	struct core_reach in[CORE_MAX_RANKS], out[CORE_MAX_RANKS];
 	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_RANKS];
-	uint64_t reach[GPU_NUM_SHARED]; /* of ranks that all was mapped of, a bit for each */
-	bool clearing;                  /* this rank's arena; before the offer */
+	uint64_t reach[CORE_NUM_REACHES]; /* of ranks that all was mapped of, a bit for each */
+	bool clearing;                    /* this rank's arena; before the offer */
 	int sharers;   /* of the GPU; 0: no kernel of this process's may wait there */
 	bool reserved; /* the GPU's room for a kernel that waits */
 	bool tries;    /* whether kernels run together is to be tried */
@@ -85,7 +85,8 @@ struct core_accel {
 	uint64_t failed_at;             /* ns, when other nodes began to be told; 0: not yet */
 	uint64_t messages;              /* of a link, fewer than so many */
 	uint64_t scratch_start;         /* in the arena, of the schedule's scratch blocks */
-	bool linked;                    /* the schedule has links: ranks meet in messages only */
+	bool linked;                    /* the schedule has links */
+	bool touches;                   /* ranks reach into others' buffers */
 	enum sched_proto proto;         /* by which they are to go */
 	bool fetching;                  /* the copy of core_eager.h has begun */
 	bool eager;                     /* inputs come from there */
@@ -154,14 +155,16 @@ enum util_status core_plan_drain(struct core_accel *accel, uint64_t round);
 /* How the links between this rank and another go. */
 enum gpu_transport core_links_transport(const struct core_comm *comm, int rank);
 
-/* Whether all ranks, which are on this node, reach each other's memory. */
-bool core_links_all_mapped(const struct core_comm *comm);
+/* Whether all ranks, which are on this node, reach each other's memory of the kind. */
+bool core_links_all_reach(const struct core_comm *comm, int kind);
 
 /* Why there can be none in this call; NULL: there can. All come to the same answer. */
 const char *core_links_refuse(const struct core_accel *accel);
 
-/* Whether there can be links between all ranks of this node, after a vote or without one. */
+/* Whether there can be links between all ranks of this node, and whether they reach each other's
+ * buffers, after a vote or without one. */
 bool core_links_are_whole(const struct core_accel *accel);
+bool core_links_are_mapped(const struct core_accel *accel);
 
 /* After a schedule with links was taken: what must be tried first, whether there is room for its
  * messages. Returns a reason, or NULL, as above. */

@@ -11,7 +11,7 @@ enum { CACHE_LINE = 64 };
 struct desk {
 	_Alignas(CACHE_LINE) _Atomic uint64_t announced; /* the call, + 1 */
 	_Atomic uint64_t voted;                          /* the call, + 1: yes */
-	uint64_t reach[GPU_NUM_SHARED];                  /* with that */
+	uint64_t reach[CORE_NUM_REACHES];                /* with that */
 	struct core_offer offer;
 };
 
@@ -469,7 +469,7 @@ enum core_agree_state core_agree_poll(struct core_agree *agree)
 	return decision(agree);
 }
 
-void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[GPU_NUM_SHARED])
+void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[CORE_NUM_REACHES])
 {
 	struct desk *desk = desk_of(agree, agree->comm->rank);
 

@@ -41,6 +41,8 @@ enum {
 	CORE_OFFER_EAGER = 1024,       /* there is a record of its input (core_eager.h) */
 	CORE_OFFER_WHOLE = 2048,       /* of a node: there can be links between its members */
 	CORE_OFFER_DEVICE_WIRE = 4096, /* what other nodes send it comes into device memory */
+	CORE_OFFER_EXPORTED = 8192,    /* the regions name what others of its node may touch */
+	CORE_OFFER_MAPPED = 16384,     /* of a node: its members reach each other's memory */
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
@@ -140,7 +142,7 @@ void core_agree_summarize(const struct core_agree *agree, struct core_summary *s
  * reaches, a bit for each rank. core_agree_reach: what a member said of that, after
  * CORE_AGREE_ACCEL.
  */
-void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[GPU_NUM_SHARED]);
+void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[CORE_NUM_REACHES]);
 const uint64_t *core_agree_reach(const struct core_agree *agree, int rank);
 
 /*

@@ -244,7 +244,7 @@ static uint32_t protos_of(const struct core_accel *accel, const struct core_choi
 	if (!fused || accel->comm->spans || !core_links_know_sizes(accel))
 		return protos;
 	protos |= 1 << SCHED_LL;
-	if (core_links_all_mapped(accel->comm) && trusts_picture(accel, all))
+	if (core_links_all_reach(accel->comm, GPU_TRANSPORT_P2P) && trusts_picture(accel, all))
 		protos |= 1 << SCHED_LL128;
 	return protos;
 }
@@ -266,6 +266,7 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 				     .room = core_room_for(arena),
 				     .most_links = GPU_MAX_LINKS,
 				     .mapped = mapped,
+				     .nodes_mapped = common->all & CORE_OFFER_MAPPED,
 				     .fused = fused,
 				     .protos = protos_of(accel, all, fused),
 				     .resident = blocks,
@@ -281,9 +282,10 @@ static bool is_same(const struct entry *entry, const struct sched_request *reque
 
 	return entry->request.coll == request->coll &&
 	       entry->request.in_place == request->in_place && mine->mapped == setting->mapped &&
-	       mine->fused == setting->fused && mine->protos == setting->protos &&
-	       mine->resident == setting->resident && mine->sizes_differ == setting->sizes_differ &&
-	       mine->channels == setting->channels && mine->lines == setting->lines &&
+	       mine->nodes_mapped == setting->nodes_mapped && mine->fused == setting->fused &&
+	       mine->protos == setting->protos && mine->resident == setting->resident &&
+	       mine->sizes_differ == setting->sizes_differ && mine->channels == setting->channels &&
+	       mine->lines == setting->lines &&
 	       mine->room.bytes[SCHED_SIMPLE] == setting->room.bytes[SCHED_SIMPLE];
 }
 

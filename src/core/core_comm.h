@@ -21,6 +21,10 @@ struct core_schedule;
 struct core_nodes;
 struct core_wire;
 
+/* What of another's memory a rank reaches: its arenas, of each enum gpu_transport, and its buffers.
+ */
+enum { CORE_REACH_BUFFERS = GPU_NUM_SHARED, CORE_NUM_REACHES };
+
 enum core_together { CORE_TOGETHER_UNKNOWN, CORE_TOGETHER_YES, CORE_TOGETHER_NO };
 
 struct core_comm {
@@ -49,7 +53,7 @@ struct core_comm {
 	bool wants_links; /* next time with arenas */
 	bool wants_shm;   /* also in host memory: ranks don't reach each other's */
 	/* What the last vote said: whose memory of each kind a rank reaches, a bit for each. */
-	uint64_t reach[GPU_NUM_SHARED][GPU_MAX_PEERS];
+	uint64_t reach[CORE_NUM_REACHES][GPU_MAX_PEERS];
 	uint64_t room;               /* bytes of arenas that the last call with messages used */
 	bool flags_moved;            /* their places have other data in them, on some rank */
 	uint32_t ll_flag;            /* the last one used in LL; all members have the same */

@@ -34,17 +34,21 @@ static size_t data_offset(const struct core_buffer *in)
 	return header + (first_byte(in) - header) % ALIGNMENT;
 }
 
-void core_eager_offer(struct core_accel *accel)
+bool core_eager_fits(const struct core_accel *accel)
 {
 	const struct core_buffer *in = input_of(&accel->shape);
 	size_t room = core_agree_record_bytes(accel->comm);
 
+	if (!accel->comm->spans || accel->offer.wish.algos || !util_config.eager_max)
+		return false;
+	return num_bytes(in) <= util_config.eager_max / (size_t)accel->comm->size &&
+	       num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room;
+}
+
+void core_eager_offer(struct core_accel *accel)
+{
 	/* What is copied is all from the first byte to the last. */
-	if (!accel->comm->spans || accel->offer.wish.algos || !util_config.eager_max ||
-	    accel->scattered)
-		return;
-	if (num_bytes(in) <= util_config.eager_max / (size_t)accel->comm->size &&
-	    num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room)
+	if (core_eager_fits(accel) && !accel->scattered)
 		accel->offer.flags |= CORE_OFFER_EAGER;
 }
 

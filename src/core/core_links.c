@@ -22,9 +22,9 @@ static atomic_bool apart;
 
 /* ---- reach ---- */
 
-static bool reaches(const struct core_comm *comm, int a, int b, enum gpu_transport transport)
+static bool reaches(const struct core_comm *comm, int a, int b, int kind)
 {
-	return comm->reach[transport][a] >> b & 1 && comm->reach[transport][b] >> a & 1;
+	return comm->reach[kind][a] >> b & 1 && comm->reach[kind][b] >> a & 1;
 }
 
 enum gpu_transport core_links_transport(const struct core_comm *comm, int rank)
@@ -52,12 +52,12 @@ static bool is_near(const struct core_accel *accel, int a, int b)
 }
 
 /* What the last vote said, and what this call's says, which may not be over yet for all nodes. */
-static bool have_reached(const struct core_accel *accel, int a, int b, enum gpu_transport transport)
+static bool have_reached(const struct core_accel *accel, int a, int b, int kind)
 {
-	if (!reaches(accel->comm, a, b, transport))
+	if (!reaches(accel->comm, a, b, kind))
 		return false;
-	return !accel->agree.vote || (core_agree_reach(&accel->agree, a)[transport] >> b & 1 &&
-				      core_agree_reach(&accel->agree, b)[transport] >> a & 1);
+	return !accel->agree.vote || (core_agree_reach(&accel->agree, a)[kind] >> b & 1 &&
+				      core_agree_reach(&accel->agree, b)[kind] >> a & 1);
 }
 
 static bool can_link(const struct core_accel *accel, int a, int b)
@@ -68,15 +68,32 @@ static bool can_link(const struct core_accel *accel, int a, int b)
 	       have_reached(accel, a, b, GPU_TRANSPORT_SHM);
 }
 
-bool core_links_are_whole(const struct core_accel *accel)
+/* Whether it holds for any two ranks of this node. */
+static bool holds_for_all(const struct core_accel *accel,
+			  bool (*holds)(const struct core_accel *accel, int a, int b))
 {
 	for (int i = 0; i < accel->comm->size; i++) {
 		for (int j = 0; j < i; j++) {
-			if (is_near(accel, i, j) && !can_link(accel, i, j))
+			if (is_near(accel, i, j) && !holds(accel, i, j))
 				return false;
 		}
 	}
 	return true;
+}
+
+bool core_links_are_whole(const struct core_accel *accel)
+{
+	return holds_for_all(accel, can_link);
+}
+
+static bool are_mapped(const struct core_accel *accel, int a, int b)
+{
+	return have_reached(accel, a, b, CORE_REACH_BUFFERS);
+}
+
+bool core_links_are_mapped(const struct core_accel *accel)
+{
+	return holds_for_all(accel, are_mapped);
 }
 
 const char *core_links_refuse(const struct core_accel *accel)
@@ -144,12 +161,12 @@ static bool is_any_shared(const struct core_accel *accel)
 	return false;
 }
 
-bool core_links_all_mapped(const struct core_comm *comm)
+bool core_links_all_reach(const struct core_comm *comm, int kind)
 {
 	uint64_t all = comm->size < 64 ? (UINT64_C(1) << comm->size) - 1 : UINT64_MAX;
 
 	for (int i = 0; i < comm->size; i++) {
-		if ((comm->reach[GPU_TRANSPORT_P2P][i] & all) != all)
+		if ((comm->reach[kind][i] & all) != all)
 			return false;
 	}
 	return true;
@@ -166,7 +183,7 @@ static bool is_any_apart(const struct core_accel *accel)
 
 	found |= (accel->common.any & CORE_OFFER_APART) != 0;
 	/* The usual case, without a look at all pairs. */
-	if (!found && core_links_all_mapped(accel->comm))
+	if (!found && core_links_all_reach(accel->comm, GPU_TRANSPORT_P2P))
 		return false;
 	for (int i = 0; i < accel->comm->size; i++) {
 		for (int j = 0; j < i; j++) {

@@ -244,7 +244,7 @@ bool core_nodes_has_begun(const struct core_agree *agree)
 	return agree->comm->agreement->call == agree->call + 1;
 }
 
-void core_nodes_begin(const struct core_agree *agree, bool whole)
+void core_nodes_begin(const struct core_agree *agree, uint32_t flags)
 {
 	struct core_nodes *nodes = agree->comm->agreement;
 
@@ -254,10 +254,8 @@ void core_nodes_begin(const struct core_agree *agree, bool whole)
 	nodes->sent = nodes->asked = false;
 	nodes->since = util_now();
 	core_agree_summarize(agree, &nodes->common);
-	if (whole) {
-		nodes->common.any |= CORE_OFFER_WHOLE;
-		nodes->common.all |= CORE_OFFER_WHOLE;
-	}
+	nodes->common.any |= flags;
+	nodes->common.all |= flags;
 	drop_until(nodes, agree->call);
 	net_unlock(NET_MAIN);
 }

@@ -36,12 +36,12 @@ bool core_nodes_has_too_many(const struct core_comm *comm);
 
 /*
  * By the speaker, after CORE_AGREE_READY. core_nodes_begin: once for a call, which is when it has
- * not begun; `whole`: see CORE_OFFER_WHOLE. core_nodes_progress: go on. UTIL_OK: it is settled
- * (core_agree_settle). UTIL_IN_PROGRESS. UTIL_ERR_PEER: a member has failed, or was
- * found lost by others, or what it sent is damaged; so is that.
+ * not begun; `flags`: of the node, besides those of all its members' offers. core_nodes_progress:
+ * go on. UTIL_OK: it is settled (core_agree_settle). UTIL_IN_PROGRESS. UTIL_ERR_PEER: a member has
+ * failed, or was found lost by others, or what it sent is damaged; so is that.
  */
 bool core_nodes_has_begun(const struct core_agree *agree);
-void core_nodes_begin(const struct core_agree *agree, bool whole);
+void core_nodes_begin(const struct core_agree *agree, uint32_t flags);
 enum util_status core_nodes_progress(struct core_agree *agree);
 
 /* Tell the other nodes that this process could not do its part in the call. core_nodes_has_told:

@@ -21,13 +21,32 @@ static bool is_empty(const struct core_buffer *buffer)
 	return buffer->lo == buffer->hi;
 }
 
-/* What the others touch of this rank's buffers. */
-static bool others_read(const struct core_comm *comm, const struct core_shape *shape, bool root)
+/* Whether a call over several nodes may have ranks touch the buffers of others of their node: by
+ * rail-*, and not for so few bytes as travel with the agreement. */
+static bool has_rails(const struct core_accel *accel)
 {
-	/* There are messages only between nodes. */
-	if (comm->spans)
+	const struct core_comm *comm = accel->comm;
+	enum core_coll coll = accel->shape.coll;
+	const struct algo *algo = algo_find("rail-ring", core_plan_coll(coll));
+
+	if (!comm->spans || comm->num_nodes == comm->size || !algo || core_eager_fits(accel))
 		return false;
-	switch (shape->coll) {
+	return !(algo->needs & ALGO_NEEDS_UNIFORM) || !core_plan_sizes_differ(coll);
+}
+
+static bool is_alone(const struct core_comm *comm)
+{
+	int near = 0;
+
+	for (int i = 0; i < comm->size; i++)
+		near += core_comm_is_near(comm, i);
+	return near == 1;
+}
+
+/* What the others touch of this rank's buffers. */
+static bool others_read(const struct core_accel *accel, bool root)
+{
+	switch (accel->shape.coll) {
 	case CORE_BCAST:
 	case CORE_SCATTER:
 	case CORE_SCATTERV:
@@ -35,16 +54,21 @@ static bool others_read(const struct core_comm *comm, const struct core_shape *s
 	case CORE_GATHER:
 	case CORE_GATHERV:
 		return false;
+	case CORE_ALLGATHER:
+	case CORE_ALLGATHERV:
+		return !accel->comm->spans;
 	default:
 		return true;
 	}
 }
 
-static bool others_write(const struct core_comm *comm, const struct core_shape *shape, bool root)
+static bool others_write(const struct core_accel *accel, bool root)
 {
-	if (comm->spans)
-		return false;
-	switch (shape->coll) {
+	switch (accel->shape.coll) {
+	case CORE_BCAST:
+		return accel->comm->spans && !root;
+	case CORE_ALLGATHER:
+		return accel->comm->spans;
 	case CORE_REDUCE:
 	case CORE_GATHER:
 	case CORE_GATHERV:
@@ -54,7 +78,7 @@ static bool others_write(const struct core_comm *comm, const struct core_shape *
 	case CORE_ALLTOALL:
 	case CORE_ALLTOALLV:
 	case CORE_ALLTOALLW:
-		return shape->in_place;
+		return accel->shape.in_place;
 	default:
 		return false;
 	}
@@ -64,6 +88,7 @@ static bool others_write(const struct core_comm *comm, const struct core_shape *
 struct candidate {
 	const struct core_buffer *buffer;
 	bool exported; /* others touch it */
+	bool missing;  /* then, but they can't */
 	bool windowed; /* kernels use a window in its stead */
 	struct gpu_pointer where;
 	struct core_region *region;
@@ -84,10 +109,16 @@ static enum util_status classify(struct core_accel *accel, struct candidate *c)
 	gpu_pointer_make_synchronous(first, &c->where);
 	covered = gpu_pointer_covers(&c->where, first, bytes);
 	accel->scattered |= !covered;
-	c->windowed = !accel->comm->spans && (c->where.memory == GPU_MEMORY_MANAGED || !covered);
+	c->windowed = c->where.memory == GPU_MEMORY_MANAGED || !covered;
 	if (c->exported && !c->windowed)
 		c->windowed = gpu_ipc_export(c->buffer->address + (uint64_t)c->buffer->lo,
 					     &c->where, &c->region->memory) != UTIL_OK;
+	/* Over several nodes there are no windows: what others can't have they get in messages. */
+	if (accel->comm->spans && c->windowed) {
+		c->missing = c->exported;
+		c->windowed = false;
+		c->region->memory.buffer_id = 0;
+	}
 	return UTIL_OK;
 }
 
@@ -281,11 +312,13 @@ static enum util_status offer_buffers(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
 	bool root = shape->root == accel->comm->rank;
+	bool rails = has_rails(accel);
+	bool exports = accel->comm->spans ? rails && !is_alone(accel->comm) : true;
 	struct candidate in = {.buffer = &shape->in,
-			       .exported = others_read(accel->comm, shape, root),
+			       .exported = exports && others_read(accel, root),
 			       .region = &accel->offer.in};
 	struct candidate out = {.buffer = &shape->out,
-				.exported = others_write(accel->comm, shape, root),
+				.exported = exports && others_write(accel, root),
 				.region = &accel->offer.out};
 	bool has_in = !is_empty(&shape->in), has_out = !is_empty(&shape->out);
 	enum util_status status;
@@ -297,6 +330,8 @@ static enum util_status offer_buffers(struct core_accel *accel)
 		status = classify(accel, &out);
 	if (status != UTIL_OK)
 		return status;
+	if (rails && !in.missing && !out.missing)
+		accel->offer.flags |= CORE_OFFER_EXPORTED;
 	if (!has_in && !has_out)
 		return go_without_data(accel);
 	if (has_in && has_out && !in_one_context(&in.where, &out.where))

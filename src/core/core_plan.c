@@ -139,7 +139,13 @@ const char *core_plan_linked_name(const struct core_accel *accel)
 
 static bool is_all_mapped(const struct core_accel *accel)
 {
-	return !accel->comm->spans && core_links_all_mapped(accel->comm);
+	return !accel->comm->spans && core_links_all_reach(accel->comm, CORE_REACH_BUFFERS);
+}
+
+/* On each of several nodes. */
+static bool are_nodes_mapped(const struct core_accel *accel)
+{
+	return accel->common.all & CORE_OFFER_MAPPED;
 }
 
 /* Why an algorithm on mapped memory can't be taken, where that is not in the catalogue. */
@@ -209,6 +215,8 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 	if (!why)
 		why = linked ? core_links_refuse(accel)
 			     : why_not_mapped(accel, algo, request->coll);
+	if (!why && algo->needs & ALGO_NEEDS_NODES_MAPPED && !are_nodes_mapped(accel))
+		why = "memory that can't be mapped";
 	if (why)
 		return why;
 	mine.channels = choice->channels;
@@ -217,6 +225,7 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 		return "its schedule can't be had";
 	accel->sched = accel->schedule->sched;
 	accel->linked = linked;
+	accel->touches = accel->schedule->program->is_mapped;
 	accel->proto = choice->proto;
 	why = linked ? core_links_make(accel) : NULL;
 	if (!why)
@@ -379,6 +388,7 @@ static enum util_status take_eager(struct core_accel *accel, struct sched_reques
 		return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_SYSTEM : status;
 	accel->sched = accel->schedule->sched;
 	accel->eager = true;
+	accel->touches = false;
 	accel->reason = "eager";
 	return UTIL_OK;
 }
@@ -476,6 +486,9 @@ static struct core_block others_block(const struct core_accel *accel,
 		*index = place->block;
 		return accel->shape.in.blocks[place->block];
 	case SCHED_ALLGATHER:
+		/* Of one size, blocks are written to where they stand here. */
+		if (place->buffer == SCHED_OUT)
+			return accel->shape.out.blocks[place->block];
 		return (struct core_block){0,
 					   core_agree_offer(&accel->agree, place->rank)->in.bytes};
 	default:

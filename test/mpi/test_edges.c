@@ -485,6 +485,28 @@ static void scattered_blocks(void)
 	}
 }
 
+/* One rank's result goes first to memory that others can't map, then to such as they can. */
+static void managed_then_not(void)
+{
+	enum { COUNT = 100003, ROUNDS = 6 };
+	int *in = device_ints(COUNT, test_rank + 1), *out = device_ints(COUNT, -1), *managed;
+	int sum = test_size * (test_size + 1) / 2;
+
+	cuda_check(cudaMallocManaged((void **)&managed, COUNT * sizeof(int), cudaMemAttachGlobal),
+		   "cudaMallocManaged");
+	for (int round = 0; round < ROUNDS; round++) {
+		int *to = test_rank == 1 && round < ROUNDS / 2 ? managed : out;
+		bool ok = true;
+
+		cuda_check(cudaMemset(to, 0xff, COUNT * sizeof(int)), "cudaMemset");
+		snprintf(test_name, sizeof(test_name), "managed memory, then other, %d", round);
+		MPI_Allreduce(in, to, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+		for (int i = 0; i < COUNT; i += 1000)
+			ok &= int_at(to, i) == sum;
+		test_result(ok && int_at(to, COUNT - 1) == sum);
+	}
+}
+
 static atomic_bool released;
 
 static void CUDA_CB wait_for_release(void *argument)
@@ -650,6 +672,7 @@ static const struct test_case cases[] = {
 	{"full_board", full_board},
 	{"late_member", late_member},
 	{"scattered_blocks", scattered_blocks},
+	{"managed_then_not", managed_then_not},
 	{"no_data_and_a_busy_stream", no_data_and_a_busy_stream},
 	{"no_data_elsewhere", no_data_elsewhere},
 	{"room_grows", room_grows},
