@@ -141,10 +141,11 @@ uint64_t core_accel_bytes(const struct core_accel *accel)
 /* ---- agreement ---- */
 
 /* Who has a block for each rank tells the others where they are, if it is they who use them. */
-static const struct core_block *table_of(const struct core_comm *comm,
-					 const struct core_shape *shape)
+static const struct core_block *table_of(const struct core_accel *accel)
 {
-	if (comm->spans)
+	const struct core_shape *shape = &accel->shape;
+
+	if (accel->comm->spans && !(accel->offer.flags & CORE_OFFER_EXPORTED))
 		return NULL;
 	switch (shape->coll) {
 	case CORE_ALLGATHER:
@@ -193,7 +194,7 @@ static enum util_status announce(struct core_accel *accel)
 		core_wire_begin(accel->comm->wire, accel->number);
 		core_eager_publish(accel);
 	}
-	core_agree_announce(&accel->agree, &accel->offer, table_of(accel->comm, &accel->shape));
+	core_agree_announce(&accel->agree, &accel->offer, table_of(accel));
 	return UTIL_OK;
 }
 
@@ -474,11 +475,16 @@ static void go(struct core_accel *accel, enum core_accel_state state)
 	accel->state = state;
 }
 
-/* What who has failed, or is gone, was to do will not be done. */
+/* What who has failed, or is gone, was to do will not be done. Who is gone will not be past the
+ * call either, so that is to be known even where another has told of a failure already. */
 static void look_for_failures(struct core_accel *accel)
 {
-	if (!is_time_to_look(accel) ||
-	    (!core_agree_failed(accel->comm, accel->number) && !has_lost_member(accel)))
+	bool lost;
+
+	if (!is_time_to_look(accel))
+		return;
+	lost = has_lost_member(accel);
+	if (!lost && !core_agree_failed(accel->comm, accel->number))
 		return;
 	if (accel->running)
 		gpu_launch_abort(&accel->launch);
