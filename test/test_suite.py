@@ -625,13 +625,18 @@ def test_nodes_and_blocking_launches(run_mpi, mpi):
                                                 ("hier-tree", "fused simple", "mpich"), ("hier-tree", "stepped", "openmpi"),
                                                 ("hier-halving", "fused simple", "openmpi"), ("hier-halving", "stepped", "mpich"),
                                                 ("rail-ring", "fused simple", "mpich"), ("rail-ring", "stepped", "openmpi"),
-                                                ("rail-tree", "fused simple", "openmpi"), ("rail-halving", "stepped", "mpich")])
+                                                ("rail-tree", "fused simple", "openmpi"), ("rail-halving", "stepped", "mpich"),
+                                                ("rail-pairwise", "fused simple", "openmpi"), ("rail-pairwise", "stepped", "mpich"),
+                                                ("rail-linear", "fused simple", "mpich"), ("rail-linear", "stepped", "openmpi"),
+                                                ("rail-chain", "fused simple", "openmpi"), ("rail-doubling", "stepped", "mpich")])
 def test_nodes_algorithms(run_mpi, algo, exec_mode, mpi):
     """Each hierarchical algorithm, whoever waits for messages."""
     colls = {"halving": ["allreduce"], "tree": ["allreduce", "bcast", "reduce"],
-             "ring": ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter"]}[algo.split("-")[1]]
+             "ring": ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter"], "pairwise": ["alltoall"],
+             "linear": ["gather", "scatter"], "chain": ["scan", "exscan"], "doubling": ["scan", "exscan"]}[algo.split("-")[1]]
     env = {"GPUCOLL_ALGO": ";".join(f"{coll}:{algo}" for coll in colls), "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"}
-    result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env=env)
+    shape = "00122" if algo in ("rail-chain", "rail-doubling") else SHAPES["uneven"]  # ranks of a node that follow each other
+    result = on_nodes(run_mpi, mpi, shape, "test_coll", 1, env=env)
     assert_passed(result)
     assert f"{algo} {exec_mode}" in result.output, result.output
 
@@ -714,7 +719,7 @@ def test_nodes_with_device_memory(run_mpi, mpi, off, ucx_with_cuda):
     result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, first=first, after=[ucx_with_cuda])
     assert_passed(result)
     used = re.findall(r"emu_ucp: (\d+) messages from device memory, (\d+) into it", result.output)
-    assert len(used) == (2 if off else 3) and all(int(n) > 10 for pair in used for n in pair), used
+    assert len(used) == (2 if off else 3) and all(int(n) > 5 for pair in used for n in pair), used
 
 
 @each_mpi
@@ -730,7 +735,7 @@ def test_nodes_agreement(run_mpi, mpi, case):
 def test_nodes_random_calls(run_mpi, mpi, shape, seed):
     """Random calls over random communicators of ranks of several nodes, also by a tree, and with little room for messages."""
     env = {1: {"GPUCOLL_ALGO": "hier-tree", "GPUCOLL_EXEC": "fused"}, 2: {"GPUCOLL_SCRATCH": "1M", "GPUCOLL_EXEC": "fused"},
-           3: {"GPUCOLL_CHANNELS": "2", "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_ALGO": "rail-ring"}}[seed]
+           3: {"GPUCOLL_CHANNELS": "2", "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_ALGO": "rail-ring,rail-pairwise,rail-linear,rail-chain"}}[seed]
     assert_passed(on_nodes(run_mpi, mpi, SHAPES[shape], "test_agree", "fuzz", 300, seed, env=env))
 
 

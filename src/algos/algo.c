@@ -24,6 +24,7 @@ enum {
 	NODES = ALGO_NEEDS_NODES,
 	ALL = ALGO_NEEDS_ALL_MAPPED,
 	RAILS = ALGO_NEEDS_NODES | ALGO_NEEDS_NODES_MAPPED,
+	IN_ORDER = ALGO_NEEDS_NODES_IN_ORDER,
 };
 
 /* One line for each, which a formatter would break up. */
@@ -43,6 +44,10 @@ const struct algo algo_catalogue[] = {
 	{"rail-halving", ALLREDUCE, RAILS | COMMUTATIVE, 1, algo_rail_halving},
 	{"rail-tree", ALLREDUCE | REDUCE, RAILS | COMMUTATIVE, 1, algo_rail_tree},
 	{"rail-tree", BCAST, RAILS, 1, algo_rail_tree},
+	{"rail-pairwise", ALLTOALL, RAILS | TWO_BUFFERS, 1, algo_rail_pairwise},
+	{"rail-linear", GATHER | SCATTER, RAILS, 1, algo_rail_linear},
+	{"rail-chain", SCAN | EXSCAN, RAILS | IN_ORDER, 1, algo_rail_chain},
+	{"rail-doubling", SCAN | EXSCAN, RAILS | IN_ORDER, 1, algo_rail_doubling},
 	{"ring", ALLREDUCE | REDUCE_SCATTER, COMMUTATIVE, 2, algo_ring},
 	{"ring", REDUCE, COMMUTATIVE, 1, algo_ring},
 	{"ring", ALLGATHER, 0, 2, algo_ring},
@@ -78,6 +83,15 @@ const struct algo *algo_find(const char *name, enum sched_coll coll)
 	return NULL;
 }
 
+static bool are_nodes_in_order(const struct sched_request *request)
+{
+	for (int rank = 1; rank < request->ranks; rank++) {
+		if (request->nodes[rank] < request->nodes[rank - 1])
+			return false;
+	}
+	return true;
+}
+
 const char *algo_refuses(const struct algo *algo, const struct sched_request *request,
 			 bool sizes_differ)
 {
@@ -89,6 +103,8 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 		return "it is for ranks on several nodes";
 	if (algo->needs & ALGO_NEEDS_NODES_MAPPED && request->num_nodes == ranks)
 		return "each rank is alone on its node";
+	if (algo->needs & ALGO_NEEDS_NODES_IN_ORDER && !are_nodes_in_order(request))
+		return "the ranks of a node do not follow each other";
 	if (ranks == 1)
 		return NULL;
 	if (algo->needs & ALGO_NEEDS_EVEN && ranks % 2)

@@ -16,18 +16,19 @@ enum { ALGO_MOST_CHANNELS = 16 };
 
 /* Restrictions. */
 enum algo_needs {
-	ALGO_NEEDS_MAPPED = 1,         /* ranks reach each other's buffers */
-	ALGO_NEEDS_EVEN = 2,           /* an even number of ranks */
-	ALGO_NEEDS_POWER_OF_TWO = 4,   /* of ranks */
-	ALGO_NEEDS_UNIFORM = 8,        /* blocks of one size */
-	ALGO_NEEDS_TWO_BUFFERS = 16,   /* not in place */
-	ALGO_NEEDS_COMMUTATIVE = 32,   /* contributions are combined in another order than the
-					 ranks' */
-	ALGO_NEEDS_NODES = 64,         /* several */
-	ALGO_NEEDS_NODES_MAPPED = 256, /* ranks of a node reach each other's buffers; on some node
-					  there are several */
-	ALGO_NEEDS_ALL_MAPPED = 128,   /* also buffers that only their own rank need touch: those
-					  that receive a bcast, or send in a gather */
+	ALGO_NEEDS_MAPPED = 1,           /* ranks reach each other's buffers */
+	ALGO_NEEDS_EVEN = 2,             /* an even number of ranks */
+	ALGO_NEEDS_POWER_OF_TWO = 4,     /* of ranks */
+	ALGO_NEEDS_UNIFORM = 8,          /* blocks of one size */
+	ALGO_NEEDS_TWO_BUFFERS = 16,     /* not in place */
+	ALGO_NEEDS_COMMUTATIVE = 32,     /* contributions are combined in another order than the
+					   ranks' */
+	ALGO_NEEDS_NODES = 64,           /* several */
+	ALGO_NEEDS_NODES_MAPPED = 256,   /* ranks of a node reach each other's buffers; on some node
+					    there are several */
+	ALGO_NEEDS_NODES_IN_ORDER = 512, /* ranks of a node follow each other */
+	ALGO_NEEDS_ALL_MAPPED = 128,     /* also buffers that only their own rank need touch: those
+					    that receive a bcast, or send in a gather */
 };
 
 struct algo {
@@ -84,7 +85,11 @@ void algo_linear(struct sched *sched);
 void algo_neighbor_exchange(struct sched *sched);
 void algo_oneshot(struct sched *sched);
 void algo_pairwise(struct sched *sched);
+void algo_rail_chain(struct sched *sched);
+void algo_rail_doubling(struct sched *sched);
 void algo_rail_halving(struct sched *sched);
+void algo_rail_linear(struct sched *sched);
+void algo_rail_pairwise(struct sched *sched);
 void algo_rail_ring(struct sched *sched);
 void algo_rail_tree(struct sched *sched);
 void algo_ring(struct sched *sched);

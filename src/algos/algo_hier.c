@@ -30,6 +30,7 @@
  * heterogeneous network hierarchy, 2019.
  */
 #include "algos/algo.h"
+#include "algos/algo_nodes.h"
 
 #include <stdlib.h>
 
@@ -50,7 +51,7 @@ struct hier {
 	bool mapped; /* carriers reach their nodes' buffers */
 	int rail;
 	int first_connection; /* of the inner schedule's */
-	int *order, *first;   /* ranks by node; where a node's begin, and the last one's end */
+	struct algo_nodes nodes;
 	/* Of a lane of the inner schedule. */
 	int node, carrier;
 	struct exchanges taken, given;
@@ -60,42 +61,14 @@ struct hier {
 
 /* ---- ranks and nodes ---- */
 
-static int size_of(const struct hier *h, int node)
-{
-	return h->first[node + 1] - h->first[node];
-}
-
-static int carrier_of(const struct hier *h, int node)
-{
-	return h->order[h->first[node] + h->rail % size_of(h, node)];
-}
-
 /* Of a block for each rank: which is the inner schedule's of a node. -1: the rail has none. */
 static int block_of(const struct hier *h, int inner)
 {
 	if (sched_num_blocks(&h->sched->request) == 1)
 		return 0;
-	return h->rail < size_of(h, inner) ? h->order[h->first[inner] + h->rail] : -1;
-}
-
-static bool sort_ranks(struct hier *h)
-{
-	const struct sched_request *request = &h->sched->request;
-	int num = 0;
-
-	h->order = calloc((size_t)request->ranks, sizeof(*h->order));
-	h->first = calloc((size_t)request->num_nodes + 1, sizeof(*h->first));
-	if (!h->order || !h->first)
-		return false;
-	for (int node = 0; node < request->num_nodes; node++) {
-		h->first[node] = num;
-		for (int rank = 0; rank < request->ranks; rank++) {
-			if (request->nodes[rank] == node)
-				h->order[num++] = rank;
-		}
-	}
-	h->first[request->num_nodes] = num;
-	return true;
+	return h->rail < algo_nodes_size(&h->nodes, inner)
+		       ? algo_nodes_rank(&h->nodes, inner, h->rail)
+		       : -1;
 }
 
 static bool is_rooted_here(const struct hier *h)
@@ -145,11 +118,11 @@ static struct sched_operand place(const struct hier *h, enum sched_buffer buffer
 	return sched_place(buffer == SCHED_OUT && holds ? SCHED_HOLD : buffer, rank, block);
 }
 
-/* The index-th rank's connection for the lane, to the carrier or from it. */
+/* The connection of the node's index-th rank for the lane, to the carrier or from it. */
 static struct sched_operand connection_of(struct hier *h, struct exchanges *exchanges, int index)
 {
-	int *number = &exchanges->connections[index - h->first[h->node]];
-	int rank = h->order[index];
+	int *number = &exchanges->connections[index];
+	int rank = algo_nodes_rank(&h->nodes, h->node, index);
 
 	if (*number < 0)
 		*number = exchanges == &h->taken ? sched_connect(h->sched, rank, h->carrier)
@@ -165,8 +138,8 @@ static bool is_in_reach(const struct hier *h, int rank)
 
 static void take(struct hier *h, int piece, int span, int block)
 {
-	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
-		int rank = h->order[i];
+	for (int i = 0; i < algo_nodes_size(&h->nodes, h->node); i++) {
+		int rank = algo_nodes_rank(&h->nodes, h->node, i);
 
 		if (contributes(h, rank))
 			sched_from(h->sched, is_in_reach(h, rank) ? place(h, SCHED_IN, rank, block)
@@ -177,8 +150,8 @@ static void take(struct hier *h, int piece, int span, int block)
 
 static void give(struct hier *h, int piece, int span, int block)
 {
-	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
-		int rank = h->order[i];
+	for (int i = 0; i < algo_nodes_size(&h->nodes, h->node); i++) {
+		int rank = algo_nodes_rank(&h->nodes, h->node, i);
 
 		if (receives(h, rank))
 			sched_to(h->sched, is_in_reach(h, rank) ? place(h, SCHED_OUT, rank, block)
@@ -267,8 +240,8 @@ static void add_others(struct hier *h, struct exchanges *exchanges, int channel)
 {
 	bool gives = exchanges == &h->taken;
 
-	for (int i = h->first[h->node]; i < h->first[h->node + 1]; i++) {
-		int rank = h->order[i];
+	for (int i = 0; i < algo_nodes_size(&h->nodes, h->node); i++) {
+		int rank = algo_nodes_rank(&h->nodes, h->node, i);
 
 		if (rank == h->carrier || !(gives ? contributes(h, rank) : receives(h, rank)))
 			continue;
@@ -289,7 +262,7 @@ static void add_others(struct hier *h, struct exchanges *exchanges, int channel)
 
 static bool begin_exchanges(struct hier *h, struct exchanges *exchanges, uint32_t most)
 {
-	int ranks = size_of(h, h->node);
+	int ranks = algo_nodes_size(&h->nodes, h->node);
 
 	exchanges->num = 0;
 	exchanges->list = calloc(most, sizeof(*exchanges->list));
@@ -322,7 +295,7 @@ static void find_results(struct hier *h, const struct sched_lane *lane)
 static void add_lane(struct hier *h, const struct sched_lane *lane)
 {
 	h->node = lane->rank;
-	h->carrier = carrier_of(h, h->node);
+	h->carrier = algo_nodes_carrier(&h->nodes, h->node, h->rail);
 	if (begin_exchanges(h, &h->taken, lane->num) && begin_exchanges(h, &h->given, lane->num)) {
 		sched_lane(h->sched, h->carrier, lane->channel);
 		find_results(h, lane);
@@ -347,8 +320,9 @@ static void add_rail(struct hier *h)
 {
 	h->first_connection = (int)h->sched->num_connections;
 	for (uint32_t i = 0; i < h->inner->num_connections; i++)
-		sched_connect(h->sched, carrier_of(h, h->inner->connections[i].from),
-			      carrier_of(h, h->inner->connections[i].to));
+		sched_connect(h->sched,
+			      algo_nodes_carrier(&h->nodes, h->inner->connections[i].from, h->rail),
+			      algo_nodes_carrier(&h->nodes, h->inner->connections[i].to, h->rail));
 	for (uint32_t i = 0; i < h->inner->num_lanes; i++) {
 		if (h->inner->lanes[i].num)
 			add_lane(h, &h->inner->lanes[i]);
@@ -358,20 +332,17 @@ static void add_rail(struct hier *h)
 static void compose(struct hier *h)
 {
 	const struct sched_request *request = &h->sched->request;
-	int rails = 0;
 
-	for (int node = 0; node < request->num_nodes; node++)
-		rails = size_of(h, node) > rails ? size_of(h, node) : rails;
 	h->sched->pieces = h->inner->pieces;
 	if (sched_num_blocks(request) == 1)
-		h->sched->pieces *= rails;
+		h->sched->pieces *= h->nodes.rails;
 	h->has = calloc((size_t)h->sched->pieces, sizeof(*h->has));
 	h->last = calloc((size_t)h->inner->pieces, sizeof(*h->last));
 	if (!h->has || !h->last) {
 		h->sched->failed = true;
 		return;
 	}
-	for (h->rail = 0; h->rail < rails; h->rail++)
+	for (h->rail = 0; h->rail < h->nodes.rails; h->rail++)
 		add_rail(h);
 	if (request->coll == SCHED_REDUCE_SCATTER && request->in_place)
 		algo_move_results(h->sched);
@@ -389,14 +360,13 @@ static void make(struct sched *sched, const char *inner, bool mapped)
 			 .mapped = mapped,
 			 .inner = algo_make(algo_find(inner, request->coll), &nodes)};
 
-	if (h.inner && sort_ranks(&h))
+	if (h.inner && algo_nodes_sort(&h.nodes, request))
 		compose(&h);
 	else
 		sched->failed = true;
 	free(h.has);
 	free(h.last);
-	free(h.order);
-	free(h.first);
+	algo_nodes_free(&h.nodes);
 	sched_free(h.inner);
 }
 

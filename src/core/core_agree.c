@@ -67,9 +67,15 @@ static size_t desks_bytes(int local_size)
 	return (size_t)local_size * sizeof(struct desk);
 }
 
+/* A member's table has a block for each member, on whatever node. */
+static size_t table_length(int local_size)
+{
+	return core_mpi_job.num_nodes > 1 ? CORE_MAX_RANKS : (size_t)local_size;
+}
+
 static size_t tables_bytes(int local_size)
 {
-	return (size_t)local_size * (size_t)local_size * sizeof(struct core_block);
+	return (size_t)local_size * table_length(local_size) * sizeof(struct core_block);
 }
 
 static size_t slot_bytes(int local_size)
@@ -115,7 +121,8 @@ static struct core_block *table_of(const struct core_agree *agree, int rank)
 	char *tables =
 		slot_at(agree->comm, agree->call) + sizeof(struct slot) + desks_bytes(local_size);
 
-	return (struct core_block *)tables + core_comm_local_rank(agree->comm, rank) * local_size;
+	return (struct core_block *)tables +
+	       (size_t)core_comm_local_rank(agree->comm, rank) * table_length(local_size);
 }
 
 size_t core_agree_record_bytes(const struct core_comm *comm)

@@ -26,12 +26,21 @@ static bool is_empty(const struct core_buffer *buffer)
 static bool has_rails(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
-	enum core_coll coll = accel->shape.coll;
-	const struct algo *algo = algo_find("rail-ring", core_plan_coll(coll));
+	struct sched_request request = {.coll = core_plan_coll(accel->shape.coll),
+					.ranks = comm->size,
+					.num_nodes = comm->num_nodes,
+					.nodes = comm->nodes};
+	bool differ = core_plan_sizes_differ(accel->shape.coll);
 
-	if (!comm->spans || comm->num_nodes == comm->size || !algo || core_eager_fits(accel))
+	/* Where there is a root, who is in place is not the matter of all. */
+	request.in_place = request.coll == SCHED_ALLTOALL && accel->shape.in_place;
+	if (!comm->spans || core_eager_fits(accel))
 		return false;
-	return !(algo->needs & ALGO_NEEDS_UNIFORM) || !core_plan_sizes_differ(coll);
+	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+		if (algo->needs & ALGO_NEEDS_NODES_MAPPED && !algo_refuses(algo, &request, differ))
+			return true;
+	}
+	return false;
 }
 
 static bool is_alone(const struct core_comm *comm)
@@ -68,6 +77,8 @@ static bool others_write(const struct core_accel *accel, bool root)
 	case CORE_BCAST:
 		return accel->comm->spans && !root;
 	case CORE_ALLGATHER:
+	case CORE_SCAN:
+	case CORE_EXSCAN:
 		return accel->comm->spans;
 	case CORE_REDUCE:
 	case CORE_GATHER:
@@ -78,7 +89,7 @@ static bool others_write(const struct core_accel *accel, bool root)
 	case CORE_ALLTOALL:
 	case CORE_ALLTOALLV:
 	case CORE_ALLTOALLW:
-		return accel->shape.in_place;
+		return accel->shape.in_place && !accel->comm->spans;
 	default:
 		return false;
 	}

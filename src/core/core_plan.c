@@ -473,15 +473,13 @@ static struct core_block own_block(const struct core_accel *accel, const struct 
 static struct core_block others_block(const struct core_accel *accel,
 				      const struct core_place *place, int *index)
 {
-	int me = accel->comm->rank;
-
 	*index = 0;
 	switch (accel->sched->request.coll) {
 	case SCHED_ALLTOALL:
 	case SCHED_SCATTER:
 	case SCHED_GATHER:
-		*index = me;
-		return core_agree_table(&accel->agree, place->rank)[me];
+		*index = place->block;
+		return core_agree_table(&accel->agree, place->rank)[place->block];
 	case SCHED_REDUCE_SCATTER:
 		*index = place->block;
 		return accel->shape.in.blocks[place->block];
