@@ -118,11 +118,28 @@ static double take_route(struct run *run, const struct sched_route *route, doubl
 	return end;
 }
 
+static const struct sched_home *home_of(const struct run *run, int rank)
+{
+	return &run->fabric->homes[run->fabric->sites[rank]];
+}
+
+static bool is_net(const struct run *run, int from, int to)
+{
+	return home_of(run, from)->node != home_of(run, to)->node;
+}
+
+/* Of ranks on one node. */
 static const struct sched_route *route_between(const struct run *run, int from, int to)
 {
-	const int *sites = run->fabric->sites;
+	const struct sched_fabric *fabric = run->fabric;
 
-	return &run->fabric->routes[sites[from] * run->fabric->num_sites + sites[to]];
+	return &fabric->routes[sched_fabric_route(fabric, fabric->sites[from], fabric->sites[to])];
+}
+
+static double latency_between(const struct run *run, int from, int to)
+{
+	return is_net(run, from, to) ? run->fabric->net_latency
+				     : route_between(run, from, to)->latency;
 }
 
 /* A kernel of rank `from`, or `to`, has bytes go between the memories of both. */
@@ -139,14 +156,12 @@ static double read_source(struct run *run, int rank, const struct sched_operand 
 			  double bytes)
 {
 	const struct sched_connection *c = o->fifo ? &run->sched->connections[o->at] : NULL;
-	const struct sched_fabric *fabric = run->fabric;
 
 	if (!c)
 		return touch(run, o->at, rank, o->at, start, bytes);
-	if (!route_between(run, c->from, rank)->net)
+	if (!is_net(run, c->from, rank))
 		return touch(run, rank, rank, rank, start, bytes);
-	return take_route(run, &fabric->hosts[fabric->num_sites + fabric->sites[rank]], start,
-			  bytes);
+	return take_route(run, &home_of(run, rank)->from_host, start, bytes);
 }
 
 static double write_target(struct run *run, int rank, const struct sched_operand *o, double start,
@@ -154,8 +169,8 @@ static double write_target(struct run *run, int rank, const struct sched_operand
 {
 	int to = o->fifo ? run->sched->connections[o->at].to : o->at;
 
-	if (o->fifo && route_between(run, rank, to)->net)
-		return take_route(run, &run->fabric->hosts[run->fabric->sites[rank]], start, bytes);
+	if (o->fifo && is_net(run, rank, to))
+		return take_route(run, &home_of(run, rank)->to_host, start, bytes);
 	return touch(run, rank, to, to, start, bytes);
 }
 
@@ -203,7 +218,7 @@ static double latency_of(const struct run *run, int rank, const struct sched_ope
 {
 	if (o->fifo || run->fabric->sites[o->at] == run->fabric->sites[rank])
 		return 0;
-	return route_between(run, rank, o->at)->latency;
+	return latency_between(run, rank, o->at);
 }
 
 /* Others' memory is asked, and answers, and is then written to; what a message takes on its way is
@@ -294,30 +309,37 @@ static void wake(struct run *run, int *lane)
 		look(run, (uint32_t)who);
 }
 
+static double take_wire(struct run *run, const struct sched_home *from, const struct sched_home *to,
+			double start, double bytes)
+{
+	double out = take_way(run, from->out, start, bytes);
+
+	return later(out, take_way(run, to->in, start, bytes));
+}
+
 static void send(struct run *run, const struct sched_operand *o, double end, double bytes)
 {
 	const struct sched_connection *c = &run->sched->connections[o->at];
-	const struct sched_route *route = route_between(run, c->from, c->to);
-	const struct sched_costs *costs = &run->fabric->costs;
+	double latency = latency_between(run, c->from, c->to);
 	struct line *line = &run->lines[o->at];
-	double at = end + costs->tell;
+	double at = end + run->fabric->costs.tell;
 
-	if (route->net)
-		at = route->latency + take_route(run, route, at, bytes);
+	if (is_net(run, c->from, c->to))
+		at = latency +
+		     take_wire(run, home_of(run, c->from), home_of(run, c->to), at, bytes);
 	else if (run->terms->fused)
-		at = end + route->latency + signal_of(run);
+		at = end + latency + signal_of(run);
 	line->arrived[line->sent++ % run->terms->slots.num] = at;
 }
 
 static void consume(struct run *run, const struct sched_operand *o, double end)
 {
 	const struct sched_connection *c = &run->sched->connections[o->at];
-	const struct sched_route *back = route_between(run, c->to, c->from);
 	struct line *line = &run->lines[o->at];
-	bool hosts = !run->terms->fused && !back->net;
+	bool hosts = !run->terms->fused && !is_net(run, c->to, c->from);
 
 	line->consumed[line->read++ % run->terms->slots.num] =
-		end + (hosts ? run->fabric->costs.tell : back->latency);
+		end + (hosts ? run->fabric->costs.tell : latency_between(run, c->to, c->from));
 }
 
 static void pass_on(struct run *run, const struct sched_step *step, double end, double bytes)
@@ -578,8 +600,10 @@ enum sched_lines sched_fabric_lines(const struct sched_fabric *fabric, const str
 	for (uint32_t i = 0; i < sched->num_connections; i++) {
 		const struct sched_connection *c = &sched->connections[i];
 		int from = fabric->sites[c->from], to = fabric->sites[c->to];
-		enum sched_lines lines = fabric->routes[from * fabric->num_sites + to].lines;
+		enum sched_lines lines = SCHED_LINES_CUT;
 
+		if (fabric->homes[from].node == fabric->homes[to].node)
+			lines = fabric->routes[sched_fabric_route(fabric, from, to)].lines;
 		least = lines < least ? lines : least;
 	}
 	return least;
@@ -599,17 +623,25 @@ int sched_fabric_fullest(const struct sched_fabric *fabric)
 	return fullest;
 }
 
-static void free_routes(struct sched_route *routes, int num)
+size_t sched_fabric_route(const struct sched_fabric *fabric, int from, int to)
 {
-	for (int i = 0; routes && i < num; i++)
-		free(routes[i].legs);
-	free(routes);
+	const struct sched_home *a = &fabric->homes[from], *b = &fabric->homes[to];
+	const struct sched_fleet *node = &fabric->nodes[a->node];
+
+	return node->first + (size_t)a->number * (size_t)node->num + (size_t)b->number;
 }
 
 void sched_fabric_free(struct sched_fabric *fabric)
 {
-	free_routes(fabric->routes, fabric->num_sites * fabric->num_sites);
-	free_routes(fabric->hosts, 2 * fabric->num_sites);
+	for (size_t i = 0; fabric->routes && i < fabric->num_routes; i++)
+		free(fabric->routes[i].legs);
+	for (int i = 0; fabric->homes && i < fabric->num_sites; i++) {
+		free(fabric->homes[i].to_host.legs);
+		free(fabric->homes[i].from_host.legs);
+	}
+	free(fabric->routes);
+	free(fabric->homes);
+	free(fabric->nodes);
 	free(fabric->sites);
 	free(fabric->rates);
 	*fabric = (struct sched_fabric){0};

@@ -5,8 +5,9 @@
  * they cost, and no algorithm needs a formula of its own.
  *
  * The machine, as a schedule sees it, is its fabric: sites, each the memory and the kernels of one
- * GPU, on which one or more ranks are; and ways, which have a rate, between them. Bytes that want a
- * way which is taken wait for their turn, in the order in which their steps can begin.
+ * GPU, on which one or more ranks are; and ways, which have a rate, between those of a node, and to
+ * and from the network. Bytes that want a way which is taken wait for their turn, in the order in
+ * which their steps can begin.
  *
  * What is left out: how many bytes a cache holds, steps that are slowed down rather than queued,
  * ranks that come late.
@@ -26,10 +27,17 @@ enum sched_lines { SCHED_LINES_CUT, SCHED_LINES_UNSURE, SCHED_LINES_WHOLE };
 
 struct sched_route {
 	double latency; /* us */
-	bool net;       /* messages are taken through host memory, and sent by the hosts */
 	enum sched_lines lines;
 	int num;
 	struct sched_leg *legs;
+};
+
+/* Where a site is. Messages to other nodes are taken through its host's memory, and sent by the
+ * host. */
+struct sched_home {
+	int node, number; /* among the node's sites */
+	int out, in;      /* ways: those of the NIC that it uses */
+	struct sched_route to_host, from_host;
 };
 
 /* What things cost that do not depend on bytes, us, and what a kernel's blocks can move. */
@@ -45,17 +53,28 @@ struct sched_costs {
 	int blocks;        /* of a rank, at a time */
 };
 
+/* The sites of a node. */
+struct sched_fleet {
+	int num;
+	size_t first; /* route */
+};
+
 struct sched_fabric {
-	int ranks, num_sites, num_ways;
-	int *sites;    /* of each rank */
+	int ranks, num_sites, num_nodes, num_ways;
+	int *sites;               /* of each rank */
+	struct sched_home *homes; /* of each site */
 	double *rates; /* of each way, bytes/us; way i < num_sites is the memory of site i */
-	/* From site i to site j, i * num_sites + j: the ways between their memories, or, for `net`,
-	 * those of the wire. None from a site to itself. */
+	/* The ways between the memories of a node's sites: from its i-th to its j-th of n at i * n
+	 * + j behind the node's first. None from a site to itself. */
+	size_t num_routes;
 	struct sched_route *routes;
-	/* From site i to its host's memory, and, at num_sites + i, from there. */
-	struct sched_route *hosts;
+	struct sched_fleet *nodes;
+	double net_latency; /* us, of a message from node to node */
 	struct sched_costs costs;
 };
+
+/* The number of the route between two sites of a node. */
+size_t sched_fabric_route(const struct sched_fabric *fabric, int from, int to);
 
 /* How a schedule with messages is carried out; without any, only `bytes` matters. */
 struct sched_terms {

@@ -40,7 +40,7 @@ struct site {
 	struct core_seat seat;
 	int ranks;
 	int up, down; /* its own ways */
-	int out, in;  /* of the NIC that it uses */
+	int last;     /* the node's site before it; -1: there is none */
 };
 
 struct maker {
@@ -48,6 +48,7 @@ struct maker {
 	int num_nodes;
 	const struct topo_machine *const *machines;
 	int *bases; /* of each node: its machine's first way; its network's is behind these */
+	int *last;  /* of each node: its last site so far */
 	struct site *sites;
 	bool failed;
 };
@@ -63,13 +64,18 @@ static bool is_one_site(const struct core_seat *a, const struct core_seat *b)
 
 static int site_of(struct maker *m, const struct core_seat *seat)
 {
-	int i = 0;
+	struct sched_fabric *fabric = m->fabric;
+	int i = m->last[seat->node];
 
-	while (i < m->fabric->num_sites && !is_one_site(&m->sites[i].seat, seat))
-		i++;
-	if (i == m->fabric->num_sites) {
+	while (i >= 0 && !is_one_site(&m->sites[i].seat, seat))
+		i = m->sites[i].last;
+	if (i < 0) {
+		i = fabric->num_sites++;
 		m->sites[i].seat = *seat;
-		m->fabric->num_sites++;
+		m->sites[i].last = m->last[seat->node];
+		m->last[seat->node] = i;
+		fabric->homes[i].node = seat->node;
+		fabric->homes[i].number = fabric->nodes[seat->node].num++;
 	}
 	m->sites[i].ranks++;
 	return i;
@@ -178,15 +184,16 @@ static int number_of_nic(const struct topo_machine *machine, int nic)
 static void choose_nics(struct maker *m)
 {
 	for (int i = 0; i < m->fabric->num_sites; i++) {
-		struct site *site = &m->sites[i];
+		const struct site *site = &m->sites[i];
 		const struct topo_machine *machine = machine_of(m, site);
+		struct sched_home *home = &m->fabric->homes[i];
 		int nic = 0;
 
 		if (machine && site->seat.gpu >= 0)
 			nic = number_of_nic(machine, topo_path_nic_of(machine, site->seat.gpu));
-		site->out = m->bases[site->seat.node] + 2 * nic;
-		site->out += machine ? topo_way_count(machine) : 0;
-		site->in = site->out + 1;
+		home->out = m->bases[home->node] + 2 * nic;
+		home->out += machine ? topo_way_count(machine) : 0;
+		home->in = home->out + 1;
 	}
 }
 
@@ -249,13 +256,10 @@ static void set_hop(struct maker *m, struct sched_route *route, const struct sit
 static void set_route(struct maker *m, struct sched_route *route, const struct site *from,
 		      const struct site *to)
 {
-	route->net = from->seat.node != to->seat.node;
 	if (from == to && (has_lines(cc_of(m, from)) || !cc_of(m, from)))
 		route->lines = SCHED_LINES_UNSURE; /* NCCL has no LL128 inside a GPU */
 	if (from == to)
 		set_legs(m, route, 0, own_latency);
-	else if (route->net)
-		set_two(m, route, from->out, to->in, net_latency);
 	else if (from->seat.gpu >= 0 && to->seat.gpu >= 0)
 		set_hop(m, route, from, to);
 	else
@@ -272,17 +276,22 @@ static void set_host(struct maker *m, struct sched_route *route, int way)
 static bool set_routes(struct maker *m)
 {
 	struct sched_fabric *fabric = m->fabric;
-	int n = fabric->num_sites;
 
-	fabric->routes = calloc((size_t)n * (size_t)n, sizeof(*fabric->routes));
-	fabric->hosts = calloc(2 * (size_t)n, sizeof(*fabric->hosts));
-	if (!fabric->routes || !fabric->hosts)
+	for (int i = 0; i < m->num_nodes; i++) {
+		fabric->nodes[i].first = fabric->num_routes;
+		fabric->num_routes += (size_t)fabric->nodes[i].num * (size_t)fabric->nodes[i].num;
+	}
+	fabric->routes = calloc(fabric->num_routes, sizeof(*fabric->routes));
+	if (!fabric->routes)
 		return false;
-	for (int i = 0; i < n; i++) {
-		for (int j = 0; j < n; j++)
-			set_route(m, &fabric->routes[i * n + j], &m->sites[i], &m->sites[j]);
-		set_host(m, &fabric->hosts[i], m->sites[i].up);
-		set_host(m, &fabric->hosts[n + i], m->sites[i].down);
+	for (int i = 0; i < fabric->num_sites; i++) {
+		struct sched_home *home = &fabric->homes[i];
+
+		for (int j = m->last[home->node]; j >= 0; j = m->sites[j].last)
+			set_route(m, &fabric->routes[sched_fabric_route(fabric, i, j)],
+				  &m->sites[i], &m->sites[j]);
+		set_host(m, &home->to_host, m->sites[i].up);
+		set_host(m, &home->from_host, m->sites[i].down);
 	}
 	return !m->failed;
 }
@@ -306,8 +315,11 @@ static void set_costs(struct maker *m)
 
 static bool make(struct maker *m, const struct core_seat *seats)
 {
-	if (!m->fabric->sites || !m->bases || !m->sites)
+	if (!m->fabric->sites || !m->fabric->homes || !m->fabric->nodes || !m->bases || !m->last ||
+	    !m->sites)
 		return false;
+	for (int i = 0; i < m->num_nodes; i++)
+		m->last[i] = -1;
 	for (int i = 0; i < m->fabric->ranks; i++)
 		m->fabric->sites[i] = site_of(m, &seats[i]);
 	number_ways(m);
@@ -322,12 +334,17 @@ bool core_fabric_make(int ranks, const struct core_seat *seats, int num_nodes,
 	struct maker m = {.fabric = fabric, .num_nodes = num_nodes, .machines = machines};
 	bool made;
 
-	*fabric = (struct sched_fabric){.ranks = ranks};
+	*fabric = (struct sched_fabric){
+		.ranks = ranks, .num_nodes = num_nodes, .net_latency = net_latency};
 	fabric->sites = calloc((size_t)ranks, sizeof(*fabric->sites));
+	fabric->homes = calloc((size_t)ranks, sizeof(*fabric->homes));
+	fabric->nodes = calloc((size_t)num_nodes, sizeof(*fabric->nodes));
+	m.last = calloc((size_t)num_nodes, sizeof(*m.last));
 	m.bases = calloc((size_t)num_nodes, sizeof(*m.bases));
 	m.sites = calloc((size_t)ranks, sizeof(*m.sites));
 	made = make(&m, seats);
 	free(m.bases);
+	free(m.last);
 	free(m.sites);
 	if (!made)
 		sched_fabric_free(fabric);

@@ -40,7 +40,8 @@ static void make_plain(int ranks, int nodes, struct sched_fabric *fabric)
 	assert_true(core_fabric_make(ranks, seats, nodes, machines, fabric));
 	for (int i = 0; i < fabric->num_ways; i++)
 		fabric->rates[i] = i < ranks ? 1e9 : 1e4;
-	for (int i = 0; i < ranks * ranks; i++)
+	fabric->net_latency = 2;
+	for (size_t i = 0; i < fabric->num_routes; i++)
 		fabric->routes[i].latency = fabric->routes[i].num ? 2 : 0;
 	fabric->costs = (struct sched_costs){.call = 1,
 					     .launch = 10,
