@@ -147,6 +147,7 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		.fabric = fabric,
 		.room = core_room_for(arena),
 		.most_links = GPU_MAX_LINKS,
+		.most_places = GPU_MAX_PLACES,
 		.mapped = mapped && request->num_nodes < 2,
 		.nodes_mapped = mapped,
 		.fused = true,

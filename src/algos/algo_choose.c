@@ -159,6 +159,8 @@ static double time_of_schedule(const struct algo_table *table, const struct cand
 				    .most = most};
 	uint32_t links = sched_most_links(sched);
 
+	if (sched_most_places(sched) > setting->most_places)
+		return INFINITY;
 	if (is_cut(table, c->proto, sched))
 		return INFINITY;
 	if (is_linked(c->algo) && sched->num_connections &&

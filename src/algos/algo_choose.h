@@ -21,6 +21,7 @@ struct algo_setting {
 	const struct sched_fabric *fabric;
 	struct sched_room room; /* of each rank, for messages */
 	uint32_t most_links;    /* FIFOs of a rank, in each direction */
+	uint32_t most_places;   /* that a rank's steps touch */
 	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
 	bool nodes_mapped;      /* those of each of several nodes do, all */
 	bool fused;             /* kernels can wait for messages; then: */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "algos/sched_slots.h"
 
+#include <stdlib.h>
+#include <string.h>
 #include <strings.h>
 
 static const char *const names[SCHED_NUM_PROTOS] = {"simple", "ll", "ll128"};
@@ -51,6 +53,58 @@ uint32_t sched_most_lanes(const struct sched *sched)
 		}
 	}
 	return most;
+}
+
+/* The places of one rank's lanes. A place has a bit in `seen`, which is clear. */
+static uint32_t count_places(const struct sched *sched, int rank, size_t blocks, uint64_t *seen)
+{
+	uint32_t num = 0;
+
+	for (uint32_t i = 0; i < sched->num_lanes; i++) {
+		const struct sched_lane *lane = &sched->lanes[i];
+		const struct sched_step *step = &sched->steps[lane->first];
+		uint32_t first, end;
+
+		if (lane->rank != rank || !lane->num)
+			continue;
+		/* A lane's operands follow each other. */
+		first = step->first;
+		step += lane->num - 1;
+		end = step->first + (uint32_t)(step->num_sources + step->num_targets);
+		for (uint32_t j = first; j < end; j++) {
+			const struct sched_operand *o = &sched->operands[j];
+			size_t bit = ((size_t)o->at * SCHED_NUM_BUFFERS + o->buffer) * blocks +
+				     (size_t)o->block;
+
+			if (o->fifo || seen[bit / 64] >> bit % 64 & 1)
+				continue;
+			seen[bit / 64] |= UINT64_C(1) << bit % 64;
+			num++;
+		}
+	}
+	return num;
+}
+
+uint32_t sched_most_places(const struct sched *sched)
+{
+	size_t ranks = (size_t)sched->request.ranks, blocks, words;
+	uint32_t most = 0;
+	uint64_t *seen;
+
+	blocks = (size_t)sched_num_blocks(&sched->request);
+	if (blocks < (size_t)sched->scratch_blocks)
+		blocks = (size_t)sched->scratch_blocks;
+	words = ranks * SCHED_NUM_BUFFERS * blocks / 64 + 1;
+	seen = malloc(words * sizeof(*seen));
+	for (int rank = 0; seen && rank < sched->request.ranks; rank++) {
+		uint32_t num;
+
+		memset(seen, 0, words * sizeof(*seen));
+		num = count_places(sched, rank, blocks, seen);
+		most = num > most ? num : most;
+	}
+	free(seen);
+	return seen ? most : UINT32_MAX;
 }
 
 double sched_proto_parts(enum sched_proto proto)

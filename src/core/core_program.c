@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_program.h"
+#include "algos/sched_slots.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,12 +92,14 @@ static const char *check(struct maker *m)
 		return "it has too many connections";
 	if (program->most_lanes > GPU_MAX_LANES)
 		return "it has too many lanes";
+	if (sched_most_places(m->sched) > GPU_MAX_PLACES)
+		return "it touches too many blocks";
 	return totals.operands > GPU_MAX_OPERANDS ? "it has too wide steps" : NULL;
 }
 
 /* ---- the rank's steps ---- */
 
-/* The place's number; -1: there are too many. */
+/* The place's number. There are not too many: see check. */
 static int number_of(struct core_program *program, const struct sched_operand *o)
 {
 	int i = 0;
@@ -105,8 +108,6 @@ static int number_of(struct core_program *program, const struct sched_operand *o
 	       (program->places[i].buffer != o->buffer || program->places[i].rank != o->at ||
 		program->places[i].block != o->block))
 		i++;
-	if (i == GPU_MAX_PLACES)
-		return -1;
 	if (i == program->num_places)
 		program->places[program->num_places++] =
 			(struct core_place){(enum sched_buffer)o->buffer, o->at, o->block};
@@ -128,8 +129,7 @@ static struct gpu_operand link_operand(struct maker *m, int connection, bool rec
 	};
 }
 
-/* False: too many places. */
-static bool add_operand(struct maker *m, struct gpu_step *step, const struct sched_operand *o,
+static void add_operand(struct maker *m, struct gpu_step *step, const struct sched_operand *o,
 			bool receives)
 {
 	struct core_program *program = m->program;
@@ -138,25 +138,21 @@ static bool add_operand(struct maker *m, struct gpu_step *step, const struct sch
 
 	if (o->fifo) {
 		*operand = link_operand(m, o->at, receives);
-		return true;
+		return;
 	}
 	place = number_of(program, o);
-	if (place < 0)
-		return false;
 	*operand = (struct gpu_operand){.kind = o->buffer == SCHED_SCRATCH ? GPU_OPERAND_SCRATCH
 									   : GPU_OPERAND_PLACE,
 					.index = (uint16_t)place};
 	/* Every step has a place: messages of a step without one would have no size. */
 	step->sized = (uint16_t)place;
-	return true;
 }
 
-static bool add_step(struct maker *m, const struct sched_step *from)
+static void add_step(struct maker *m, const struct sched_step *from)
 {
 	struct core_program *program = m->program;
 	struct gpu_step *step = &program->steps[program->num_steps++];
 	const struct sched_operand *o = sched_sources(m->sched, from);
-	bool well = true;
 
 	*step = (struct gpu_step){.first = program->num_operands,
 				  .piece = (uint16_t)from->piece,
@@ -164,34 +160,28 @@ static bool add_step(struct maker *m, const struct sched_step *from)
 				  .num_sources = (uint16_t)from->num_sources,
 				  .num_targets = (uint16_t)from->num_targets,
 				  .swap = from->swap};
-	for (int i = 0; i < from->num_sources + from->num_targets && well; i++)
-		well = add_operand(m, step, &o[i], i < from->num_sources);
-	return well;
+	for (int i = 0; i < from->num_sources + from->num_targets; i++)
+		add_operand(m, step, &o[i], i < from->num_sources);
 }
 
-static bool add_lane(struct maker *m, const struct sched_lane *lane)
+static void add_lane(struct maker *m, const struct sched_lane *lane)
 {
 	struct core_program *program = m->program;
 	struct gpu_work *work = &program->lanes[lane->phase][program->num_lanes[lane->phase]++];
-	bool well = true;
 
 	*work = (struct gpu_work){.first_step = program->num_steps, .num_steps = lane->num};
-	for (uint32_t i = 0; i < lane->num && well; i++)
-		well = add_step(m, &m->sched->steps[lane->first + i]);
-	return well;
+	for (uint32_t i = 0; i < lane->num; i++)
+		add_step(m, &m->sched->steps[lane->first + i]);
 }
 
-static bool add_lanes(struct maker *m)
+static void add_lanes(struct maker *m)
 {
-	bool well = true;
-
-	for (uint32_t i = 0; i < m->sched->num_lanes && well; i++) {
+	for (uint32_t i = 0; i < m->sched->num_lanes; i++) {
 		const struct sched_lane *lane = &m->sched->lanes[i];
 
 		if (lane->rank == m->rank && lane->num)
-			well = add_lane(m, lane);
+			add_lane(m, lane);
 	}
-	return well;
 }
 
 /* Of one lane without messages, of copies or swaps that do not touch each other's places. */
@@ -283,8 +273,7 @@ static const char *fill(struct maker *m)
 
 	if (why)
 		return why;
-	if (!add_lanes(m))
-		return "it has too many blocks";
+	add_lanes(m);
 	list_messages(m->program);
 	for (int i = 0; i < CORE_MAX_PHASES; i++)
 		m->program->spreads[i] = spreads(m->program, i);

@@ -537,6 +537,49 @@ static void programs_of_all_sizes_can_be_made(void **state)
 	}
 }
 
+/* A large node among small ones: what is too much for one of its ranks is refused on all. */
+static void ranks_refuse_alike(void **state)
+{
+	static const int sizes[][2] = {
+		{12, 14}, {16, 12}, {8, 12}, {2, 30}}; /* then, single ranks */
+	int refused = 0, made = 0;
+
+	(void)state;
+	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+		for (int i = 0; i < 4 * SCHED_NUM_COLLS; i++) {
+			int first = sizes[i % 4][0], rest = sizes[i % 4][1], nodes[64] = {0},
+			    num = 0;
+			struct sched_request request = {.coll = (enum sched_coll)(i / 4),
+							.ranks = first + rest,
+							.channels = 1,
+							.num_nodes = rest + 1,
+							.nodes = nodes};
+			struct sched *sched;
+			const char *why;
+
+			for (int rank = first; rank < request.ranks; rank++)
+				nodes[rank] = rank - first + 1;
+			if (!(algo->needs & ALGO_NEEDS_NODES) ||
+			    algo_refuses(algo, &request, false))
+				continue;
+			sched = algo_make(algo, &request);
+			for (int rank = 0; rank < request.ranks; rank++) {
+				struct core_program *program = core_program_make(sched, rank, &why);
+
+				num += program != NULL;
+				core_program_free(program);
+			}
+			if (num && num < request.ranks)
+				fail_msg("%s %s: %d of %d ranks can", algo->name,
+					 sched_coll_name(request.coll), num, request.ranks);
+			refused += !num;
+			made += num > 0;
+			sched_free(sched);
+		}
+	}
+	assert_true(refused > 0 && made > 0);
+}
+
 static int make_arenas(void **state)
 {
 	(void)state;
@@ -565,6 +608,7 @@ int main(void)
 		cmocka_unit_test(all_algorithms_are_carried_out),
 		cmocka_unit_test(blocks_give_up),
 		cmocka_unit_test(programs_of_all_sizes_can_be_made),
+		cmocka_unit_test(ranks_refuse_alike),
 	};
 
 	return cmocka_run_group_tests(tests, make_arenas, free_arenas);
