@@ -212,6 +212,16 @@ int core_net_find_lost(const struct core_comm *comm, uint64_t call)
 	return -1;
 }
 
+int core_net_find_behind(const struct core_comm *comm, uint64_t call)
+{
+	for (int i = 0; i < comm->size; i++) {
+		if (core_comm_is_near(comm, i) && !core_agree_is_past(comm, i, call) &&
+		    i != comm->rank && !core_mpi_has_ended(core_comm_local_rank(comm, i)))
+			return i;
+	}
+	return -1;
+}
+
 /* ---- start and stop ---- */
 
 /* Every process takes part in every exchange, whatever has become of its own start. */
@@ -246,13 +256,15 @@ void core_net_start(void)
 {
 	enum util_status status = UTIL_ERR_UNSUPPORTED;
 	bool leader = core_mpi_job.local_rank == 0;
+	bool chosen;
 	char device[64];
 
 	if (!is_wanted())
 		return;
+	chosen = core_nic_choose(device, sizeof(device));
 	if (util_config.net == UTIL_NET_UCX && core_board_is_up())
 		status = net_start(core_mpi_job.id, core_mpi_job.rank, core_mpi_job.size, leader,
-				   core_nic_choose(device, sizeof(device)) ? device : NULL);
+				   chosen ? device : NULL);
 	if (exchange(status)) {
 		net_set_handler(NET_MAIN, receive);
 		up = core_mpi_job_all(!leader || core_service_start() == UTIL_OK);

@@ -51,4 +51,7 @@ void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, 
  */
 int core_net_find_lost(const struct core_comm *comm, uint64_t call);
 
+/* A member on this node whose process lives and is not past the call; -1: none. */
+int core_net_find_behind(const struct core_comm *comm, uint64_t call);
+
 #endif

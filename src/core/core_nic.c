@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_nic.h"
-#include "core/core_mpi_job.h"
+#include "core/core_mpi.h"
 #include "core/core_picture.h"
 #include "gpu/gpu_context.h"
 #include "gpu/gpu_driver.h"
 #include "topo/topo_nic.h"
 #include "topo/topo_path.h"
+#include "util/util_hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The GPU of a number in the order of their PCI addresses, in which NVML has them. */
+/* The GPU of a number in the order of their PCI addresses, in which NVML has them; so does CUDA
+ * where they are alike, or CUDA_DEVICE_ORDER says so. */
 static int gpu_of_number(const struct topo_machine *machine, int number)
 {
 	char name[TOPO_NAME_BYTES];
@@ -58,17 +60,29 @@ static int likely_gpu(const struct topo_machine *machine)
 	return gpus ? topo_machine_nth(machine, TOPO_GPU, core_mpi_job.local_rank % gpus) : -1;
 }
 
-bool core_nic_choose(char *text, size_t bytes)
+/* The NIC of the GPU, as the node's machine calls it; NULL: it is not known, or there is but one.
+ */
+static const char *nearest_nic(void)
 {
 	const struct topo_machine *machine = core_picture_of(core_mpi_job.node);
 	int gpu, nic;
 
 	if (!machine || topo_machine_nth(machine, TOPO_NIC, 1) < 0)
-		return false;
+		return NULL;
 	gpu = likely_gpu(machine);
 	nic = gpu < 0 ? -1 : topo_path_nic_of(machine, gpu);
-	if (nic < 0)
-		return false;
-	return !topo_nic_is_down(TOPO_SYSFS, machine->objects[nic].name) &&
-	       topo_nic_device(TOPO_SYSFS, machine->objects[nic].name, text, bytes);
+	return nic < 0 ? NULL : machine->objects[nic].name;
+}
+
+bool core_nic_choose(char *text, size_t bytes)
+{
+	const char *nic = nearest_nic();
+	char network[64] = "";
+	uint64_t hash = 0;
+
+	if (nic && !topo_nic_is_down(TOPO_SYSFS, nic) &&
+	    topo_nic_device(TOPO_SYSFS, nic, text, bytes) &&
+	    topo_nic_network(TOPO_SYSFS, nic, network, sizeof(network)))
+		hash = util_hash_text(UTIL_HASH_START, network);
+	return core_mpi_job_same(hash) && hash;
 }

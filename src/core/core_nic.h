@@ -3,6 +3,9 @@
  * Which network device of the node this process is to use: the one of its GPU (topo_path_nic_of),
  * so that messages do not cross the machine, and the GPUs' processes do not share a NIC while
  * others are idle.
+ *
+ * UCX is to use it alone, so that is done only where the NICs of all processes are in one network:
+ * the rails of a cluster may be networks of their own, and not all would reach each other.
  */
 #ifndef CORE_NIC_H
 #define CORE_NIC_H
@@ -11,9 +14,10 @@
 #include <stddef.h>
 
 /*
- * Its name for UCX. False: there is no choice, or it is not known which is near. Of a program that
- * has not begun to use CUDA at MPI_Init it is not known which GPU it will use: taken is the one by
- * its number among the node's processes, as most programs do.
+ * Its name for UCX. Collective over the job. False, for all: some process has no choice, or it is
+ * not known which is near, or they are in several networks. Of a program that has not begun to use
+ * CUDA at MPI_Init it is not known which GPU it will use: taken is the one by its number among the
+ * node's processes, as most programs do.
  */
 bool core_nic_choose(char *text, size_t bytes);
 

@@ -4,6 +4,7 @@
 #include "util/util_log.h"
 #include "util/util_time.h"
 
+#include <ctype.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -627,16 +628,18 @@ static bool are_devices_free(const ucp_config_t *config)
 static bool has_device(ucp_context_h context, const char *device)
 {
 	char *text = NULL, wanted[80];
-	size_t bytes;
+	size_t bytes, length;
 	FILE *out = open_memstream(&text, &bytes);
-	bool found;
+	bool found = false;
 
 	if (!out)
 		return false;
 	net_ucx.ucp_context_print_info(context, out);
 	fclose(out);
-	snprintf(wanted, sizeof(wanted), "/%s", device);
-	found = text && strstr(text, wanted);
+	/* "tcp/eth1", but not eth10 */
+	length = (size_t)snprintf(wanted, sizeof(wanted), "/%s", device);
+	for (const char *at = text; at && !found && (at = strstr(at, wanted)); at += length)
+		found = at[length] == '\0' || isspace((unsigned char)at[length]);
 	free(text);
 	return found;
 }

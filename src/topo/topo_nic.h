@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What sysfs tells of a NIC: its wire, and what UCX calls it. hwloc tells where the NIC is.
+ * What sysfs tells of a NIC: its wire, what UCX calls it, and which network it is in. hwloc tells
+ * where the NIC is.
  */
 #ifndef TOPO_NIC_H
 #define TOPO_NIC_H
@@ -12,7 +13,7 @@
 
 /*
  * `sysfs`: the folder of classes, TOPO_SYSFS but for tests; `name`: as verbs or the kernel know
- * the NIC. Of several ports the first one counts.
+ * the NIC. Of several ports the first one counts that is not down.
  *
  * topo_nic_rate: GB/s in each direction; 0: it does not say. topo_nic_is_down: it says that nothing
  * goes over its wire. topo_nic_device: the name in UCX_NET_DEVICES; false: there is no such NIC.
@@ -20,5 +21,11 @@
 double topo_nic_rate(const char *sysfs, const char *name);
 bool topo_nic_is_down(const char *sysfs, const char *name);
 bool topo_nic_device(const char *sysfs, const char *name, char *text, size_t bytes);
+
+/*
+ * The network in words: NICs of which they are alike reach each other, those of others may or may
+ * not. An InfiniBand subnet's prefix, or the IPv4 network of the interface. False: not known.
+ */
+bool topo_nic_network(const char *sysfs, const char *name, char *text, size_t bytes);
 
 #endif

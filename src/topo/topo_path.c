@@ -145,6 +145,19 @@ static bool is_better(struct topo_path a, double a_net, struct topo_path b, doub
 	return a.class != b.class ? a.class < b.class : a_rate > b_rate;
 }
 
+/* Not what manages the node, and has less than half of the fastest one's rate. */
+static bool is_for_data(const struct topo_machine *machine, int nic)
+{
+	double fastest = 0, net = machine->objects[nic].net;
+	int other;
+
+	for (int i = 0; (other = topo_machine_nth(machine, TOPO_NIC, i)) >= 0; i++) {
+		if (machine->objects[other].net > fastest)
+			fastest = machine->objects[other].net;
+	}
+	return net == 0 || net >= fastest / 2;
+}
+
 /* The first of those that are nearest, and how many of them there are; -1: there is no NIC. */
 static int first_nearest(const struct topo_machine *machine, int gpu, int *alike)
 {
@@ -157,6 +170,8 @@ static int first_nearest(const struct topo_machine *machine, int gpu, int *alike
 		struct topo_path way = topo_path_between(machine, gpu, nic);
 		double net = machine->objects[nic].net;
 
+		if (!is_for_data(machine, nic))
+			continue;
 		if (nearest < 0 || is_better(way, net, best, best_net)) {
 			best = way;
 			best_net = net;
@@ -178,7 +193,8 @@ static int nth_nearest(const struct topo_machine *machine, int gpu, int nearest,
 	for (int i = 0;; i++) {
 		int nic = topo_machine_nth(machine, TOPO_NIC, i);
 
-		if (!is_better(best, best_net, topo_path_between(machine, gpu, nic),
+		if (is_for_data(machine, nic) &&
+		    !is_better(best, best_net, topo_path_between(machine, gpu, nic),
 			       machine->objects[nic].net) &&
 		    number-- == 0)
 			return nic;

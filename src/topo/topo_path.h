@@ -41,8 +41,8 @@ int topo_path_numa(const struct topo_machine *machine, int object);
 
 /* ---- */
 
-/* The NIC that a GPU is to use: of the nearest class, of these the fastest; where there are several
- * the GPUs take them in turn. -1: there is none. */
+/* The NIC that a GPU is to use: of those that are not much slower than others the nearest class, of
+ * these the fastest; where there are several the GPUs take them in turn. -1: there is none. */
 int topo_path_nic_of(const struct topo_machine *machine, int gpu);
 
 #endif

@@ -121,7 +121,8 @@ static const struct option options[] = {
 	{"GPUCOLL_NET", TYPE_ENUM, FIELD(net), "ucx", net_words,
 	 "How messages between nodes travel. ucx: by UCX, which chooses among verbs, RoCE, TCP and "
 	 "so on; its own variables (UCX_TLS, UCX_NET_DEVICES) work as ever. Where UCX_NET_DEVICES "
-	 "says nothing and the node has several NICs, a process uses that of its GPU alone. off: not at all; "
+	 "says nothing and the node has several NICs, a process uses that of its GPU alone, if all "
+	 "processes' are in one InfiniBand subnet or IPv4 network. off: not at all; "
 	 "calls on communicators of several nodes are staged. One process's off counts for all."},
 	{"GPUCOLL_NET_GDR", TYPE_ENUM, FIELD(net_gdr), "auto", gdr_words,
 	 "Whether UCX is given device memory for messages between nodes, which it moves by "

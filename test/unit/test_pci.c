@@ -100,6 +100,27 @@ static void nics(void **state)
 	assert_false(topo_nic_is_down(port, "veth9") || topo_nic_is_down(port, "nothing"));
 	assert_true(topo_nic_device(port, "mlx5_0", text, sizeof(text)));
 	assert_string_equal(text, "mlx5_0:1");
+	/* The second port is the one at work. */
+	tell("infiniband/mlx5_2/ports/1/state", "1: DOWN\n");
+	tell("infiniband/mlx5_2/ports/2/state", "4: ACTIVE\n");
+	tell("infiniband/mlx5_2/ports/2/rate", "200 Gb/sec (4X HDR)\n");
+	tell("infiniband/mlx5_2/ports/2/link_layer", "InfiniBand\n");
+	tell("infiniband/mlx5_2/ports/2/gids/0", "fe80:0000:0000:0007:0c42:a103:0065:bcda\n");
+	assert_false(topo_nic_is_down(port, "mlx5_2"));
+	is_about(topo_nic_rate(port, "mlx5_2"), 25);
+	assert_true(topo_nic_device(port, "mlx5_2", text, sizeof(text)));
+	assert_string_equal(text, "mlx5_2:2");
+	assert_true(topo_nic_network(port, "mlx5_2", text, sizeof(text)));
+	assert_string_equal(text, "ib fe80:0000:0000:0007");
+	/* Over Ethernet it is the interface's. */
+	tell("infiniband/mlx5_0/ports/1/link_layer", "Ethernet\n");
+	assert_false(topo_nic_network(port, "mlx5_0", text, sizeof(text)));
+	tell("infiniband/mlx5_0/device/net/lo/operstate", "unknown\n");
+	assert_true(topo_nic_network(port, "mlx5_0", text, sizeof(text)));
+	assert_string_equal(text, "ip 127.0.0.0/8");
+	assert_true(topo_nic_network(port, "lo", text, sizeof(text)));
+	assert_string_equal(text, "ip 127.0.0.0/8");
+	assert_false(topo_nic_network(port, "nothing", text, sizeof(text)));
 	/* The kernel has no such interface. */
 	assert_false(topo_nic_device(port, "eth7 ", text, sizeof(text)));
 	assert_false(topo_nic_device(port, "mlx5_0", text, 8));
