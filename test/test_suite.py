@@ -682,6 +682,23 @@ def test_nodes_without_export(run_mpi, mpi, forced):
     assert forced == ("GPUCOLL_ALGO=rail-ring is not possible for MPI_Allreduce: memory that can't be mapped" in result.output), result.output
 
 
+@each_mpi
+@pytest.mark.parametrize("case,algo", [("gather_too_long", "rail-linear"), ("allgather_layouts", "rail-ring")])
+def test_nodes_carriers(run_mpi, mpi, case, algo):
+    """What carriers do for others is as if these had done it."""
+    result = on_nodes(run_mpi, mpi, "00111", "test_edges", case, env={"GPUCOLL_ALGO": algo, "CUEMU_DEVICES": "2"})
+    assert_passed(result)
+    assert f"{algo} stepped" in result.output and "WARN" not in result.output, result.output
+
+
+@emulated_only
+@pytest.mark.parametrize("coll", ["scatter", "gather", "alltoall", "allgather"])
+def test_nodes_take_rails(run_mpi, coll):
+    """Nobody needs to ask for rails; also ranks that have no input, or little, know what is worth it."""
+    result = on_nodes(run_mpi, "openmpi", "0011", "gpucoll-bench", coll, "-b", "4M", "-e", "4M", "-n", "2", env={"CUEMU_DEVICES": "2"})
+    assert result.status == 0 and "0 wrong values" in result.output and "rail-" in result.output, result.output
+
+
 def is_up(interface):
     try:
         return (pathlib.Path("/sys/class/net") / interface / "operstate").read_text().strip() != "down"
@@ -691,13 +708,14 @@ def is_up(interface):
 
 @each_mpi
 def test_network_devices(run_mpi, mpi, tmp_path):
-    """A rank uses the NIC of its GPU, if it is there, and if the user has not chosen."""
+    """Ranks use the NICs of their GPUs, if all are there, and if the user has not chosen."""
     nic = next((name for _, name in socket.if_nameindex() if name != "lo" and is_up(name)), "lo")
     machine = tmp_path / "machine"
-    machine.write_text("gpucoll-machine 1\nname two NICs\nnuma numa0\n  bridge pci0\n    gpu gpu0\n    nic gone0\n"
-                       f"numa numa1\n  bridge pci1\n    gpu gpu1\n    nic {nic}\n")
+    machine.write_text("gpucoll-machine 1\nname three NICs\nnuma numa0\n  bridge pci0\n    gpu gpu0\n    nic gone0 net=25\n"
+                       f"numa numa1\n  bridge pci1\n    gpu gpu1\n    nic {nic} net=25\n    nic slow0 net=1\n")
     env = {"GPUCOLL_TOPO_FILE": str(machine), "GPUCOLL_DEBUG": "info", "CUEMU_DEVICES": "2"}
-    for first, chosen in (("", 2), ("export CUDA_VISIBLE_DEVICES=1;", 4), (f"export UCX_NET_DEVICES={nic};", 0)):
+    # Where one has no NIC that is there, all have all.
+    for first, chosen in (("", 0), ("export CUDA_VISIBLE_DEVICES=1;", 4), (f"export CUDA_VISIBLE_DEVICES=1 UCX_NET_DEVICES={nic};", 0)):
         result = on_nodes(run_mpi, mpi, "0011", "gpucoll-bench", "allreduce", "-b", "8", "-e", "1M", "-f", "1024", "-n", "2", first=first, env=env)
         assert result.status == 0 and "0 wrong values" in result.output, result.output
         assert result.output.count(f"of the network's devices UCX uses {nic}") == chosen, result.output
@@ -719,7 +737,7 @@ def test_nodes_with_device_memory(run_mpi, mpi, off, ucx_with_cuda):
     result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, first=first, after=[ucx_with_cuda])
     assert_passed(result)
     used = re.findall(r"emu_ucp: (\d+) messages from device memory, (\d+) into it", result.output)
-    assert len(used) == (2 if off else 3) and all(int(n) > 5 for pair in used for n in pair), used
+    assert len(used) == (2 if off else 3) and all(int(n) > 0 for pair in used for n in pair), used
 
 
 @each_mpi

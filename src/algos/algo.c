@@ -39,7 +39,7 @@ const struct algo algo_catalogue[] = {
 	{"hier-tree", BCAST, NODES, 1, algo_hier_tree},
 	{"rail-ring", ALLREDUCE | REDUCE_SCATTER, RAILS | COMMUTATIVE, 2, algo_rail_ring},
 	{"rail-ring", REDUCE, RAILS | COMMUTATIVE, 1, algo_rail_ring},
-	{"rail-ring", ALLGATHER, RAILS | UNIFORM, 2, algo_rail_ring},
+	{"rail-ring", ALLGATHER, RAILS, 2, algo_rail_ring},
 	{"rail-ring", BCAST, RAILS, 1, algo_rail_ring},
 	{"rail-halving", ALLREDUCE, RAILS | COMMUTATIVE, 1, algo_rail_halving},
 	{"rail-tree", ALLREDUCE | REDUCE, RAILS | COMMUTATIVE, 1, algo_rail_tree},

@@ -150,6 +150,7 @@ static const struct core_block *table_of(const struct core_accel *accel)
 	switch (shape->coll) {
 	case CORE_ALLGATHER:
 	case CORE_ALLGATHERV:
+		return accel->comm->spans ? shape->out.blocks : NULL;
 	case CORE_REDUCE_SCATTER:
 	case CORE_REDUCE_SCATTER_BLOCK:
 		return NULL;
@@ -586,7 +587,6 @@ static enum util_status start(struct core_accel *accel)
 	/* What was decided when somebody was lost may not have been agreed on by all. */
 	if (core_agree_failed(accel->comm, accel->number)) {
 		accel->linked = true;
-		accel->touches = false;
 		accel->reason = "another rank's failure";
 		keep(accel, UTIL_ERR_PEER);
 		go(accel, CORE_ACCEL_RUN);
@@ -697,12 +697,23 @@ static void start_last(struct core_accel *accel)
 	go(accel, CORE_ACCEL_LAST);
 }
 
+/* In a gather, of what comes for the root: if that is too long it is the root's error. */
+static bool is_carrier(const struct core_accel *accel)
+{
+	return accel->touches && accel->linked && accel->schedule &&
+	       accel->sched->request.coll == SCHED_GATHER && accel->comm->rank != accel->shape.root;
+}
+
 /* This rank's part is done or has failed: say so, which the others wait for. */
 static void pass(struct core_accel *accel)
 {
 	if (accel->result != UTIL_OK) {
 		accel->comm->links_failed = true;
 		core_agree_fail(accel->comm, accel->number);
+	}
+	if (accel->truncates && is_carrier(accel)) {
+		core_agree_cut(accel->comm, accel->number);
+		accel->truncates = false;
 	}
 	core_agree_pass(accel->comm, accel->number);
 	if (accel->touches)
@@ -776,9 +787,11 @@ static enum util_status step(struct core_accel *accel)
 	case CORE_ACCEL_MEET:
 		if (!core_agree_all_passed(comm, accel->number)) {
 			look_for_failures(accel);
-			if (!comm->lost)
+			if (!comm->lost || core_net_find_behind(comm, accel->number) >= 0)
 				return UTIL_IN_PROGRESS;
 		}
+		accel->truncates |=
+			core_agree_was_cut(comm, accel->number) && comm->rank == accel->shape.root;
 		start_last(accel);
 		break;
 	case CORE_ACCEL_LAST:

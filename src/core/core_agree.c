@@ -41,6 +41,8 @@ struct progress {
 	_Atomic uint64_t arrived;
 	/* The last call, + 1, in which it tried whether kernels run together, above the answer. */
 	_Atomic uint64_t tried;
+	/* The last call, + 1, in which it cut what came for another. */
+	_Atomic uint64_t cut;
 };
 
 enum { POINT_BITS = 24 };
@@ -217,6 +219,23 @@ void core_agree_fail(struct core_comm *comm, uint64_t call)
 {
 	atomic_store_explicit(&progress_of(comm, comm->rank)->failed, call + 1,
 			      memory_order_relaxed);
+}
+
+/* Relaxed, for the same reason. */
+void core_agree_cut(struct core_comm *comm, uint64_t call)
+{
+	atomic_store_explicit(&progress_of(comm, comm->rank)->cut, call + 1, memory_order_relaxed);
+}
+
+bool core_agree_was_cut(const struct core_comm *comm, uint64_t call)
+{
+	for (int i = 0; i < comm->size; i++) {
+		if (core_comm_is_near(comm, i) &&
+		    atomic_load_explicit(&progress_of(comm, i)->cut, memory_order_relaxed) ==
+			    call + 1)
+			return true;
+	}
+	return false;
 }
 
 /* A later failure may have taken this call's place: who fails once will not be right again. */

@@ -181,6 +181,14 @@ void core_agree_fail(struct core_comm *comm, uint64_t call);
 bool core_agree_failed(const struct core_comm *comm, uint64_t call);
 
 /*
+ * Tell the others, before core_agree_pass, that this process cut what came for the root, as more
+ * came than it has room for. core_agree_was_cut: whether a member did, once all are past the call,
+ * and before this process makes the next one.
+ */
+void core_agree_cut(struct core_comm *comm, uint64_t call);
+bool core_agree_was_cut(const struct core_comm *comm, uint64_t call);
+
+/*
  * For the node's service, which serves communicators that it is no member of. `slot`, `area`: of
  * one, on the board.
  *

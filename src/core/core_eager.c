@@ -34,9 +34,8 @@ static size_t data_offset(const struct core_buffer *in)
 	return header + (first_byte(in) - header) % ALIGNMENT;
 }
 
-bool core_eager_fits(const struct core_accel *accel)
+bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *in)
 {
-	const struct core_buffer *in = input_of(&accel->shape);
 	size_t room = core_agree_record_bytes(accel->comm);
 
 	if (!accel->comm->spans || accel->offer.wish.algos || !util_config.eager_max)
@@ -48,7 +47,7 @@ bool core_eager_fits(const struct core_accel *accel)
 void core_eager_offer(struct core_accel *accel)
 {
 	/* What is copied is all from the first byte to the last. */
-	if (core_eager_fits(accel) && !accel->scattered)
+	if (core_eager_fits(accel, input_of(&accel->shape)) && !accel->scattered)
 		accel->offer.flags |= CORE_OFFER_EAGER;
 }
 

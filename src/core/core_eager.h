@@ -25,13 +25,13 @@ struct core_eager_record {
 	} blocks[];                     /* as those of struct core_buffer */
 };
 
-/* Whether the call is one for this, by its configuration and this rank's bytes. */
-bool core_eager_fits(const struct core_accel *accel);
+/* Whether a call with such an input is one for this, by its configuration. */
+bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *in);
 
 /*
- * If it is, and its input is in one allocation, set CORE_OFFER_EAGER. Then: core_eager_fetch starts
- * the copy of the input, in stream order; core_eager_publish, when that is done, makes the record,
- * between core_agree_open and core_agree_announce.
+ * If this one is, and its input is in one allocation, set CORE_OFFER_EAGER. Then: core_eager_fetch
+ * starts the copy of the input, in stream order; core_eager_publish, when that is done, makes the
+ * record, between core_agree_open and core_agree_announce.
  */
 void core_eager_offer(struct core_accel *accel);
 enum util_status core_eager_fetch(const struct core_accel *accel);

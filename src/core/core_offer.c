@@ -22,7 +22,7 @@ static bool is_empty(const struct core_buffer *buffer)
 }
 
 /* Whether a call over several nodes may have ranks touch the buffers of others of their node: by
- * rail-*, and not for so few bytes as travel with the agreement. */
+ * rail-*, if the configuration does not wish for others. */
 static bool has_rails(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
@@ -34,10 +34,12 @@ static bool has_rails(const struct core_accel *accel)
 
 	/* Where there is a root, who is in place is not the matter of all. */
 	request.in_place = request.coll == SCHED_ALLTOALL && accel->shape.in_place;
-	if (!comm->spans || core_eager_fits(accel))
+	if (!comm->spans)
 		return false;
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
-		if (algo->needs & ALGO_NEEDS_NODES_MAPPED && !algo_refuses(algo, &request, differ))
+		if (algo->needs & ALGO_NEEDS_NODES_MAPPED &&
+		    algo_wish_grants(&accel->offer.wish, algo) &&
+		    !algo_refuses(algo, &request, differ))
 			return true;
 	}
 	return false;
@@ -77,6 +79,7 @@ static bool others_write(const struct core_accel *accel, bool root)
 	case CORE_BCAST:
 		return accel->comm->spans && !root;
 	case CORE_ALLGATHER:
+	case CORE_ALLGATHERV:
 	case CORE_SCAN:
 	case CORE_EXSCAN:
 		return accel->comm->spans;
@@ -98,8 +101,9 @@ static bool others_write(const struct core_accel *accel, bool root)
 /* A buffer on its way to an offer. */
 struct candidate {
 	const struct core_buffer *buffer;
-	bool exported; /* others touch it */
-	bool missing;  /* then, but they can't */
+	bool touched;  /* by others */
+	bool exported; /* so that they can */
+	bool missing;  /* they can't, though they would */
 	bool windowed; /* kernels use a window in its stead */
 	struct gpu_pointer where;
 	struct core_region *region;
@@ -126,10 +130,10 @@ static enum util_status classify(struct core_accel *accel, struct candidate *c)
 					     &c->where, &c->region->memory) != UTIL_OK;
 	/* Over several nodes there are no windows: what others can't have they get in messages. */
 	if (accel->comm->spans && c->windowed) {
-		c->missing = c->exported;
-		c->windowed = false;
+		c->exported = c->windowed = false;
 		c->region->memory.buffer_id = 0;
 	}
+	c->missing = c->touched && !c->exported;
 	return UTIL_OK;
 }
 
@@ -324,16 +328,21 @@ static enum util_status offer_buffers(struct core_accel *accel)
 	const struct core_shape *shape = &accel->shape;
 	bool root = shape->root == accel->comm->rank;
 	bool rails = has_rails(accel);
-	bool exports = accel->comm->spans ? rails && !is_alone(accel->comm) : true;
+	bool together = !accel->comm->spans || (rails && !is_alone(accel->comm));
+	/* What goes with the agreement nobody touches; an output shows that an input elsewhere is
+	 * long. */
+	bool short_one = core_eager_fits(accel, &shape->in) && core_eager_fits(accel, &shape->out);
 	struct candidate in = {.buffer = &shape->in,
-			       .exported = exports && others_read(accel, root),
+			       .touched = together && others_read(accel, root),
 			       .region = &accel->offer.in};
 	struct candidate out = {.buffer = &shape->out,
-				.exported = exports && others_write(accel, root),
+				.touched = together && others_write(accel, root),
 				.region = &accel->offer.out};
 	bool has_in = !is_empty(&shape->in), has_out = !is_empty(&shape->out);
 	enum util_status status;
 
+	in.exported = in.touched && !short_one;
+	out.exported = out.touched && !short_one;
 	describe_region(&in);
 	describe_region(&out);
 	status = classify(accel, &in);

@@ -484,9 +484,8 @@ static struct core_block others_block(const struct core_accel *accel,
 		*index = place->block;
 		return accel->shape.in.blocks[place->block];
 	case SCHED_ALLGATHER:
-		/* Of one size, blocks are written to where they stand here. */
 		if (place->buffer == SCHED_OUT)
-			return accel->shape.out.blocks[place->block];
+			return core_agree_table(&accel->agree, place->rank)[place->block];
 		return (struct core_block){0,
 					   core_agree_offer(&accel->agree, place->rank)->in.bytes};
 	default:

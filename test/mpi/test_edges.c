@@ -597,6 +597,68 @@ static void too_long_for_nobody(void)
 	test_result(last ? class == MPI_ERR_TRUNCATE : class == MPI_SUCCESS);
 }
 
+/* Who sends too much to a root on another node has the root fail, and nobody else, nor any value
+ * beyond what was asked for. */
+static void gather_too_long(void)
+{
+	enum { COUNT = 20000, MORE = 100 };
+	int *send = device_ints(COUNT + MORE, test_rank),
+	    *recv = device_ints(COUNT * test_size, -1);
+	int counts[64], displs[64], error, class = MPI_SUCCESS, count = COUNT;
+	bool ok = true;
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	for (int i = 0; i < test_size; i++) {
+		counts[i] = COUNT;
+		displs[i] = COUNT * i;
+	}
+	for (int round = 0; round < 4; round++) {
+		bool cut = round == 2;
+
+		snprintf(test_name, sizeof(test_name), "too much for the root, %d", round);
+		if (cut && test_rank == test_size - 2)
+			count = COUNT + MORE;
+		error = MPI_Gatherv(send, count, MPI_INT, recv, counts, displs, MPI_INT, 0,
+				    MPI_COMM_WORLD);
+		count = COUNT;
+		MPI_Error_class(error, &class);
+		for (int i = 0; i < test_size && test_rank == 0; i++)
+			ok &= int_at(recv, COUNT * i) == i &&
+			      int_at(recv, COUNT * i + COUNT - 1) == i;
+		test_result(ok && class == (cut && !test_rank ? MPI_ERR_TRUNCATE : MPI_SUCCESS));
+	}
+}
+
+/* What ranks receive stands closer together on some than on others. */
+static void allgather_layouts(void)
+{
+	enum { COUNT = 20000 };
+	int far = test_rank % 2 ? 2 : 1;
+	int *send = device_ints(COUNT, test_rank), *recv = device_ints(far * COUNT * test_size, -1);
+	MPI_Datatype block, apart;
+
+	MPI_Type_contiguous(COUNT, MPI_INT, &block);
+	MPI_Type_create_resized(block, 0, (MPI_Aint)(far * COUNT * (int)sizeof(int)), &apart);
+	MPI_Type_commit(&apart);
+	for (int round = 0; round < 3; round++) {
+		bool ok = true;
+
+		cuda_check(cudaMemset(recv, 0xff, (size_t)(far * COUNT * test_size) * sizeof(int)),
+			   "cudaMemset");
+		snprintf(test_name, sizeof(test_name), "other layouts elsewhere, %d", round);
+		MPI_Allgather(send, COUNT, MPI_INT, recv, 1, apart, MPI_COMM_WORLD);
+		for (int i = 0; i < test_size; i++) {
+			int first = i * far * COUNT;
+
+			ok &= int_at(recv, first) == i && int_at(recv, first + COUNT - 1) == i;
+			ok &= far == 1 || int_at(recv, first + COUNT) == -1;
+		}
+		test_result(ok);
+	}
+	MPI_Type_free(&apart);
+	MPI_Type_free(&block);
+}
+
 /*
  * Arenas grow as it becomes known who uses which GPU, and not on both ranks at the same time: what
  * a long call left where a short one's packets come, in numbers that look like their flags, is not
@@ -678,6 +740,8 @@ static const struct test_case cases[] = {
 	{"room_grows", room_grows},
 	{"ways", ways},
 	{"too_long_for_nobody", too_long_for_nobody},
+	{"gather_too_long", gather_too_long},
+	{"allgather_layouts", allgather_layouts},
 };
 
 int main(int argc, char **argv)
