@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All tests of the built tree: each runs a program, or a few, and looks at what came out."""
 import concurrent.futures
+import csv
+import io
 import itertools
 import os
 import pathlib
@@ -1209,6 +1211,41 @@ def test_info_choices():
     (["-p", "bcast", "--in-place"], "bcast has one buffer"), (["--algo", "ring"], "need -p"), (["-p", "bcast", "--proto", "tcp"], "--proto tcp: simple, ll or ll128"), (["-p", "scan", "--svg"], "need --algo")])
 def test_info_plan_refuses(options, said):
     result = run_tool(BUILD / "gpucoll-info", *options)
+    assert result.status == 2 and said in result.output, result.output
+
+
+def simulated(*options):
+    """Rows of gpucoll-sim, as dictionaries."""
+    result = run_tool(BUILD / "gpucoll-sim", *options)
+    assert result.status == 0 and result.output.startswith("collective,"), result.output
+    return [{name: value if name in ("collective", "network", "algorithm", "protocol") else float(value) for name, value in row.items()}
+            for row in csv.DictReader(io.StringIO(result.output))]
+
+
+with_simgrid = pytest.mark.skipif(not (BUILD / "gpucoll-sim").exists(), reason="SimGrid was not there when this was built")
+
+
+@with_simgrid
+@pytest.mark.parametrize("shape", ["rails", "fat-tree", "dragonfly"])
+def test_simulation(shape):
+    """Nothing is faster than the bound, and what knows of nodes is faster than what does not."""
+    rows = simulated("--machine", MACHINES / "dgx-a100.machine", "-s", shape, "-c", "allreduce,alltoall", "-b", "8,1M", "-n", "8,40,64")
+    assert len(rows) >= 12 and all(row["ratio"] >= 1 and row["network"] == shape for row in rows), rows
+    best = {}
+    for row in rows:
+        best.setdefault((row["collective"], row["bytes"], row["ranks"]), row)
+        assert best[row["collective"], row["bytes"], row["ranks"]]["us"] <= row["us"], rows
+    assert len(best) == 12 and best["allreduce", 1 << 20, 64]["algorithm"].startswith("rail-"), rows
+    assert shape == "dragonfly" or best["alltoall", 1 << 20, 64]["ratio"] < 1.3, rows
+
+
+@with_simgrid
+@pytest.mark.parametrize("options,said", [
+    ([], "--machine FILE is needed"), (["--machine", "/nowhere"], "--machine /nowhere: No such file"),
+    (["--machine", "dgx-a100", "-s", "torus"], "-s torus: rails, fat-tree or dragonfly"), (["--machine", "dgx-a100", "-c", "sum"], "-c sum: there is no"),
+    (["--machine", "dgx-a100", "-n", "65537"], "-n 65537: not a number"), (["--machine", "dgx-a100", "-n", "8,12"], "-n 12: not a multiple"), (["--machine", "dgx-a100", "-b", "8,x"], "-b x: not a number")])
+def test_simulation_refuses(options, said):
+    result = run_tool(BUILD / "gpucoll-sim", *[MACHINES / f"{word}.machine" if word.startswith("dgx") else word for word in options])
     assert result.status == 2 and said in result.output, result.output
 
 

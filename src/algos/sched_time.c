@@ -9,11 +9,12 @@
  * The others are like the last ones. */
 enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 24, MOST_STEPS = 2048, NOBODY = -1 };
 
-/* A FIFO's last messages: of message k, at k modulo the slots, when it can be read, and when its
- * slot is free again. */
+/* A FIFO's last messages: of message k, at k modulo the slots, when it can be read, when its slot
+ * is free again, and what it has for a network that is simulated elsewhere. Those that have come
+ * are known to have, in that network not all that were sent. */
 struct line {
-	double *arrived, *consumed;
-	uint64_t sent, read;
+	double *arrived, *consumed, *bytes;
+	uint64_t sent, left, come, read;
 	int reader, writer; /* the lane that waits for the next one, or for room */
 };
 
@@ -30,6 +31,7 @@ struct launch {
 	double begin, end;
 };
 
+/* A lane's next step; or, above the lanes, a connection's next message leaves. */
 struct event {
 	double at;
 	uint32_t lane;
@@ -50,7 +52,8 @@ struct run {
 	uint32_t num_events;
 	uint32_t rounds; /* that are looked at */
 	double lane_rate;
-	double ends[MOST_ROUNDS];
+	double *ends;      /* of rounds */
+	uint64_t underway; /* messages in a network that is simulated elsewhere */
 	bool links, remote;
 	bool launched; /* hosts launch the phase's steps */
 };
@@ -275,7 +278,7 @@ static bool is_possible(struct run *run, uint32_t lane, double *ready)
 		if (!line)
 			continue;
 		if (i < step->num_sources) {
-			if (line->read == line->sent) {
+			if (line->read == line->come) {
 				line->reader = (int)lane;
 				return false;
 			}
@@ -324,12 +327,18 @@ static void send(struct run *run, const struct sched_operand *o, double end, dou
 	struct line *line = &run->lines[o->at];
 	double at = end + run->fabric->costs.tell;
 
+	if (run->terms->net && is_net(run, c->from, c->to)) {
+		line->bytes[line->sent++ % run->terms->slots.num] = bytes;
+		push(run, at, run->sched->num_lanes + (uint32_t)o->at);
+		return;
+	}
 	if (is_net(run, c->from, c->to))
 		at = latency +
 		     take_wire(run, home_of(run, c->from), home_of(run, c->to), at, bytes);
 	else if (run->terms->fused)
 		at = end + latency + signal_of(run);
 	line->arrived[line->sent++ % run->terms->slots.num] = at;
+	line->come++;
 }
 
 static void consume(struct run *run, const struct sched_operand *o, double end)
@@ -424,6 +433,37 @@ static void do_step(struct run *run, struct event event)
 	look(run, event.lane);
 }
 
+/* ---- a network that is simulated elsewhere ---- */
+
+static void leave(struct run *run, struct event event)
+{
+	uint32_t number = event.lane - run->sched->num_lanes;
+	const struct sched_connection *c = &run->sched->connections[number];
+	const struct sched_net *net = run->terms->net;
+	struct line *line = &run->lines[number];
+
+	run->underway++;
+	net->send(net->state, event.at, run->fabric->sites[c->from], run->fabric->sites[c->to],
+		  line->bytes[line->left++ % run->terms->slots.num], (int)number);
+}
+
+/* Whether a message comes before anything else happens. */
+static bool receive(struct run *run)
+{
+	const struct sched_net *net = run->terms->net;
+	double until = run->num_events ? run->heap[0].at : INFINITY, at;
+	int number = run->underway ? net->wait(net->state, until, &at) : SCHED_NO_MESSAGE;
+	struct line *line;
+
+	if (number == SCHED_NO_MESSAGE)
+		return false;
+	line = &run->lines[number];
+	line->arrived[line->come++ % run->terms->slots.num] = at;
+	run->underway--;
+	wake(run, &line->reader);
+	return true;
+}
+
 /* ---- all ---- */
 
 /* Of the rank that has most. */
@@ -482,7 +522,7 @@ static uint32_t rounds_to_look_at(const struct run *run, double all)
 
 	rounds = rounds < LEAST_ROUNDS ? LEAST_ROUNDS : rounds;
 	rounds = rounds < MOST_ROUNDS ? rounds : MOST_ROUNDS;
-	return all < rounds ? (uint32_t)ceil(all) : rounds;
+	return all < rounds || run->terms->whole ? (uint32_t)ceil(all) : rounds;
 }
 
 /* How long the rounds take that are not looked at, each: as long as those that were last, or as
@@ -505,7 +545,7 @@ static void begin_phase(struct run *run, int phase, double start)
 	const struct sched *sched = run->sched;
 
 	run->lane_rate = rate_of_lane(run, phase);
-	for (int i = 0; i < MOST_ROUNDS; i++)
+	for (uint32_t i = 0; i < run->rounds; i++)
 		run->ends[i] = start;
 	memset(run->work, 0, (size_t)run->fabric->num_ways * sizeof(*run->work));
 	for (uint32_t i = 0; i < sched->num_lanes; i++) {
@@ -517,17 +557,39 @@ static void begin_phase(struct run *run, int phase, double start)
 	}
 }
 
+/* False: there is nothing more to do, or it is not worth it. */
+static bool go_on_once(struct run *run)
+{
+	struct event event;
+
+	if (receive(run))
+		return true;
+	if (!run->num_events || run->heap[0].at > run->terms->most)
+		return false;
+	event = pop(run);
+	if (event.lane < run->sched->num_lanes)
+		do_step(run, event);
+	else
+		leave(run, event);
+	return true;
+}
+
+static double num_rounds(const struct run *run, int phase)
+{
+	return run->links && phase == 0 && run->terms->bytes
+		       ? (double)run->terms->bytes / (double)run->terms->slots.width
+		       : 1;
+}
+
 /* When the phase, which begins at `start`, is over. */
 static double run_phase(struct run *run, int phase, double start)
 {
-	double width = (double)run->terms->slots.width, all = 1, end;
+	double all = num_rounds(run, phase), end;
 
-	if (run->links && phase == 0 && run->terms->bytes)
-		all = (double)run->terms->bytes / width;
 	run->rounds = rounds_to_look_at(run, all);
 	begin_phase(run, phase, start);
-	while (run->num_events && run->heap[0].at <= run->terms->most)
-		do_step(run, pop(run));
+	while (go_on_once(run))
+		;
 	if (run->num_events)
 		return run->heap[0].at;
 	end = run->ends[run->rounds - 1];
@@ -553,6 +615,7 @@ static bool prepare(struct run *run)
 {
 	const struct sched *sched = run->sched;
 	size_t slots = run->terms->slots.num, lines = sched->num_connections;
+	size_t leaving = run->terms->net ? slots * lines : 0;
 
 	run->free = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->free));
 	run->work = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->work));
@@ -560,14 +623,17 @@ static bool prepare(struct run *run)
 	run->lanes = calloc((size_t)sched->num_lanes + 1, sizeof(*run->lanes));
 	run->launches = calloc((size_t)sched->request.ranks, sizeof(*run->launches));
 	run->lanes_of = calloc((size_t)sched->request.ranks, sizeof(*run->lanes_of));
-	run->heap = calloc((size_t)sched->num_lanes + 1, sizeof(*run->heap));
-	run->memory = calloc(2 * slots * lines + 1, sizeof(*run->memory));
+	run->heap = calloc((size_t)sched->num_lanes + leaving + 1, sizeof(*run->heap));
+	run->memory = calloc(3 * slots * lines + 1, sizeof(*run->memory));
+	run->ends =
+		calloc(rounds_to_look_at(run, num_rounds(run, 0)) + (size_t)1, sizeof(*run->ends));
 	if (!run->free || !run->work || !run->lines || !run->lanes || !run->launches ||
-	    !run->lanes_of || !run->heap || !run->memory)
+	    !run->lanes_of || !run->heap || !run->memory || !run->ends)
 		return false;
 	for (size_t i = 0; i < lines; i++) {
-		run->lines[i].arrived = &run->memory[2 * slots * i];
-		run->lines[i].consumed = &run->memory[2 * slots * i + slots];
+		run->lines[i].arrived = &run->memory[3 * slots * i];
+		run->lines[i].consumed = &run->memory[3 * slots * i + slots];
+		run->lines[i].bytes = &run->memory[3 * slots * i + 2 * slots];
 		run->lines[i].reader = run->lines[i].writer = NOBODY;
 	}
 	return true;
@@ -590,6 +656,7 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 	free(run.lanes_of);
 	free(run.heap);
 	free(run.memory);
+	free(run.ends);
 	return time;
 }
 

@@ -76,14 +76,29 @@ struct sched_fabric {
 /* The number of the route between two sites of a node. */
 size_t sched_fabric_route(const struct sched_fabric *fabric, int from, int to);
 
+/*
+ * A network that is simulated elsewhere, instead of the ways of NICs. Times are in us, and only
+ * grow. `send`: a message leaves one site for another at a time, which is now. `wait`: let time
+ * pass up to `until`, or to the next message that has come, which is returned, with when it has;
+ * SCHED_NO_MESSAGE: none has.
+ */
+enum { SCHED_NO_MESSAGE = -1 };
+struct sched_net {
+	void *state;
+	void (*send)(void *state, double at, int from, int to, double bytes, int message);
+	int (*wait)(void *state, double until, double *at);
+};
+
 /* How a schedule with messages is carried out; without any, only `bytes` matters. */
 struct sched_terms {
 	bool fused; /* kernels wait for messages; else hosts do */
 	enum sched_proto proto;
 	int blocks; /* of a rank that may wait, in all lanes */
 	struct sched_slots slots;
-	uint64_t bytes; /* of each block */
-	double most;    /* us: what takes longer need not be known better than that */
+	uint64_t bytes;              /* of each block */
+	double most;                 /* us: what takes longer need not be known better than that */
+	bool whole;                  /* look at all rounds, however many they are */
+	const struct sched_net *net; /* NULL: the network is the NICs' ways */
 };
 
 /* The time in us, or, of more than the terms' most, something between that and the time. Negative:

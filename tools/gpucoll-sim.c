@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* gpucoll-sim: how long collectives take on clusters that nobody has at hand. The library's
+ * schedules on its model of a node, and between nodes SimGrid. */
+#include "algos/algo_choose.h"
+#include "core/core_fabric.h"
+#include "core/core_room.h"
+#include "gpu/kernels/gpu_program.h"
+#include "sim-bound.h"
+#include "sim-net.h"
+#include "util/util_config.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *const shapes[SIM_NUM_SHAPES] = {"rails", "fat-tree", "dragonfly"};
+
+enum { MOST_RANKS = 65536, MOST_LIST = 32, CHOSEN_AMONG = 256 };
+
+/* us, of a link: two of them and what hosts do are about the 4 us that the library's model takes
+ * for a message between nodes. */
+static const double hop = 0.8;
+
+/* Steps of a schedule that can be made in the memory of a workstation. */
+static const double most_steps = 2e7;
+
+static struct {
+	struct topo_machine *machine;
+	enum sim_shape shape;
+	enum sched_coll colls[SCHED_NUM_COLLS];
+	int num_colls, num_sizes, num_ranks, limit; /* s, of a row */
+	uint64_t sizes[MOST_LIST];
+	int ranks[MOST_LIST];
+	FILE *out;
+} options;
+
+/* ---- a cluster ---- */
+
+struct cluster {
+	struct sched_request request;
+	struct sched_fabric fabric;
+	struct sim_network network;
+	int gpus;
+	int *nodes, *node_of_site, *nic_of_site;
+};
+
+static int num_gpus(void)
+{
+	int num = 0;
+
+	while (topo_machine_nth(options.machine, TOPO_GPU, num) >= 0)
+		num++;
+	return num;
+}
+
+/* NICs by the order in which a node's GPUs first use them. */
+static void number_nics(struct cluster *c)
+{
+	int ways[MOST_LIST];
+
+	for (int site = 0; site < c->fabric.num_sites; site++) {
+		const struct sched_home *home = &c->fabric.homes[site];
+		int nic = 0;
+
+		if (!home->number)
+			c->network.nics = 0;
+		while (nic < c->network.nics && ways[nic] != home->out)
+			nic++;
+		if (nic == c->network.nics)
+			ways[c->network.nics++] = home->out;
+		c->node_of_site[site] = home->node;
+		c->nic_of_site[site] = nic;
+	}
+	c->network.rate = c->fabric.rates[c->fabric.homes[0].out];
+}
+
+static void no_memory(void)
+{
+	fputs("gpucoll-sim: there is not enough memory\n", stderr);
+	exit(1);
+}
+
+static void *allocate(int num, size_t bytes)
+{
+	void *memory = calloc((size_t)num + 1, bytes);
+
+	if (!memory)
+		no_memory();
+	return memory;
+}
+
+/* A rank on each GPU of nodes that are filled one after the other. */
+static void make_cluster(struct cluster *c, enum sched_coll coll, int ranks)
+{
+	struct core_seat *seats = allocate(ranks, sizeof(*seats));
+	const struct topo_machine **machines;
+	int nodes;
+
+	*c = (struct cluster){.gpus = num_gpus()};
+	nodes = (ranks + c->gpus - 1) / c->gpus;
+	machines = allocate(nodes, sizeof(*machines));
+	c->nodes = allocate(ranks, sizeof(*c->nodes));
+	c->node_of_site = allocate(ranks, sizeof(*c->node_of_site));
+	c->nic_of_site = allocate(ranks, sizeof(*c->nic_of_site));
+	for (int i = 0; i < nodes; i++)
+		machines[i] = options.machine;
+	for (int rank = 0; rank < ranks; rank++) {
+		c->nodes[rank] = rank / c->gpus;
+		seats[rank] = (struct core_seat){
+			c->nodes[rank], topo_machine_nth(options.machine, TOPO_GPU, rank % c->gpus),
+			0};
+	}
+	if (!core_fabric_make(ranks, seats, nodes, machines, &c->fabric))
+		no_memory();
+	c->request = (struct sched_request){.coll = coll,
+					    .ranks = ranks,
+					    .channels = 1,
+					    .num_nodes = nodes > 1 ? nodes : 0,
+					    .nodes = c->nodes};
+	c->network = (struct sim_network){.shape = options.shape,
+					  .nodes = nodes,
+					  .hop = hop,
+					  .node_of_site = c->node_of_site,
+					  .nic_of_site = c->nic_of_site};
+	number_nics(c);
+	free(seats);
+	free(machines);
+}
+
+static void free_cluster(struct cluster *c)
+{
+	sched_fabric_free(&c->fabric);
+	free(c->nodes);
+	free(c->node_of_site);
+	free(c->nic_of_site);
+}
+
+static double bound_of(const struct cluster *c, double bytes)
+{
+	struct sim_bound bound = {.fabric = &c->fabric,
+				  .ranks = c->request.ranks,
+				  .nodes = c->network.nodes,
+				  .nics = c->network.nics,
+				  .net_latency = SIM_LEAST_HOPS * hop,
+				  .bisection = sim_net_bisection(&c->network),
+				  .nic_rate = c->network.rate};
+
+	return sim_bound_time(&bound, c->request.coll, bytes);
+}
+
+/* ---- one simulation ---- */
+
+static struct sched_room room(void)
+{
+	return core_room_for(core_room_arena(util_config.scratch, 1));
+}
+
+/* What a simulation needs and gives. */
+struct simulation {
+	const struct sched *sched;
+	const struct sched_fabric *fabric;
+	struct sched_terms terms;
+	double time;
+};
+
+static void simulate(const struct sched_net *net, void *argument)
+{
+	struct simulation *s = argument;
+
+	s->terms.net = net;
+	s->time = sched_time(s->sched, s->fabric, &s->terms);
+}
+
+/* us; negative: it can't be. */
+static double time_of(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
+{
+	struct sched_request request = c->request;
+	struct sched_room memory = room();
+	struct simulation s = {.fabric = &c->fabric,
+			       .time = -1,
+			       .terms = {.fused = true,
+					 .proto = way->proto,
+					 .blocks = c->fabric.costs.blocks,
+					 .bytes = bytes,
+					 .most = INFINITY,
+					 .whole = true}};
+	struct sched *sched;
+
+	request.channels = way->channels;
+	sched = algo_make(way->algo, &request);
+	if (!sched)
+		return -1;
+	s.sched = sched;
+	if (!sched->num_connections ||
+	    sched_slots_fit(sched, sched_most_links(sched), (uint32_t)way->algo->slots, &memory,
+			    way->proto, &s.terms.slots)) {
+		if (c->network.nodes > 1)
+			sim_net_run(&c->network, simulate, &s);
+		else
+			simulate(NULL, &s);
+	}
+	sched_free(sched);
+	return s.time;
+}
+
+/* In a process of its own, as SimGrid runs once in one. us; negative: it can't be, or takes too
+ * long. */
+static double time_in_child(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
+{
+	struct pollfd wait;
+	double time = -1;
+	int ends[2];
+	pid_t child;
+
+	if (pipe(ends))
+		return -1;
+	fflush(NULL);
+	child = fork();
+	if (child == 0) {
+		time = time_of(c, way, bytes);
+		_exit(write(ends[1], &time, sizeof(time)) != sizeof(time));
+	}
+	close(ends[1]);
+	wait = (struct pollfd){.fd = ends[0], .events = POLLIN};
+	if (child > 0 && poll(&wait, 1, 1000 * options.limit) == 1 &&
+	    read(ends[0], &time, sizeof(time)) != sizeof(time))
+		time = -1;
+	if (child > 0) {
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+	}
+	close(ends[0]);
+	return time;
+}
+
+/* ---- which algorithms ---- */
+
+/* How many steps the schedule has, by what two smaller ones have. */
+static double steps_of(const struct algo *algo, enum sched_coll coll, int channels, int ranks)
+{
+	double steps[2] = {0};
+	int few[] = {CHOSEN_AMONG / 2, CHOSEN_AMONG};
+
+	for (int i = 0; i < 2; i++) {
+		struct cluster c;
+		struct sched *sched;
+
+		make_cluster(&c, coll, few[i] < ranks ? few[i] : ranks);
+		c.request.channels = channels;
+		sched = algo_refuses(algo, &c.request, false) ? NULL : algo_make(algo, &c.request);
+		steps[i] = sched ? sched->num_steps : INFINITY;
+		sched_free(sched);
+		free_cluster(&c);
+	}
+	if (ranks <= CHOSEN_AMONG)
+		return steps[1];
+	return steps[1] * pow(steps[1] / steps[0], log2((double)ranks / CHOSEN_AMONG));
+}
+
+/* The best that the library finds for as many ranks, or for the most for which it looks. */
+static int list_best(enum sched_coll coll, int ranks, uint64_t bytes, struct algo_choice *ways,
+		     int most)
+{
+	static const struct algo_wish anything;
+	struct cluster c;
+	struct algo_setting setting;
+	struct algo_table *table;
+	int num;
+
+	make_cluster(&c, coll, ranks < CHOSEN_AMONG ? ranks : CHOSEN_AMONG);
+	setting = (struct algo_setting){.fabric = &c.fabric,
+					.room = room(),
+					.most_links = GPU_MAX_LINKS,
+					.most_places = UINT32_MAX,
+					.mapped = c.network.nodes == 1,
+					.nodes_mapped = true,
+					.fused = true,
+					.protos = c.network.nodes == 1 ? 3 : 1,
+					.resident = c.fabric.costs.blocks};
+	table = algo_table_new(&c.request, &setting);
+	num = table ? algo_table_rank(table, bytes, &anything, ways, most) : -1;
+	if (num < 0)
+		no_memory();
+	algo_table_free(table);
+	free_cluster(&c);
+	return num < most ? num : most;
+}
+
+/* ---- rows ---- */
+
+static void print_row(const struct cluster *c, const struct algo_choice *way, uint64_t bytes,
+		      double time)
+{
+	double bound = bound_of(c, (double)bytes);
+
+	fprintf(options.out, "%s,%" PRIu64 ",%d,%d,%s,%s,%s,%d,%.2f,%.2f,%.3f\n",
+		sched_coll_name(c->request.coll), bytes, c->request.ranks, c->network.nodes,
+		shapes[options.shape], way->algo->name, sched_proto_name(way->proto), way->channels,
+		time, bound, time / bound);
+	fflush(options.out);
+}
+
+/* A row of one way. False: it can't be simulated. */
+static bool add_row(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
+{
+	double time = -1;
+
+	if (algo_refuses(way->algo, &c->request, false))
+		return false;
+	if (steps_of(way->algo, c->request.coll, way->channels, c->request.ranks) <= most_steps)
+		time = time_in_child(c, way, bytes);
+	if (time < 0)
+		return false;
+	print_row(c, way, bytes, time);
+	return true;
+}
+
+/* The best that can be simulated, and, to compare, what takes no notice of nodes. */
+static void add_rows(enum sched_coll coll, uint64_t bytes, int ranks)
+{
+	enum { MOST_WAYS = 12 };
+	static const char *const flat[] = {"ring", "tree"};
+	struct algo_choice ways[MOST_WAYS];
+	int num = list_best(coll, ranks, bytes, ways, MOST_WAYS), i = 0;
+	struct cluster c;
+
+	make_cluster(&c, coll, ranks);
+	while (i < num && !add_row(&c, &ways[i], bytes))
+		i++;
+	for (size_t j = 0; j < sizeof(flat) / sizeof(flat[0]); j++) {
+		const struct algo *algo = algo_find(flat[j], coll);
+		struct algo_choice way = {.algo = algo, .channels = 1, .proto = SCHED_SIMPLE};
+
+		if (algo && (i == num || ways[i].algo != algo))
+			add_row(&c, &way, bytes);
+	}
+	free_cluster(&c);
+}
+
+/* ---- options ---- */
+
+static void usage(FILE *out)
+{
+	fputs("usage: gpucoll-sim --machine FILE [options]\n"
+	      "  --machine FILE         what a node is: gpucoll-info -t writes such files\n"
+	      "  -s, --shape NAME       of the network: rails (default), fat-tree, dragonfly\n"
+	      "  -c, --collectives LIST (default allreduce)\n"
+	      "  -b, --bytes LIST       of a buffer, or a block; K, M, G may follow (default "
+	      "8,1G)\n"
+	      "  -n, --ranks LIST       (default 8,64,512,4096)\n"
+	      "  -t, --time SECONDS     let go of a row after so long (default 600)\n"
+	      "  -o, --output FILE      the rows (default standard output)\n"
+	      "  -h, --help             this text\n",
+	      out);
+}
+
+static void refuse(const char *option, const char *value, const char *why)
+{
+	fprintf(stderr, "gpucoll-sim: %s %s: %s\n", option, value, why);
+	exit(2);
+}
+
+static uint64_t number_of(const char *option, const char *text, uint64_t most)
+{
+	static const char units[] = "KMG";
+	char *end;
+	unsigned long long value;
+	const char *unit;
+
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	unit = *end ? strchr(units, *end) : NULL;
+	if (unit)
+		value <<= 10 * (unit - units + 1);
+	if (errno || end == text || *text == '-' || end[unit != NULL] || !value || value > most)
+		refuse(option, text, "not a number that is possible");
+	return value;
+}
+
+/* Call for each word of a list. */
+static void for_each(const char *list, void (*take)(const char *word))
+{
+	char *copy = strdup(list), *rest = copy, *word;
+
+	if (!copy)
+		no_memory();
+	while ((word = strsep(&rest, ",")))
+		take(word);
+	free(copy);
+}
+
+static void take_coll(const char *word)
+{
+	int coll = sched_coll_of(word);
+
+	if (coll < 0)
+		refuse("-c", word, "there is no such collective");
+	if (options.num_colls == SCHED_NUM_COLLS)
+		refuse("-c", word, "too many");
+	options.colls[options.num_colls++] = (enum sched_coll)coll;
+}
+
+static void take_size(const char *word)
+{
+	if (options.num_sizes == MOST_LIST)
+		refuse("-b", word, "too many");
+	options.sizes[options.num_sizes++] = number_of("-b", word, UINT64_C(1) << 40);
+}
+
+static void take_ranks(const char *word)
+{
+	if (options.num_ranks == MOST_LIST)
+		refuse("-n", word, "too many");
+	options.ranks[options.num_ranks++] = (int)number_of("-n", word, MOST_RANKS);
+}
+
+static void take_shape(const char *word)
+{
+	int shape = 0;
+
+	while (shape < SIM_NUM_SHAPES && strcmp(shapes[shape], word))
+		shape++;
+	if (shape == SIM_NUM_SHAPES)
+		refuse("-s", word, "rails, fat-tree or dragonfly");
+	options.shape = (enum sim_shape)shape;
+}
+
+static void take_machine(const char *name)
+{
+	FILE *file = fopen(name, "r");
+	char error[256];
+
+	if (!file)
+		refuse("--machine", name, strerror(errno));
+	options.machine = topo_machine_read(file, name, error, sizeof(error));
+	fclose(file);
+	if (!options.machine)
+		refuse("--machine", name, error);
+}
+
+static void take_options(int argc, char **argv)
+{
+	static const struct option names[] = {
+		{"machine", required_argument, NULL, 'm'},
+		{"shape", required_argument, NULL, 's'},
+		{"collectives", required_argument, NULL, 'c'},
+		{"bytes", required_argument, NULL, 'b'},
+		{"ranks", required_argument, NULL, 'n'},
+		{"time", required_argument, NULL, 't'},
+		{"output", required_argument, NULL, 'o'},
+		{"help", no_argument, NULL, 'h'},
+		{0},
+	};
+	const char *colls = "allreduce", *bytes = "8,1G", *ranks = "8,64,512,4096";
+
+	options.limit = 600;
+	options.out = stdout;
+	for (int c; (c = getopt_long(argc, argv, "s:c:b:n:t:o:h", names, NULL)) != -1;) {
+		switch (c) {
+		case 'm':
+			take_machine(optarg);
+			break;
+		case 's':
+			take_shape(optarg);
+			break;
+		case 'c':
+			colls = optarg;
+			break;
+		case 'b':
+			bytes = optarg;
+			break;
+		case 'n':
+			ranks = optarg;
+			break;
+		case 't':
+			options.limit = (int)number_of("-t", optarg, 1000000);
+			break;
+		case 'o':
+			options.out = fopen(optarg, "w");
+			if (!options.out)
+				refuse("-o", optarg, strerror(errno));
+			break;
+		case 'h':
+			usage(stdout);
+			exit(0);
+		default:
+			usage(stderr);
+			exit(2);
+		}
+	}
+	if (optind < argc)
+		refuse("argument", argv[optind], "there are none");
+	if (!options.machine || !num_gpus()) {
+		fputs("gpucoll-sim: --machine FILE is needed, with GPUs in it\n", stderr);
+		exit(2);
+	}
+	for_each(colls, take_coll);
+	for_each(bytes, take_size);
+	for_each(ranks, take_ranks);
+	for (int i = 0; i < options.num_ranks; i++) {
+		if (options.ranks[i] > num_gpus() && options.ranks[i] % num_gpus()) {
+			fprintf(stderr, "gpucoll-sim: -n %d: not a multiple of a node's %d GPUs\n",
+				options.ranks[i], num_gpus());
+			exit(2);
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	util_config_load();
+	take_options(argc, argv);
+	fputs("collective,bytes,ranks,nodes,network,algorithm,protocol,channels,us,bound_us,"
+	      "ratio\n",
+	      options.out);
+	for (int i = 0; i < options.num_colls; i++) {
+		for (int j = 0; j < options.num_sizes; j++) {
+			for (int k = 0; k < options.num_ranks; k++)
+				add_rows(options.colls[i], options.sizes[j], options.ranks[k]);
+		}
+	}
+	topo_machine_free(options.machine);
+	return fclose(options.out) ? 1 : 0;
+}
