@@ -318,11 +318,7 @@ static void add_lane(struct hier *h, const struct sched_lane *lane)
 
 static void add_rail(struct hier *h)
 {
-	h->first_connection = (int)h->sched->num_connections;
-	for (uint32_t i = 0; i < h->inner->num_connections; i++)
-		sched_connect(h->sched,
-			      algo_nodes_carrier(&h->nodes, h->inner->connections[i].from, h->rail),
-			      algo_nodes_carrier(&h->nodes, h->inner->connections[i].to, h->rail));
+	h->first_connection = algo_nodes_connect(&h->nodes, h->sched, h->inner, h->rail);
 	for (uint32_t i = 0; i < h->inner->num_lanes; i++) {
 		if (h->inner->lanes[i].num)
 			add_lane(h, &h->inner->lanes[i]);

@@ -33,3 +33,14 @@ void algo_nodes_free(struct algo_nodes *nodes)
 	free(nodes->order);
 	free(nodes->first);
 }
+
+int algo_nodes_connect(const struct algo_nodes *nodes, struct sched *sched,
+		       const struct sched *inner, int rail)
+{
+	int first = (int)sched->num_connections;
+
+	for (uint32_t i = 0; i < inner->num_connections; i++)
+		sched_connect(sched, algo_nodes_carrier(nodes, inner->connections[i].from, rail),
+			      algo_nodes_carrier(nodes, inner->connections[i].to, rail));
+	return first;
+}

@@ -116,11 +116,7 @@ static void add_lane(struct rail_scan *s, const struct sched_lane *lane)
 
 static void add_rail(struct rail_scan *s)
 {
-	s->first_connection = (int)s->sched->num_connections;
-	for (uint32_t i = 0; i < s->inner->num_connections; i++)
-		sched_connect(s->sched,
-			      algo_nodes_carrier(&s->nodes, s->inner->connections[i].from, s->rail),
-			      algo_nodes_carrier(&s->nodes, s->inner->connections[i].to, s->rail));
+	s->first_connection = algo_nodes_connect(&s->nodes, s->sched, s->inner, s->rail);
 	for (uint32_t i = 0; i < s->inner->num_lanes; i++)
 		add_lane(s, &s->inner->lanes[i]);
 }
