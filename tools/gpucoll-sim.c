@@ -61,10 +61,25 @@ static int num_gpus(void)
 	return num;
 }
 
+static void no_memory(void)
+{
+	fputs("gpucoll-sim: there is not enough memory\n", stderr);
+	exit(1);
+}
+
+static void *allocate(int num, size_t bytes)
+{
+	void *memory = calloc((size_t)num + 1, bytes);
+
+	if (!memory)
+		no_memory();
+	return memory;
+}
+
 /* NICs by the order in which a node's GPUs first use them. */
 static void number_nics(struct cluster *c)
 {
-	int ways[MOST_LIST];
+	int *ways = allocate(c->gpus, sizeof(*ways));
 
 	for (int site = 0; site < c->fabric.num_sites; site++) {
 		const struct sched_home *home = &c->fabric.homes[site];
@@ -80,21 +95,7 @@ static void number_nics(struct cluster *c)
 		c->nic_of_site[site] = nic;
 	}
 	c->network.rate = c->fabric.rates[c->fabric.homes[0].out];
-}
-
-static void no_memory(void)
-{
-	fputs("gpucoll-sim: there is not enough memory\n", stderr);
-	exit(1);
-}
-
-static void *allocate(int num, size_t bytes)
-{
-	void *memory = calloc((size_t)num + 1, bytes);
-
-	if (!memory)
-		no_memory();
-	return memory;
+	free(ways);
 }
 
 /* A rank on each GPU of nodes that are filled one after the other. */

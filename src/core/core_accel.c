@@ -403,14 +403,11 @@ static bool has_lost_member(struct core_accel *accel)
 }
 
 /* What can be said of all members of this node together. */
-static uint32_t flags_of_node(struct core_accel *accel)
+static uint32_t flags_of_node(const struct core_accel *accel)
 {
 	uint32_t flags = core_links_are_whole(accel) ? CORE_OFFER_WHOLE : 0;
 
-	core_agree_summarize(&accel->agree, &accel->common);
-	if (accel->common.all & CORE_OFFER_EXPORTED && core_links_are_mapped(accel))
-		flags |= CORE_OFFER_MAPPED;
-	return flags;
+	return core_links_are_mapped(accel) ? flags | CORE_OFFER_MAPPED : flags;
 }
 
 static enum core_agree_state agree_with_nodes(struct core_accel *accel)

@@ -42,7 +42,7 @@ enum {
 	CORE_OFFER_WHOLE = 2048,       /* of a node: there can be links between its members */
 	CORE_OFFER_DEVICE_WIRE = 4096, /* what other nodes send it comes into device memory */
 	CORE_OFFER_EXPORTED = 8192,    /* the regions name what others of its node may touch */
-	CORE_OFFER_MAPPED = 16384,     /* of a node: its members reach each other's memory */
+	CORE_OFFER_MAPPED = 16384,     /* of a node: its members have mapped what was offered */
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
@@ -92,6 +92,14 @@ struct core_summary {
 /* Of one offer, by the member; and of two summaries, into the first. */
 void core_summary_of(struct core_summary *summary, const struct core_offer *offer, int rank);
 void core_summary_add(struct core_summary *summary, const struct core_summary *other);
+
+/* Whether on each of several nodes the members reach what the others there may touch. */
+static inline bool core_summary_is_mapped(const struct core_summary *summary)
+{
+	const uint32_t both = CORE_OFFER_EXPORTED | CORE_OFFER_MAPPED;
+
+	return (summary->all & both) == both;
+}
 
 enum core_agree_state {
 	CORE_AGREE_WAITING,

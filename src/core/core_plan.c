@@ -142,12 +142,6 @@ static bool is_all_mapped(const struct core_accel *accel)
 	return !accel->comm->spans && core_links_all_reach(accel->comm, CORE_REACH_BUFFERS);
 }
 
-/* On each of several nodes. */
-static bool are_nodes_mapped(const struct core_accel *accel)
-{
-	return accel->common.all & CORE_OFFER_MAPPED;
-}
-
 /* Why an algorithm on mapped memory can't be taken, where that is not in the catalogue. */
 static const char *why_not_mapped(const struct core_accel *accel, const struct algo *algo,
 				  enum sched_coll coll)
@@ -215,7 +209,8 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 	if (!why)
 		why = linked ? core_links_refuse(accel)
 			     : why_not_mapped(accel, algo, request->coll);
-	if (!why && algo->needs & ALGO_NEEDS_NODES_MAPPED && !are_nodes_mapped(accel))
+	if (!why && algo->needs & ALGO_NEEDS_NODES_MAPPED &&
+	    !core_summary_is_mapped(&accel->common))
 		why = "memory that can't be mapped";
 	if (why)
 		return why;
