@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "emu_alone.h"
+#include "emu_device.h"
 #include "util/util_time.h"
 
 #include <sched.h>
@@ -13,14 +14,6 @@ static _Thread_local struct {
 } block;
 
 uint64_t emu_arena_start, emu_arena_bytes;
-unsigned emu_thread(void);
-unsigned emu_threads(void);
-unsigned emu_block(void);
-unsigned emu_blocks(void);
-void emu_block_barrier(void);
-uint64_t emu_clock(void);
-void emu_pause(void);
-void *emu_kernel_place(uint64_t address);
 
 void emu_alone_begin(unsigned index, unsigned num)
 {

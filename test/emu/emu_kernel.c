@@ -7,6 +7,7 @@
  * are right for any number): 2 by default, 1 for speed.
  */
 #include "emu.h"
+#include "emu_device.h"
 #include "emu_twins.h"
 
 #include <dlfcn.h>
@@ -65,15 +66,6 @@ struct block {
 	uint64_t naps;
 };
 static _Thread_local struct block *block;
-
-unsigned emu_thread(void);
-unsigned emu_threads(void);
-unsigned emu_block(void);
-unsigned emu_blocks(void);
-void emu_block_barrier(void);
-uint64_t emu_clock(void);
-void emu_pause(void);
-void *emu_kernel_place(uint64_t address);
 
 /* Where a kernel finds the byte of this address. Host memory must be pinned: on hardware a kernel
  * that touches other host memory ends with its context. */
