@@ -606,6 +606,12 @@ def test_nodes(run_mpi, mpi, shape):
     assert "fused" not in result.output and "WARN" not in result.output, result.output
 
 
+def test_many_ranks(run_mpi):
+    result = on_nodes(run_mpi, "openmpi", "0123456789abcdefghijkl" * 3, "test_edges", "many_ranks", env={"GPUCOLL_EAGER_MAX": "0"})
+    assert_passed(result)
+    assert "rail-pairwise stepped" in result.output and "WARN" not in result.output, result.output
+
+
 @each_mpi
 @pytest.mark.parametrize("shape", ["2x1", "2x2", "3+1"])
 def test_nodes_fused(run_mpi, mpi, shape):

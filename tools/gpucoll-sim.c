@@ -280,6 +280,7 @@ static int list_best(enum sched_coll coll, int ranks, uint64_t bytes, struct alg
 	setting = (struct algo_setting){.fabric = &c.fabric,
 					.room = room(),
 					.most_links = GPU_MAX_LINKS,
+					.most_lanes = GPU_MAX_LANES,
 					.most_places = UINT32_MAX,
 					.mapped = c.network.nodes == 1,
 					.nodes_mapped = true,
@@ -309,12 +310,21 @@ static void print_row(const struct cluster *c, const struct algo_choice *way, ui
 	fflush(options.out);
 }
 
+/* How many ranks a library has the memory for is of no interest here. */
+static bool is_refused(const struct algo *algo, const struct sched_request *request)
+{
+	struct algo any = *algo;
+
+	any.needs &= ~(unsigned)ALGO_NEEDS_FEW_RANKS;
+	return algo_refuses(&any, request, false) != NULL;
+}
+
 /* A row of one way. False: it can't be simulated. */
 static bool add_row(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
 {
 	double time = -1;
 
-	if (algo_refuses(way->algo, &c->request, false))
+	if (is_refused(way->algo, &c->request))
 		return false;
 	if (steps_of(way->algo, c->request.coll, way->channels, c->request.ranks) <= most_steps)
 		time = time_in_child(c, way, bytes);

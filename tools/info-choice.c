@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "info-choice.h"
-#include "core/core_rings.h"
+#include "core/core_cluster.h"
 #include "core/core_room.h"
 #include "gpu/kernels/gpu_program.h"
 #include "util/util_config.h"
@@ -43,8 +43,8 @@ static void take_seats(const struct sched_request *request, const struct topo_ma
 }
 
 /* What schedules are timed on, and the request's rings in it. */
-static bool make_fabric(struct sched_request *request, const struct topo_machine *machine,
-			struct sched_fabric *fabric, int **rings)
+static bool make_cluster(struct sched_request *request, const struct topo_machine *machine,
+			 struct core_cluster *cluster)
 {
 	int nodes = request->num_nodes ? request->num_nodes : 1;
 	struct core_seat *seats = calloc((size_t)request->ranks, sizeof(*seats));
@@ -55,10 +55,9 @@ static bool make_fabric(struct sched_request *request, const struct topo_machine
 		machines[i] = machine;
 	if (seats && machines) {
 		take_seats(request, machine, seats);
-		request->num_rings = core_rings_find(request->ranks, seats, nodes, machines, rings);
-		request->rings = *rings;
-		made = request->num_rings >= 0 &&
-		       core_fabric_make(request->ranks, seats, nodes, machines, fabric);
+		made = core_cluster_make(request->ranks, seats, nodes, machines, cluster);
+		request->num_rings = cluster->parts[0].num_rings;
+		request->rings = cluster->parts[0].rings;
 	}
 	free(seats);
 	free(machines);
@@ -136,17 +135,18 @@ static int print_sizes(FILE *out, struct algo_table *table)
 	return 0;
 }
 
-static int print(FILE *out, const struct info_call *call, const struct sched_fabric *fabric,
+static int print(FILE *out, const struct info_call *call, const struct core_cluster *cluster,
 		 bool mapped, bool one_size)
 {
+	const struct sched_fabric *fabric = cluster->parts[0].fabric;
 	const struct sched_request *request = &call->request;
 	const uint32_t all = (1 << SCHED_NUM_PROTOS) - 1;
 	int sharers = sched_fabric_fullest(fabric);
 	size_t arena = core_room_arena(util_config.scratch, sharers);
 	struct algo_setting setting = {
-		.fabric = fabric,
 		.room = core_room_for(arena),
 		.most_links = GPU_MAX_LINKS,
+		.most_lanes = GPU_MAX_LANES,
 		.most_places = GPU_MAX_PLACES,
 		.mapped = mapped && request->num_nodes < 2,
 		.nodes_mapped = mapped,
@@ -154,9 +154,11 @@ static int print(FILE *out, const struct info_call *call, const struct sched_fab
 		.protos = request->num_nodes < 2 ? all : 1 << SCHED_SIMPLE,
 		.lines = SCHED_LINES_WHOLE,
 		.resident = core_room_resident(fabric->costs.blocks * sharers, sharers)};
-	struct algo_table *table = algo_table_new(request, &setting);
+	struct algo_table *table;
 	int result;
 
+	core_cluster_set(cluster, &setting);
+	table = algo_table_new(request, &setting);
 	if (!table)
 		return no_memory();
 	result = one_size ? print_all(out, table, call->bytes) : print_sizes(out, table);
@@ -168,18 +170,17 @@ int info_print_choices(FILE *out, const struct info_call *call, const struct top
 		       bool one_size)
 {
 	struct info_call mine = *call;
-	struct sched_fabric fabric;
-	int *rings = NULL, result;
+	struct core_cluster cluster = {.num_parts = 0};
+	int result;
 
-	if (!make_fabric(&mine.request, machine, &fabric, &rings)) {
-		free(rings);
+	if (!make_cluster(&mine.request, machine, &cluster)) {
+		core_cluster_free(&cluster);
 		return no_memory();
 	}
 	fprintf(out, "\nPredicted times on %s, %d ranks on %d GPUs:\n",
 		machine && machine->name ? machine->name : "this machine", call->request.ranks,
-		fabric.num_sites);
-	result = print(out, &mine, &fabric, is_mapped(&mine.request, machine), one_size);
-	sched_fabric_free(&fabric);
-	free(rings);
+		cluster.parts[0].fabric->num_sites);
+	result = print(out, &mine, &cluster, is_mapped(&mine.request, machine), one_size);
+	core_cluster_free(&cluster);
 	return result;
 }

@@ -25,6 +25,7 @@ enum {
 	ALL = ALGO_NEEDS_ALL_MAPPED,
 	RAILS = ALGO_NEEDS_NODES | ALGO_NEEDS_NODES_MAPPED,
 	IN_ORDER = ALGO_NEEDS_NODES_IN_ORDER,
+	FEW = ALGO_NEEDS_FEW_RANKS,
 };
 
 /* One line for each, which a formatter would break up. */
@@ -48,9 +49,9 @@ const struct algo algo_catalogue[] = {
 	{"rail-linear", GATHER | SCATTER, RAILS, 1, algo_rail_linear},
 	{"rail-chain", SCAN | EXSCAN, RAILS | IN_ORDER, 1, algo_rail_chain},
 	{"rail-doubling", SCAN | EXSCAN, RAILS | IN_ORDER, 1, algo_rail_doubling},
-	{"ring", ALLREDUCE | REDUCE_SCATTER, COMMUTATIVE, 2, algo_ring},
+	{"ring", ALLREDUCE | REDUCE_SCATTER, COMMUTATIVE | FEW, 2, algo_ring},
 	{"ring", REDUCE, COMMUTATIVE, 1, algo_ring},
-	{"ring", ALLGATHER, 0, 2, algo_ring},
+	{"ring", ALLGATHER, FEW, 2, algo_ring},
 	{"ring", BCAST, 0, 1, algo_ring},
 	{"tree", ALLREDUCE | REDUCE, COMMUTATIVE, 1, algo_tree},
 	{"tree", BCAST, 0, 1, algo_tree},
@@ -60,13 +61,13 @@ const struct algo algo_catalogue[] = {
 	{"oneshot", GATHER, MAPPED | ALL | TWO_BUFFERS, 1, algo_oneshot},
 	{"direct", REDUCE_SCATTER | SCAN | EXSCAN | BCAST | ALLGATHER | GATHER | SCATTER | ALLTOALL, MAPPED, 1, algo_direct},
 	{"doubling", ALLREDUCE, 0, 1, algo_doubling},
-	{"doubling", ALLGATHER, POWER_OF_TWO, 1, algo_doubling},
+	{"doubling", ALLGATHER, POWER_OF_TWO | FEW, 1, algo_doubling},
 	{"halving", ALLREDUCE, COMMUTATIVE, 1, algo_halving},
-	{"halving", REDUCE_SCATTER, POWER_OF_TWO | COMMUTATIVE, 1, algo_halving},
-	{"pairwise", ALLTOALL, 0, 1, algo_pairwise},
-	{"bruck", ALLTOALL, UNIFORM, 1, algo_bruck},
-	{"scatter-allgather", BCAST, 0, 1, algo_scatter_allgather},
-	{"neighbor", ALLGATHER, EVEN, 1, algo_neighbor_exchange},
+	{"halving", REDUCE_SCATTER, POWER_OF_TWO | COMMUTATIVE | FEW, 1, algo_halving},
+	{"pairwise", ALLTOALL, FEW, 1, algo_pairwise},
+	{"bruck", ALLTOALL, UNIFORM | FEW, 1, algo_bruck},
+	{"scatter-allgather", BCAST, FEW, 1, algo_scatter_allgather},
+	{"neighbor", ALLGATHER, EVEN | FEW, 1, algo_neighbor_exchange},
 	{"linear", GATHER | SCATTER, 0, 1, algo_linear},
 	{"chain", SCAN | EXSCAN, 0, 1, algo_scan_chain},
 	{"doubling", SCAN | EXSCAN, 0, 1, algo_scan_doubling},
@@ -107,6 +108,8 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 		return "the ranks of a node do not follow each other";
 	if (ranks == 1)
 		return NULL;
+	if (algo->needs & ALGO_NEEDS_FEW_RANKS && ranks > ALGO_FEW_RANKS)
+		return "it is for 256 ranks at most";
 	if (algo->needs & ALGO_NEEDS_EVEN && ranks % 2)
 		return "it needs an even number of ranks";
 	if (algo->needs & ALGO_NEEDS_POWER_OF_TWO && ranks & (ranks - 1))

@@ -12,7 +12,7 @@
 
 #include "algos/sched.h"
 
-enum { ALGO_MOST_CHANNELS = 16 };
+enum { ALGO_MOST_CHANNELS = 16, ALGO_FEW_RANKS = 256 };
 
 /* Restrictions. */
 enum algo_needs {
@@ -27,6 +27,7 @@ enum algo_needs {
 	ALGO_NEEDS_NODES_MAPPED = 256,   /* ranks of a node reach each other's buffers; on some node
 					    there are several */
 	ALGO_NEEDS_NODES_IN_ORDER = 512, /* ranks of a node follow each other */
+	ALGO_NEEDS_FEW_RANKS = 1024,     /* ALGO_FEW_RANKS: there are steps for each pair */
 	ALGO_NEEDS_ALL_MAPPED = 128,     /* also buffers that only their own rank need touch: those
 					    that receive a bcast, or send in a gather */
 };

@@ -8,8 +8,9 @@
  * where there are many ranks, whose schedules take long to look at. */
 enum { FIRST = 3, DOUBLINGS = 31, STEPS = 4, NUM_SIZES = DOUBLINGS * STEPS + 1, MANY_RANKS = 16 };
 
-/* Of schedules larger than this, in steps, channels are not multiplied. */
-enum { MOST_STEPS = 16384 };
+/* Of schedules larger than this, in steps, channels are not multiplied: where they are looked at,
+ * and where they are only made, if they are chosen. */
+enum { MOST_STEPS = 16384, MOST_STEPS_MADE = 1 << 20 };
 
 /* Measured times say nothing of sizes that are so many times larger. */
 static const double reach = 16;
@@ -34,7 +35,7 @@ struct candidate {
 	const struct algo *algo;
 	int channels;
 	enum sched_proto proto;
-	uint32_t num_steps; /* of the schedule; 0: not yet known */
+	uint32_t num_steps; /* of the schedule; UINT32_MAX: it has not been looked at */
 	int num_points;
 	struct point *points; /* by bytes */
 };
@@ -70,8 +71,8 @@ static bool is_possible(const struct algo_table *table, const struct algo *algo)
 static void add(struct algo_table *table, const struct algo *algo, int channels,
 		enum sched_proto proto)
 {
-	table->candidates[table->num++] =
-		(struct candidate){.algo = algo, .channels = channels, .proto = proto};
+	table->candidates[table->num++] = (struct candidate){
+		.algo = algo, .channels = channels, .proto = proto, .num_steps = UINT32_MAX};
 }
 
 /* The algorithm with its channels and protocols, that of one first. */
@@ -134,12 +135,6 @@ void algo_table_free(struct algo_table *table)
 
 /* ---- times ---- */
 
-/* Lanes that wait in a kernel are resident together. */
-static bool is_too_wide(const struct algo_table *table, const struct sched *sched)
-{
-	return table->setting.fused && sched_most_lanes(sched) > (uint32_t)table->setting.resident;
-}
-
 static bool is_cut(const struct algo_table *table, enum sched_proto proto,
 		   const struct sched *sched)
 {
@@ -147,44 +142,145 @@ static bool is_cut(const struct algo_table *table, enum sched_proto proto,
 	       sched_fabric_lines(table->setting.fabric, sched) < table->setting.lines;
 }
 
-/* INFINITY: there is no room for it; negative: no memory. */
-static double time_of_schedule(const struct algo_table *table, const struct candidate *c,
-			       const struct sched *sched, double most, uint64_t bytes)
+/* What a job's schedule comes to. */
+enum figure { STEPS_OF_ALL, LINKS, LANES, PLACES, TIME, NUM_FIGURES };
+
+/*
+ * From those of the samples to those of the job: growth goes on as from one to the next, and evenly
+ * between two doublings. By sums and products only, which all processes compute alike.
+ */
+static double go_on(const double samples[ALGO_NUM_SAMPLES], double doublings)
 {
-	const struct algo_setting *setting = &table->setting;
+	double first = samples[1] - samples[0], growth = samples[2] - samples[1];
+	double figure = samples[2], ratio;
+
+	if (first <= 0 || growth <= 0)
+		return figure;
+	ratio = growth / first;
+	for (; doublings >= 1; doublings--) {
+		growth *= ratio;
+		figure += growth;
+	}
+	return figure + doublings * growth * ratio;
+}
+
+/* What is looked at: samples, or the job itself. */
+struct view {
+	const struct algo_table *table;
+	struct candidate *candidate;
+	int num;
+	const struct algo_sample *samples;
+	struct algo_sample whole;
+	struct sched *scheds[ALGO_NUM_SAMPLES];
+	double figures[NUM_FIGURES][ALGO_NUM_SAMPLES];
+};
+
+static double figure_of(const struct view *v, enum figure figure)
+{
+	return v->num > 1 ? go_on(v->figures[figure], v->table->setting.doublings)
+			  : v->figures[figure][0];
+}
+
+/* False: the algorithm is not for it, or there is no memory (`enough`). */
+static bool make_sample(struct view *v, int i, bool *enough)
+{
+	const struct algo_sample *sample = &v->samples[i];
+	const struct candidate *c = v->candidate;
+	struct sched_request request = v->table->request;
+
+	request.ranks = sample->ranks;
+	request.num_nodes = sample->num_nodes;
+	request.nodes = sample->nodes;
+	request.num_rings = sample->num_rings;
+	request.rings = sample->rings;
+	request.channels = c->channels;
+	if (v->num > 1 && algo_refuses(c->algo, &request, v->table->setting.sizes_differ))
+		return false;
+	v->scheds[i] = algo_make(c->algo, &request);
+	if (!v->scheds[i]) {
+		*enough = false;
+		return false;
+	}
+	v->figures[STEPS_OF_ALL][i] = v->scheds[i]->num_steps;
+	v->figures[LINKS][i] = sched_most_links(v->scheds[i]);
+	v->figures[LANES][i] = sched_most_lanes(v->scheds[i]);
+	v->figures[PLACES][i] = sched_most_places(v->scheds[i]);
+	return true;
+}
+
+/* Slots are as large as the job's can be. INFINITY: there is no room for them; negative: no memory.
+ */
+static double time_of_sample(const struct view *v, int i, double most, uint64_t bytes)
+{
+	const struct algo_setting *setting = &v->table->setting;
+	const struct candidate *c = v->candidate;
 	struct sched_terms terms = {.fused = setting->fused,
 				    .proto = c->proto,
 				    .blocks = setting->resident,
 				    .bytes = bytes,
 				    .most = most};
-	uint32_t links = sched_most_links(sched);
 
-	if (sched_most_places(sched) > setting->most_places)
+	if (is_linked(c->algo) && v->scheds[i]->num_connections &&
+	    !sched_slots_fit(v->scheds[i], (uint32_t)lround(figure_of(v, LINKS)),
+			     (uint32_t)c->algo->slots, &setting->room, c->proto, &terms.slots))
 		return INFINITY;
-	if (is_cut(table, c->proto, sched))
-		return INFINITY;
-	if (is_linked(c->algo) && sched->num_connections &&
-	    (links > setting->most_links || is_too_wide(table, sched) ||
-	     !sched_slots_fit(sched, links, (uint32_t)c->algo->slots, &setting->room, c->proto,
-			      &terms.slots)))
-		return INFINITY;
-	return sched_time(sched, setting->fabric, &terms);
+	return sched_time(v->scheds[i], v->samples[i].fabric, &terms);
 }
 
+/* Whether a rank has too much to do with. Lanes that wait in a kernel are resident together. */
+static bool is_too_wide(const struct view *v)
+{
+	const struct algo_setting *setting = &v->table->setting;
+
+	if (figure_of(v, PLACES) > setting->most_places)
+		return true;
+	if (!is_linked(v->candidate->algo) || !v->scheds[0]->num_connections)
+		return false;
+	return figure_of(v, LINKS) > setting->most_links ||
+	       figure_of(v, LANES) > setting->most_lanes ||
+	       (setting->fused && figure_of(v, LANES) > setting->resident);
+}
+
+/* What takes too long already in a sample is not looked at further. */
+static double time_of_view(struct view *v, double most, uint64_t bytes)
+{
+	bool enough = true;
+
+	for (int i = 0; i < v->num; i++) {
+		if (!make_sample(v, i, &enough))
+			return enough ? INFINITY : -1;
+	}
+	v->candidate->num_steps = (uint32_t)fmin(figure_of(v, STEPS_OF_ALL), UINT32_MAX);
+	if (is_too_wide(v) || is_cut(v->table, v->candidate->proto, v->scheds[0]))
+		return INFINITY;
+	for (int i = 0; i < v->num; i++) {
+		double time = time_of_sample(v, i, most, bytes);
+
+		if (time < 0 || time > most)
+			return time;
+		v->figures[TIME][i] = time;
+	}
+	return figure_of(v, TIME);
+}
+
+/* INFINITY: it is not possible. Negative: no memory. */
 static double time_of(const struct algo_table *table, struct candidate *c, double most,
 		      uint64_t bytes)
 {
-	struct sched_request request = table->request;
-	struct sched *sched;
-	double time = -1;
+	const struct sched_request *request = &table->request;
+	struct view view = {.table = table,
+			    .candidate = c,
+			    .num = table->setting.samples ? ALGO_NUM_SAMPLES : 1,
+			    .samples = table->setting.samples,
+			    .whole = {request->ranks, request->num_nodes, request->num_rings,
+				      request->nodes, request->rings, table->setting.fabric}};
+	double time;
 
-	request.channels = c->channels;
-	sched = algo_make(c->algo, &request);
-	if (sched) {
-		c->num_steps = sched->num_steps;
-		time = time_of_schedule(table, c, sched, most, bytes);
-	}
-	sched_free(sched);
+	if (!view.samples)
+		view.samples = &view.whole;
+	time = time_of_view(&view, most, bytes);
+	for (int i = 0; i < view.num; i++)
+		sched_free(view.scheds[i]);
 	return time;
 }
 
@@ -217,7 +313,9 @@ static bool is_no_use(const struct algo_table *table, int index, const double *t
 {
 	int half = narrower(table, index), quarter = half < 0 ? -1 : narrower(table, half);
 
-	if (half >= 0 && 2 * table->candidates[half].num_steps > MOST_STEPS)
+	uint32_t most = table->setting.samples ? MOST_STEPS_MADE : MOST_STEPS;
+
+	if (half >= 0 && table->candidates[half].num_steps > most / 2)
 		return true;
 	return quarter >= 0 && times[half] > loss * times[quarter];
 }

@@ -6,6 +6,11 @@
  * Where times were measured only those count, and what was not measured is no candidate; but for
  * calls much larger than all that was, and where nothing else is wished for.
  *
+ * A job that is too large to be looked at is looked at in samples, each of which is like it but has
+ * twice the ranks of the one before: what a time grows by from one to the next, and how that
+ * growth itself grows, is taken to go on as it does, so that what is constant, logarithmic or
+ * linear in the number of nodes is found to be so.
+ *
  * A table has the times of all candidates for one kind of call at some sizes, four from one power
  * of two to the next or, for many ranks, one, each made when it is first asked for; between two of
  * them times lie on a line.
@@ -16,11 +21,23 @@
 #include "algos/algo_wish.h"
 #include "algos/sched_time.h"
 
+enum { ALGO_NUM_SAMPLES = 3 };
+
+/* Ranks, as in a request, on a fabric. */
+struct algo_sample {
+	int ranks, num_nodes, num_rings;
+	const int *nodes, *rings;
+	const struct sched_fabric *fabric;
+};
+
 /* What there is to carry calls out with. All processes that are to choose alike have the same. */
 struct algo_setting {
 	const struct sched_fabric *fabric;
+	const struct algo_sample *samples; /* ALGO_NUM_SAMPLES; NULL: the fabric is looked at */
+	double doublings;       /* of the ranks of the largest, to as many as there are */
 	struct sched_room room; /* of each rank, for messages */
 	uint32_t most_links;    /* FIFOs of a rank, in each direction */
+	uint32_t most_lanes;    /* of a rank at a time */
 	uint32_t most_places;   /* that a rank's steps touch */
 	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
 	bool nodes_mapped;      /* those of each of several nodes do, all */

@@ -39,11 +39,21 @@ void sched_free(struct sched *sched)
 {
 	if (!sched)
 		return;
+	sched_forget_steps(sched);
+	free(sched->connections);
+	free(sched);
+}
+
+void sched_forget_steps(struct sched *sched)
+{
 	free(sched->lanes);
 	free(sched->steps);
 	free(sched->operands);
-	free(sched->connections);
-	free(sched);
+	sched->lanes = NULL;
+	sched->steps = NULL;
+	sched->operands = NULL;
+	sched->num_lanes = sched->num_steps = sched->num_operands = 0;
+	sched->most_lanes = sched->most_steps = sched->most_operands = 0;
 }
 
 /* Room for one more in an array. False, and the schedule has failed: there is no memory. */

@@ -112,6 +112,10 @@ struct sched {
 struct sched *sched_new(const struct sched_request *request);
 void sched_free(struct sched *sched);
 
+/* Free all that is said of ranks' steps; what is left is what all of them have in common, and the
+ * connections. */
+void sched_forget_steps(struct sched *sched);
+
 /* Add a connection. Returns its number; they are numbered from 0 on. */
 int sched_connect(struct sched *sched, int from, int to);
 

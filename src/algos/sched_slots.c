@@ -2,7 +2,6 @@
 #include "algos/sched_slots.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 static const char *const names[SCHED_NUM_PROTOS] = {"simple", "ll", "ll128"};
@@ -21,90 +20,109 @@ int sched_proto_of(const char *name)
 	return -1;
 }
 
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
 uint32_t sched_most_links(const struct sched *sched)
 {
-	uint32_t most = 0;
+	uint32_t *links = calloc(2 * (size_t)sched->request.ranks, sizeof(*links)), most = 0;
 
-	for (int rank = 0; rank < sched->request.ranks; rank++) {
-		uint32_t in = 0, out = 0;
+	for (uint32_t i = 0; links && i < sched->num_connections; i++) {
+		const struct sched_connection *c = &sched->connections[i];
 
-		for (uint32_t i = 0; i < sched->num_connections; i++) {
-			in += sched->connections[i].to == rank;
-			out += sched->connections[i].from == rank;
-		}
-		most = in > most ? in : most;
-		most = out > most ? out : most;
+		most = larger(most, ++links[2 * c->to]);
+		most = larger(most, ++links[2 * c->from + 1]);
 	}
-	return most;
+	free(links);
+	return links ? most : UINT32_MAX;
 }
 
 uint32_t sched_most_lanes(const struct sched *sched)
 {
-	uint32_t most = 0;
+	size_t ranks = (size_t)sched->request.ranks;
+	uint32_t *lanes = calloc(ranks * (size_t)sched->phases, sizeof(*lanes)), most = 0;
 
-	for (int rank = 0; rank < sched->request.ranks; rank++) {
-		for (int phase = 0; phase < sched->phases; phase++) {
-			uint32_t lanes = 0;
+	for (uint32_t i = 0; lanes && i < sched->num_lanes; i++) {
+		const struct sched_lane *lane = &sched->lanes[i];
 
-			for (uint32_t i = 0; i < sched->num_lanes; i++)
-				lanes += sched->lanes[i].rank == rank &&
-					 sched->lanes[i].phase == phase && sched->lanes[i].num;
-			most = lanes > most ? lanes : most;
-		}
+		if (lane->num)
+			most = larger(most,
+				      ++lanes[(size_t)lane->phase * ranks + (size_t)lane->rank]);
 	}
-	return most;
+	free(lanes);
+	return lanes ? most : UINT32_MAX;
 }
 
-/* The places of one rank's lanes. A place has a bit in `seen`, which is clear. */
-static uint32_t count_places(const struct sched *sched, int rank, size_t blocks, uint64_t *seen)
+/* The lanes' numbers, by rank. NULL: no memory. The caller frees it. */
+static uint32_t *sort_lanes(const struct sched *sched)
 {
-	uint32_t num = 0;
+	uint32_t *next = calloc((size_t)sched->request.ranks + 1, sizeof(*next));
+	uint32_t *order = malloc(((size_t)sched->num_lanes + 1) * sizeof(*order));
 
-	for (uint32_t i = 0; i < sched->num_lanes; i++) {
-		const struct sched_lane *lane = &sched->lanes[i];
-		const struct sched_step *step = &sched->steps[lane->first];
-		uint32_t first, end;
+	for (uint32_t i = 0; next && order && i < sched->num_lanes; i++)
+		next[sched->lanes[i].rank + 1]++;
+	for (int rank = 0; next && rank < sched->request.ranks; rank++)
+		next[rank + 1] += next[rank];
+	for (uint32_t i = 0; next && order && i < sched->num_lanes; i++)
+		order[next[sched->lanes[i].rank]++] = i;
+	if (!next) {
+		free(order);
+		order = NULL;
+	}
+	free(next);
+	return order;
+}
 
-		if (lane->rank != rank || !lane->num)
+/* Those of a lane that its rank, in other lanes, has not been seen to touch; `seen`, by place: the
+ * last rank that has, + 1. */
+static uint32_t count_places(const struct sched *sched, const struct sched_lane *lane,
+			     size_t blocks, uint32_t *seen)
+{
+	const struct sched_step *step = &sched->steps[lane->first];
+	uint32_t first = step->first, end, num = 0;
+
+	/* A lane's operands follow each other. */
+	step += lane->num - 1;
+	end = step->first + (uint32_t)(step->num_sources + step->num_targets);
+	for (uint32_t i = first; i < end; i++) {
+		const struct sched_operand *o = &sched->operands[i];
+		size_t place =
+			((size_t)o->at * SCHED_NUM_BUFFERS + o->buffer) * blocks + (size_t)o->block;
+
+		if (o->fifo || seen[place] == (uint32_t)lane->rank + 1)
 			continue;
-		/* A lane's operands follow each other. */
-		first = step->first;
-		step += lane->num - 1;
-		end = step->first + (uint32_t)(step->num_sources + step->num_targets);
-		for (uint32_t j = first; j < end; j++) {
-			const struct sched_operand *o = &sched->operands[j];
-			size_t bit = ((size_t)o->at * SCHED_NUM_BUFFERS + o->buffer) * blocks +
-				     (size_t)o->block;
-
-			if (o->fifo || seen[bit / 64] >> bit % 64 & 1)
-				continue;
-			seen[bit / 64] |= UINT64_C(1) << bit % 64;
-			num++;
-		}
+		seen[place] = (uint32_t)lane->rank + 1;
+		num++;
 	}
 	return num;
 }
 
 uint32_t sched_most_places(const struct sched *sched)
 {
-	size_t ranks = (size_t)sched->request.ranks, blocks, words;
-	uint32_t most = 0;
-	uint64_t *seen;
+	size_t ranks = (size_t)sched->request.ranks, blocks;
+	uint32_t most = 0, num = 0, *seen, *order = sort_lanes(sched);
+	int rank = -1;
 
 	blocks = (size_t)sched_num_blocks(&sched->request);
 	if (blocks < (size_t)sched->scratch_blocks)
 		blocks = (size_t)sched->scratch_blocks;
-	words = ranks * SCHED_NUM_BUFFERS * blocks / 64 + 1;
-	seen = malloc(words * sizeof(*seen));
-	for (int rank = 0; seen && rank < sched->request.ranks; rank++) {
-		uint32_t num;
+	seen = calloc(ranks * SCHED_NUM_BUFFERS * blocks, sizeof(*seen));
+	for (uint32_t i = 0; seen && order && i < sched->num_lanes; i++) {
+		const struct sched_lane *lane = &sched->lanes[order[i]];
 
-		memset(seen, 0, words * sizeof(*seen));
-		num = count_places(sched, rank, blocks, seen);
-		most = num > most ? num : most;
+		if (lane->rank != rank)
+			num = 0;
+		rank = lane->rank;
+		if (lane->num)
+			num += count_places(sched, lane, blocks, seen);
+		most = larger(most, num);
 	}
+	most = seen && order ? most : UINT32_MAX;
 	free(seen);
-	return seen ? most : UINT32_MAX;
+	free(order);
+	return most;
 }
 
 double sched_proto_parts(enum sched_proto proto)

@@ -37,6 +37,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->state = CORE_ACCEL_READY;
 	accel->comm = comm;
 	accel->number = number;
+	accel->shape.many = NULL;
 	accel->inside = accel->launches = accel->truncates = false;
 	accel->running = accel->copying = false;
 	accel->stream = accel->copies = NULL;
@@ -76,6 +77,8 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 		return core_accel_stage(accel, "communicator without identity");
 	if (!comm->area)
 		return core_accel_stage(accel, comm->no_area);
+	if (!core_shape_clear(&accel->shape, comm->size))
+		return core_accel_stage(accel, "no memory");
 	reason = core_mpi_shape(call, comm, &accel->shape);
 	if (reason)
 		return core_accel_stage(accel, reason);
@@ -94,7 +97,7 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 
 void core_accel_finish(struct core_accel *accel)
 {
-	for (int i = 0; i < CORE_MAX_RANKS; i++) {
+	for (int i = 0; i < CORE_MAX_NEAR; i++) {
 		if (accel->in[i].mapping)
 			gpu_mapping_put(accel->in[i].mapping);
 		if (accel->out[i].mapping)
@@ -104,6 +107,7 @@ void core_accel_finish(struct core_accel *accel)
 				gpu_mapping_put(accel->arenas[j][i].mapping);
 		}
 	}
+	core_shape_release(&accel->shape);
 	if (accel->schedule)
 		core_schedule_put(accel->schedule);
 	if (accel->reserved)
@@ -207,11 +211,11 @@ static const struct core_region *region_of(const struct core_offer *offer, int i
 	return index == 0 ? &offer->in : index == 1 ? &offer->out : &offer->arenas[index - 2];
 }
 
-static struct core_reach *reach_of(struct core_accel *accel, int rank, int index)
+static struct core_reach *reach_of(struct core_accel *accel, int number, int index)
 {
-	return index == 0   ? &accel->in[rank]
-	       : index == 1 ? &accel->out[rank]
-			    : &accel->arenas[index - 2][rank];
+	return index == 0   ? &accel->in[number]
+	       : index == 1 ? &accel->out[number]
+			    : &accel->arenas[index - 2][number];
 }
 
 /* Of comm->reach. */
@@ -224,19 +228,21 @@ static int kind_of(int index)
  * after the other. UTIL_IN_PROGRESS: somebody's queue is full. */
 static enum util_status pass_fds(struct core_accel *accel)
 {
-	for (; accel->passed_to < NUM_REGIONS * accel->comm->size; accel->passed_to++) {
+	const struct core_comm *comm = accel->comm;
+
+	for (; accel->passed_to < NUM_REGIONS * comm->num_near; accel->passed_to++) {
 		const struct core_region *region =
 			region_of(&accel->offer, accel->passed_to % NUM_REGIONS);
-		int rank = accel->passed_to / NUM_REGIONS, fd;
+		int rank = comm->near[accel->passed_to / NUM_REGIONS], fd;
 		enum util_status status;
 
-		if (rank == accel->comm->rank || !core_comm_is_near(accel->comm, rank) ||
-		    !region->memory.buffer_id || !gpu_export_has_fd(&region->memory))
+		if (rank == comm->rank || !region->memory.buffer_id ||
+		    !gpu_export_has_fd(&region->memory))
 			continue;
 		fd = gpu_ipc_export_fd(&region->memory, gpu_stream_where(accel->stream));
 		if (fd < 0)
 			return UTIL_ERR_CUDA;
-		status = util_fdpass_send(core_comm_local_rank(accel->comm, rank),
+		status = util_fdpass_send(core_comm_local_rank(comm, rank),
 					  region->memory.buffer_id, fd);
 		close(fd);
 		if (status != UTIL_OK)
@@ -271,30 +277,30 @@ static enum util_status reach_region(struct core_accel *accel, int rank,
 }
 
 /* What a vote found out of reach is not tried again without one. */
-static bool is_hopeless(const struct core_comm *comm, int rank, int index)
+static bool is_hopeless(const struct core_comm *comm, int number, int index)
 {
-	return !(comm->reach[kind_of(index)][comm->rank] >> rank & 1);
+	int mine = core_comm_number(comm, comm->rank);
+
+	return !(comm->reach[kind_of(index)][mine] >> number & 1);
 }
 
 /* Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet, in a
  * vote; at other times none comes. */
 static enum util_status reach_all(struct core_accel *accel, bool votes)
 {
-	for (int i = 0; accel->stream && i < NUM_REGIONS * accel->comm->size; i++) {
-		int rank = i / NUM_REGIONS, index = i % NUM_REGIONS;
-		const struct core_offer *offer;
+	for (int i = 0; accel->stream && i < NUM_REGIONS * accel->comm->num_near; i++) {
+		int number = i / NUM_REGIONS, index = i % NUM_REGIONS;
+		int rank = accel->comm->near[number];
+		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
 		enum util_status status = UTIL_ERR_UNSUPPORTED;
 
-		if (!core_comm_is_near(accel->comm, rank))
-			continue;
-		offer = core_agree_offer(&accel->agree, rank);
-		if (votes || !is_hopeless(accel->comm, rank, index))
+		if (votes || !is_hopeless(accel->comm, number, index))
 			status = reach_region(accel, rank, region_of(offer, index),
-					      reach_of(accel, rank, index));
+					      reach_of(accel, number, index));
 		if (status == UTIL_IN_PROGRESS && votes)
 			return status;
 		if (status != UTIL_OK)
-			accel->reach[kind_of(index)] &= ~(UINT64_C(1) << rank);
+			accel->reach[kind_of(index)] &= ~(UINT64_C(1) << number);
 	}
 	return UTIL_OK;
 }
@@ -318,9 +324,11 @@ static void learn(struct core_accel *accel)
 		memset(comm->reach, 0xff, sizeof(comm->reach));
 	}
 	/* What some call could not map will be offered again, without a vote. */
-	for (int i = 0; i < comm->size; i++) {
-		for (int j = 0; core_comm_is_near(comm, i) && j < CORE_NUM_REACHES; j++)
-			comm->reach[j][i] &= core_agree_reach(&accel->agree, i)[j];
+	for (int i = 0; i < comm->num_near; i++) {
+		const uint64_t *reach = core_agree_reach(&accel->agree, comm->near[i]);
+
+		for (int j = 0; j < CORE_NUM_REACHES; j++)
+			comm->reach[j][i] &= reach[j];
 	}
 	comm->dropped = accel->dropped;
 	/* Without data it has mapped nothing, and must ask for all when it has some. */
@@ -330,14 +338,14 @@ static void learn(struct core_accel *accel)
 /* Let go of what the others have freed: their memory is in use as long as it is mapped here. */
 static void drop_freed(struct core_accel *accel)
 {
-	for (int i = 0; i < accel->comm->size; i++) {
-		const struct core_offer *offer;
+	const struct core_comm *comm = accel->comm;
 
-		if (i == accel->comm->rank || !core_comm_is_near(accel->comm, i))
-			continue;
-		offer = core_agree_offer(&accel->agree, i);
-		for (int j = 0; j < offer->num_freed; j++)
-			gpu_ipc_drop_freed(core_comm_local_rank(accel->comm, i), offer->freed[j],
+	for (int i = 0; i < comm->num_near; i++) {
+		int rank = comm->near[i];
+		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
+
+		for (int j = 0; rank != comm->rank && j < offer->num_freed; j++)
+			gpu_ipc_drop_freed(core_comm_local_rank(comm, rank), offer->freed[j],
 					   accel->stream);
 	}
 }
@@ -561,13 +569,11 @@ static bool has_lost(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	for (int i = 0; accel->stream && !accel->eager && i < comm->size; i++) {
+	for (int i = 0; accel->stream && !accel->eager && i < comm->num_near; i++) {
 		bool there = true;
 
-		if (!core_comm_is_near(comm, i))
-			continue;
 		if (accel->linked)
-			there = accel->reach[core_links_transport(comm, i)] >> i & 1;
+			there = accel->reach[core_links_transport(comm, comm->near[i])] >> i & 1;
 		if (accel->touches)
 			there &= accel->reach[CORE_REACH_BUFFERS] >> i & 1;
 		if (!there)

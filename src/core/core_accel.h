@@ -47,7 +47,7 @@ enum core_accel_state {
 	CORE_ACCEL_DONE
 };
 
-/* A member's buffer as this process reaches it. */
+/* A buffer of a member on this node as this process reaches it. */
 struct core_reach {
 	uint64_t address;
 	struct gpu_mapping *mapping; /* NULL: this process's own, or not reached */
@@ -74,10 +74,12 @@ struct core_accel {
 	/* Rounds over slices of `width` bytes of each block; 0: there is one, over everything. Odd
 	 * rounds are `half` bytes further on in the windows. */
 	uint64_t width, half, round, rounds;
-	struct core_reach in[CORE_MAX_RANKS], out[CORE_MAX_RANKS];
-	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_RANKS];
-	uint64_t reach[CORE_NUM_REACHES]; /* of ranks that all was mapped of, a bit for each */
-	bool clearing;                    /* this rank's arena; before the offer */
+	/* By the members' numbers on this node; and whose memory of a kind was mapped, a bit for
+	 * each. */
+	struct core_reach in[CORE_MAX_NEAR], out[CORE_MAX_NEAR];
+	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_NEAR];
+	uint64_t reach[CORE_NUM_REACHES];
+	bool clearing; /* this rank's arena; before the offer */
 	int sharers;   /* of the GPU; 0: no kernel of this process's may wait there */
 	bool reserved; /* the GPU's room for a kernel that waits */
 	bool tries;    /* whether kernels run together is to be tried */

@@ -70,14 +70,14 @@ static size_t desks_bytes(int local_size)
 }
 
 /* A member's table has a block for each member, on whatever node. */
-static size_t table_length(int local_size)
+static size_t table_length(void)
 {
-	return core_mpi_job.num_nodes > 1 ? CORE_MAX_RANKS : (size_t)local_size;
+	return core_mpi_job.size < CORE_MAX_RANKS ? (size_t)core_mpi_job.size : CORE_MAX_RANKS;
 }
 
 static size_t tables_bytes(int local_size)
 {
-	return (size_t)local_size * table_length(local_size) * sizeof(struct core_block);
+	return (size_t)local_size * table_length() * sizeof(struct core_block);
 }
 
 static size_t slot_bytes(int local_size)
@@ -124,7 +124,7 @@ static struct core_block *table_of(const struct core_agree *agree, int rank)
 		slot_at(agree->comm, agree->call) + sizeof(struct slot) + desks_bytes(local_size);
 
 	return (struct core_block *)tables +
-	       (size_t)core_comm_local_rank(agree->comm, rank) * table_length(local_size);
+	       (size_t)core_comm_local_rank(agree->comm, rank) * table_length();
 }
 
 size_t core_agree_record_bytes(const struct core_comm *comm)
@@ -185,8 +185,8 @@ static bool all_past(struct core_comm *comm, uint64_t calls)
 	while (comm->all_passed < calls) {
 		uint64_t least = UINT64_MAX;
 
-		for (int i = 0; i < comm->size; i++) {
-			uint64_t theirs = core_comm_is_near(comm, i) ? passed(comm, i) : least;
+		for (int i = 0; i < comm->num_near; i++) {
+			uint64_t theirs = passed(comm, comm->near[i]);
 
 			least = theirs < least ? theirs : least;
 		}
@@ -229,10 +229,9 @@ void core_agree_cut(struct core_comm *comm, uint64_t call)
 
 bool core_agree_was_cut(const struct core_comm *comm, uint64_t call)
 {
-	for (int i = 0; i < comm->size; i++) {
-		if (core_comm_is_near(comm, i) &&
-		    atomic_load_explicit(&progress_of(comm, i)->cut, memory_order_relaxed) ==
-			    call + 1)
+	for (int i = 0; i < comm->num_near; i++) {
+		if (atomic_load_explicit(&progress_of(comm, comm->near[i])->cut,
+					 memory_order_relaxed) == call + 1)
 			return true;
 	}
 	return false;
@@ -241,10 +240,9 @@ bool core_agree_was_cut(const struct core_comm *comm, uint64_t call)
 /* A later failure may have taken this call's place: who fails once will not be right again. */
 bool core_agree_failed(const struct core_comm *comm, uint64_t call)
 {
-	for (int i = 0; i < comm->size; i++) {
-		if (core_comm_is_near(comm, i) &&
-		    atomic_load_explicit(&progress_of(comm, i)->failed, memory_order_relaxed) >
-			    call)
+	for (int i = 0; i < comm->num_near; i++) {
+		if (atomic_load_explicit(&progress_of(comm, comm->near[i])->failed,
+					 memory_order_relaxed) > call)
 			return true;
 	}
 	return atomic_load_explicit(&far_of(comm->area)->failed, memory_order_relaxed) > call;
@@ -279,11 +277,10 @@ bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_
 
 int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t point)
 {
-	for (int i = 0; i < comm->size; i++) {
-		if (core_comm_is_near(comm, i) &&
-		    atomic_load_explicit(&progress_of(comm, i)->arrived, memory_order_acquire) <
-			    point_value(call, point))
-			return i;
+	for (int i = 0; i < comm->num_near; i++) {
+		if (atomic_load_explicit(&progress_of(comm, comm->near[i])->arrived,
+					 memory_order_acquire) < point_value(call, point))
+			return comm->near[i];
 	}
 	return -1;
 }
@@ -298,12 +295,10 @@ void core_agree_try(struct core_comm *comm, uint64_t call, bool together)
 enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call, bool *together)
 {
 	*together = true;
-	for (int i = 0; i < comm->size; i++) {
-		uint64_t word;
+	for (int i = 0; i < comm->num_near; i++) {
+		uint64_t word = atomic_load_explicit(&progress_of(comm, comm->near[i])->tried,
+						     memory_order_acquire);
 
-		if (!core_comm_is_near(comm, i))
-			continue;
-		word = atomic_load_explicit(&progress_of(comm, i)->tried, memory_order_acquire);
 		if (word >> 1 < call + 1)
 			return UTIL_IN_PROGRESS;
 		*together &= word & 1;
@@ -435,8 +430,8 @@ static enum core_agree_state decision(const struct core_agree *agree)
 /* Of those whose offers have not been seen. */
 static bool anybody_passed(const struct core_agree *agree)
 {
-	for (int i = agree->seen; i < agree->comm->size; i++) {
-		if (core_comm_is_near(agree->comm, i) && passed(agree->comm, i) > agree->call)
+	for (int i = agree->seen; i < agree->comm->num_near; i++) {
+		if (passed(agree->comm, agree->comm->near[i]) > agree->call)
 			return true;
 	}
 	return false;
@@ -445,12 +440,9 @@ static bool anybody_passed(const struct core_agree *agree)
 /* Go on over the members whose offers are there. True: those of all are. */
 static bool wait_for_members(struct core_agree *agree)
 {
-	for (; agree->seen < agree->comm->size; agree->seen++) {
-		struct desk *desk;
+	for (; agree->seen < agree->comm->num_near; agree->seen++) {
+		struct desk *desk = desk_of(agree, agree->comm->near[agree->seen]);
 
-		if (!core_comm_is_near(agree->comm, agree->seen))
-			continue;
-		desk = desk_of(agree, agree->seen);
 		if (atomic_load_explicit(&desk->announced, memory_order_acquire) ==
 		    agree->call + 1) {
 			agree->vote |= (desk->offer.flags & CORE_OFFER_ASKS_VOTE) != 0;
@@ -470,12 +462,9 @@ static bool wait_for_members(struct core_agree *agree)
 
 static void count_votes(struct core_agree *agree)
 {
-	for (; agree->seen < agree->comm->size; agree->seen++) {
-		struct desk *desk;
+	for (; agree->seen < agree->comm->num_near; agree->seen++) {
+		struct desk *desk = desk_of(agree, agree->comm->near[agree->seen]);
 
-		if (!core_comm_is_near(agree->comm, agree->seen))
-			continue;
-		desk = desk_of(agree, agree->seen);
 		if (atomic_load_explicit(&desk->voted, memory_order_acquire) != agree->call + 1)
 			return;
 	}
@@ -516,19 +505,17 @@ void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[
 
 void core_agree_summarize(const struct core_agree *agree, struct core_summary *summary)
 {
-	bool begun = false;
+	const struct core_comm *comm = agree->comm;
 
-	for (int i = 0; i < agree->comm->size; i++) {
+	for (int i = 0; i < comm->num_near; i++) {
+		int rank = comm->near[i];
 		struct core_summary one;
 
-		if (!core_comm_is_near(agree->comm, i))
-			continue;
-		core_summary_of(&one, core_agree_offer(agree, i), i);
-		if (begun)
+		core_summary_of(&one, core_agree_offer(agree, rank), rank);
+		if (i)
 			core_summary_add(summary, &one);
 		else
 			*summary = one;
-		begun = true;
 	}
 }
 
@@ -539,23 +526,26 @@ const uint64_t *core_agree_reach(const struct core_agree *agree, int rank)
 
 int core_agree_missing(const struct core_agree *agree)
 {
-	struct core_comm *comm = agree->comm;
+	const struct core_comm *comm = agree->comm;
 
-	for (int i = 0; i < comm->size; i++) {
-		if (core_comm_is_near(comm, i) &&
-		    atomic_load_explicit(&desk_of(agree, i)->announced, memory_order_relaxed) !=
+	for (int i = 0; i < comm->num_near; i++) {
+		int rank = comm->near[i];
+
+		if (atomic_load_explicit(&desk_of(agree, rank)->announced, memory_order_relaxed) !=
 			    agree->call + 1 &&
-		    passed(comm, i) <= agree->call)
-			return i;
+		    passed(comm, rank) <= agree->call)
+			return rank;
 	}
-	return decision(agree) != CORE_AGREE_READY && agree->seen < comm->size ? agree->seen : -1;
+	return decision(agree) != CORE_AGREE_READY && agree->seen < comm->num_near
+		       ? comm->near[agree->seen]
+		       : -1;
 }
 
 int core_agree_behind(const struct core_comm *comm, uint64_t call)
 {
-	for (int i = 0; i < comm->size; i++) {
-		if (core_comm_is_near(comm, i) && passed(comm, i) <= call)
-			return i;
+	for (int i = 0; i < comm->num_near; i++) {
+		if (passed(comm, comm->near[i]) <= call)
+			return comm->near[i];
 	}
 	return -1;
 }

@@ -113,7 +113,7 @@ enum core_agree_state {
 struct core_agree {
 	struct core_comm *comm;
 	uint64_t call; /* its number on the communicator, from 0 */
-	int seen;      /* members, in order of rank, whose offers or votes were seen */
+	int seen;      /* members here, by their numbers, whose offers or votes were seen */
 	bool vote;     /* somebody asked for one */
 	bool forget;   /* somebody may lack mappings */
 	bool answered;
@@ -147,7 +147,7 @@ void core_agree_summarize(const struct core_agree *agree, struct core_summary *s
 /*
  * After CORE_AGREE_ANNOUNCED: whether the offers are such that the call can be accelerated, to
  * which all must come to the same answer, and, in a vote, whose memory of each kind this process
- * reaches, a bit for each rank. core_agree_reach: what a member said of that, after
+ * reaches, a bit for each member's number here. core_agree_reach: what a member said of that, after
  * CORE_AGREE_ACCEL.
  */
 void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[CORE_NUM_REACHES]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_choice.h"
 #include "core/core_accel.h"
+#include "core/core_cluster.h"
 #include "core/core_picture.h"
-#include "core/core_rings.h"
 #include "core/core_room.h"
 #include "core/core_tuning.h"
 #include "util/util_log.h"
@@ -30,11 +30,8 @@ struct core_choices {
 	struct core_choices *next;
 	int ranks, num_nodes, users;
 	struct core_seat seats[CORE_MAX_RANKS];
-	int nodes[CORE_MAX_RANKS]; /* of each rank, for requests, which outlive communicators here
-				    */
 	const struct topo_machine *machines[CORE_MAX_RANKS]; /* by node */
-	struct sched_fabric fabric;
-	int *rings, num_rings;
+	struct core_cluster cluster;
 	int fullest_gpu; /* ranks there */
 	struct core_tuning_key key;
 	pthread_mutex_t lock;  /* of what follows */
@@ -91,16 +88,17 @@ static struct core_seat seat_of(const struct core_accel *accel, int rank,
 /* What the communicator's first rank sees, once. */
 static void report(const struct core_comm *comm, const struct core_choices *all)
 {
+	const struct algo_sample *whole = &all->cluster.parts[0];
 	char orders[256] = "";
 	size_t used = 0;
 
 	if (comm->rank)
 		return;
-	for (int i = 0; i < all->num_rings * comm->size && used < sizeof(orders); i++)
+	for (int i = 0; i < whole->num_rings * comm->size && used < sizeof(orders); i++)
 		used += (size_t)snprintf(orders + used, sizeof(orders) - used, "%s%d",
-					 i % comm->size ? " " : ", ring ", all->rings[i]);
+					 i % comm->size ? " " : ", ring ", whole->rings[i]);
 	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%d ranks on %d nodes with %d GPUs%s", comm->size,
-		 comm->num_nodes, all->fabric.num_sites, orders);
+		 comm->num_nodes, whole->fabric->num_sites, orders);
 }
 
 /* Where the ranks of the call's communicator are. */
@@ -112,10 +110,8 @@ static void look_around(const struct core_accel *accel, struct core_choices *all
 	all->num_nodes = comm->num_nodes;
 	for (int i = 0; i < comm->num_nodes; i++)
 		all->machines[i] = core_picture_of(comm->members[comm->speakers[i]].node);
-	for (int i = 0; i < comm->size; i++) {
-		all->nodes[i] = comm->nodes[i];
+	for (int i = 0; i < comm->size; i++)
 		all->seats[i] = seat_of(accel, i, all->machines[comm->nodes[i]]);
-	}
 }
 
 static void free_choices(struct core_choices *all)
@@ -127,8 +123,7 @@ static void free_choices(struct core_choices *all)
 		algo_table_free(entry->table);
 		free(entry);
 	}
-	sched_fabric_free(&all->fabric);
-	free(all->rings);
+	core_cluster_free(&all->cluster);
 	free(all);
 }
 
@@ -136,21 +131,21 @@ static void free_choices(struct core_choices *all)
 static struct core_choices *make_choices(const struct core_choices *like)
 {
 	struct core_choices *all = malloc(sizeof(*all));
+	const struct sched_fabric *fabric;
 
 	if (!all)
 		return NULL;
 	*all = *like;
 	pthread_mutex_init(&all->lock, NULL);
-	all->num_rings =
-		core_rings_find(all->ranks, all->seats, all->num_nodes, all->machines, &all->rings);
-	if (all->num_rings < 0 || !core_fabric_make(all->ranks, all->seats, all->num_nodes,
-						    all->machines, &all->fabric)) {
+	if (!core_cluster_make(all->ranks, all->seats, all->num_nodes, all->machines,
+			       &all->cluster)) {
 		free_choices(all);
 		return NULL;
 	}
-	all->fullest_gpu = sched_fabric_fullest(&all->fabric);
+	fabric = all->cluster.parts[0].fabric;
+	all->fullest_gpu = sched_fabric_fullest(fabric);
 	all->key = (struct core_tuning_key){core_tuning_fingerprint(all->num_nodes, all->machines),
-					    all->ranks, all->num_nodes, all->fabric.num_sites};
+					    all->ranks, all->num_nodes, fabric->num_sites};
 	return all;
 }
 
@@ -258,22 +253,25 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 	const struct core_summary *common = &accel->common;
 	bool fused = core_links_may_fuse(accel);
 	size_t arena = common->arena ? common->arena : core_room_arena(SCRATCH, all->fullest_gpu);
-	int gpu = all->fabric.costs.blocks * all->fullest_gpu;
+	int gpu = all->cluster.parts[0].fabric->costs.blocks * all->fullest_gpu;
 	int blocks =
 		common->arena ? (int)common->blocks : core_room_resident(gpu, all->fullest_gpu);
 
-	return (struct algo_setting){.fabric = &all->fabric,
-				     .room = core_room_for(arena),
-				     .most_links = GPU_MAX_LINKS,
-				     .most_places = GPU_MAX_PLACES,
-				     .mapped = mapped,
-				     .nodes_mapped = core_summary_is_mapped(common),
-				     .fused = fused,
-				     .protos = protos_of(accel, all, fused),
-				     .resident = blocks,
-				     .lines = lines_of(accel),
-				     .sizes_differ = core_plan_sizes_differ(accel->shape.coll),
-				     .channels = accel->common.wish.channels};
+	struct algo_setting setting = {.room = core_room_for(arena),
+				       .most_links = GPU_MAX_LINKS,
+				       .most_lanes = GPU_MAX_LANES,
+				       .most_places = GPU_MAX_PLACES,
+				       .mapped = mapped,
+				       .nodes_mapped = core_summary_is_mapped(common),
+				       .fused = fused,
+				       .protos = protos_of(accel, all, fused),
+				       .resident = blocks,
+				       .lines = lines_of(accel),
+				       .sizes_differ = core_plan_sizes_differ(accel->shape.coll),
+				       .channels = accel->common.wish.channels};
+
+	core_cluster_set(&all->cluster, &setting);
+	return setting;
 }
 
 static bool is_same(const struct entry *entry, const struct sched_request *request,
@@ -352,9 +350,9 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 	if (!all)
 		return -1;
 	setting = setting_of(accel, all, mapped);
-	request->num_rings = all->num_rings;
-	request->rings = all->rings;
-	request->nodes = all->nodes;
+	request->num_rings = all->cluster.parts[0].num_rings;
+	request->rings = all->cluster.parts[0].rings;
+	request->nodes = all->cluster.parts[0].nodes;
 	pthread_mutex_lock(&all->lock);
 	entry = find(all, request, &setting);
 	if (!entry)
@@ -377,7 +375,7 @@ bool core_choice_keeps_lines(const struct core_accel *accel)
 			return false;
 	}
 	return trusts_picture(accel, all) &&
-	       sched_fabric_lines(&all->fabric, accel->sched) >= lines_of(accel);
+	       sched_fabric_lines(all->cluster.parts[0].fabric, accel->sched) >= lines_of(accel);
 }
 
 void core_choice_note(const struct core_accel *accel)

@@ -17,6 +17,20 @@ static uint32_t count_near(int size, const struct core_member *members)
 	return near;
 }
 
+static int most_on_a_node(int size, const struct core_member *members)
+{
+	int counts[CORE_MAX_RANKS] = {0}, most = 0;
+
+	for (int i = 0; i < size; i++) {
+		int first = 0;
+
+		while (members[first].node != members[i].node)
+			first++;
+		most = ++counts[first] > most ? counts[first] : most;
+	}
+	return most;
+}
+
 bool core_comm_spans(int size, const struct core_member *members)
 {
 	for (int i = 1; i < size; i++) {
@@ -31,7 +45,9 @@ const char *core_comm_why_no_slot(int size, const struct core_member *members)
 	if (size == 1)
 		return "one process";
 	if (size > CORE_MAX_RANKS)
-		return "more ranks than a kernel takes";
+		return "more ranks than a schedule is made for";
+	if (most_on_a_node(size, members) > CORE_MAX_NEAR)
+		return "more ranks of a node than a kernel takes";
 	if (!core_comm_spans(size, members))
 		return NULL;
 	for (int i = 0; i < size; i++) {
@@ -76,17 +92,32 @@ static void number_nodes(struct core_comm *comm)
 	}
 }
 
+/* Number the members on this node. */
+static void number_near(struct core_comm *comm)
+{
+	for (int i = 0; i < comm->size; i++) {
+		comm->numbers[i] = CORE_FAR;
+		if (!core_comm_is_near(comm, i))
+			continue;
+		comm->numbers[i] = comm->num_near;
+		comm->near[comm->num_near++] = i;
+	}
+}
+
 /* With room for the arrays behind the members. */
 static struct core_comm *allocate(int size)
 {
+	enum { ARRAYS = 4 };
 	size_t members = (size_t)size * sizeof(struct core_member);
 	struct core_comm *comm =
-		calloc(1, sizeof(*comm) + members + 2 * (size_t)size * sizeof(int));
+		calloc(1, sizeof(*comm) + members + ARRAYS * (size_t)size * sizeof(int));
 
 	if (!comm)
 		return NULL;
 	comm->nodes = (int *)((char *)comm->members + members);
 	comm->speakers = comm->nodes + size;
+	comm->near = comm->speakers + size;
+	comm->numbers = comm->near + size;
 	return comm;
 }
 
@@ -114,6 +145,7 @@ struct core_comm *core_comm_create(uint64_t id, int rank, int size,
 	memset(comm->reach, 0xff, sizeof(comm->reach));
 	memcpy(comm->members, members, (size_t)size * sizeof(*members));
 	number_nodes(comm);
+	number_near(comm);
 	if (no_slot || join(comm))
 		return comm;
 	free(comm);

@@ -25,6 +25,12 @@ struct core_wire;
  */
 enum { CORE_REACH_BUFFERS = GPU_NUM_SHARED, CORE_NUM_REACHES };
 
+/* Members of a communicator, at most: all of them, and those on one node. */
+enum { CORE_MAX_RANKS = 1024, CORE_MAX_NEAR = GPU_MAX_PEERS };
+
+/* Instead of the number of a member on this node: it is on another. */
+enum { CORE_FAR = GPU_PEER_FAR };
+
 enum core_together { CORE_TOGETHER_UNKNOWN, CORE_TOGETHER_YES, CORE_TOGETHER_NO };
 
 struct core_comm {
@@ -52,8 +58,9 @@ struct core_comm {
 	struct core_arena arena;
 	bool wants_links; /* next time with arenas */
 	bool wants_shm;   /* also in host memory: ranks don't reach each other's */
-	/* What the last vote said: whose memory of each kind a rank reaches, a bit for each. */
-	uint64_t reach[CORE_NUM_REACHES][GPU_MAX_PEERS];
+	/* What the last vote said: of each member on this node, by its number there, whose memory
+	 * of each kind it reaches, a bit for each number. */
+	uint64_t reach[CORE_NUM_REACHES][CORE_MAX_NEAR];
 	uint64_t room;               /* bytes of arenas that the last call with messages used */
 	bool flags_moved;            /* their places have other data in them, on some rank */
 	uint32_t ll_flag;            /* the last one used in LL; all members have the same */
@@ -63,6 +70,9 @@ struct core_comm {
 	int num_nodes, node; /* nodes of the members, in order of their lowest ranks; ours */
 	int *nodes;          /* of each member: which of them */
 	int *speakers;       /* of each node: its lowest rank */
+	int num_near;        /* members on this node, who are numbered from 0 on; then: */
+	int *near;           /* their ranks, in order */
+	int *numbers;        /* of each member: its number, or CORE_FAR */
 	bool neighbors;      /* some nodes are on one machine, and may use the same GPU */
 	bool spans;          /* calls over several nodes are accelerated; then: */
 	struct core_nodes *agreement; /* see core_nodes.h */
@@ -90,11 +100,17 @@ struct core_comm *core_comm_create(uint64_t id, int rank, int size,
 				   const struct core_member *members, const char *no_slot);
 void core_comm_destroy(struct core_comm *comm);
 
-/* Whether the member is on this node. Its number among the node's processes, then. */
+/* Whether the member is on this node. Its number among the members there, then. */
 static inline bool core_comm_is_near(const struct core_comm *comm, int rank)
 {
 	return comm->members[rank].local_rank >= 0;
 }
+static inline int core_comm_number(const struct core_comm *comm, int rank)
+{
+	return comm->numbers[rank];
+}
+
+/* The number that such a member has among all the node's processes. */
 static inline int core_comm_local_rank(const struct core_comm *comm, int rank)
 {
 	return comm->members[rank].local_rank;

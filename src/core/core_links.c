@@ -22,9 +22,16 @@ static atomic_bool apart;
 
 /* ---- reach ---- */
 
+/* Of members on this node: whether each reaches what the other has, by what both say. */
+static bool both_reach(const struct core_comm *comm, int a, int b, uint64_t of_a, uint64_t of_b)
+{
+	return of_a >> core_comm_number(comm, b) & 1 && of_b >> core_comm_number(comm, a) & 1;
+}
+
 static bool reaches(const struct core_comm *comm, int a, int b, int kind)
 {
-	return comm->reach[kind][a] >> b & 1 && comm->reach[kind][b] >> a & 1;
+	return both_reach(comm, a, b, comm->reach[kind][core_comm_number(comm, a)],
+			  comm->reach[kind][core_comm_number(comm, b)]);
 }
 
 enum gpu_transport core_links_transport(const struct core_comm *comm, int rank)
@@ -46,18 +53,14 @@ static bool has_arena(const struct core_accel *accel, int rank, enum gpu_transpo
 	return offer_of(accel, rank)->arenas[transport].memory.buffer_id != 0;
 }
 
-static bool is_near(const struct core_accel *accel, int a, int b)
-{
-	return core_comm_is_near(accel->comm, a) && core_comm_is_near(accel->comm, b);
-}
-
 /* What the last vote said, and what this call's says, which may not be over yet for all nodes. */
 static bool have_reached(const struct core_accel *accel, int a, int b, int kind)
 {
 	if (!reaches(accel->comm, a, b, kind))
 		return false;
-	return !accel->agree.vote || (core_agree_reach(&accel->agree, a)[kind] >> b & 1 &&
-				      core_agree_reach(&accel->agree, b)[kind] >> a & 1);
+	return !accel->agree.vote ||
+	       both_reach(accel->comm, a, b, core_agree_reach(&accel->agree, a)[kind],
+			  core_agree_reach(&accel->agree, b)[kind]);
 }
 
 static bool can_link(const struct core_accel *accel, int a, int b)
@@ -72,9 +75,11 @@ static bool can_link(const struct core_accel *accel, int a, int b)
 static bool holds_for_all(const struct core_accel *accel,
 			  bool (*holds)(const struct core_accel *accel, int a, int b))
 {
-	for (int i = 0; i < accel->comm->size; i++) {
+	const struct core_comm *comm = accel->comm;
+
+	for (int i = 0; i < comm->num_near; i++) {
 		for (int j = 0; j < i; j++) {
-			if (is_near(accel, i, j) && !holds(accel, i, j))
+			if (!holds(accel, comm->near[i], comm->near[j]))
 				return false;
 		}
 	}
@@ -147,25 +152,19 @@ static bool lay_out(struct core_accel *accel, enum sched_proto proto)
 
 static bool share_gpu(const struct core_accel *accel, int a, int b)
 {
-	return is_near(accel, a, b) && offer_of(accel, a)->device == offer_of(accel, b)->device;
+	return offer_of(accel, a)->device == offer_of(accel, b)->device;
 }
 
-static bool is_any_shared(const struct core_accel *accel)
+static bool have_own_gpus(const struct core_accel *accel, int a, int b)
 {
-	for (int i = 0; i < accel->comm->size; i++) {
-		for (int j = 0; j < i; j++) {
-			if (share_gpu(accel, i, j))
-				return true;
-		}
-	}
-	return false;
+	return !share_gpu(accel, a, b);
 }
 
 bool core_links_all_reach(const struct core_comm *comm, int kind)
 {
-	uint64_t all = comm->size < 64 ? (UINT64_C(1) << comm->size) - 1 : UINT64_MAX;
+	uint64_t all = comm->num_near < 64 ? (UINT64_C(1) << comm->num_near) - 1 : UINT64_MAX;
 
-	for (int i = 0; i < comm->size; i++) {
+	for (int i = 0; i < comm->num_near; i++) {
 		if ((comm->reach[kind][i] & all) != all)
 			return false;
 	}
@@ -179,18 +178,19 @@ bool core_links_all_reach(const struct core_comm *comm, int kind)
  */
 static bool is_any_apart(const struct core_accel *accel)
 {
-	bool found = accel->comm->together == CORE_TOGETHER_NO, shared = false;
+	const struct core_comm *comm = accel->comm;
+	bool found = comm->together == CORE_TOGETHER_NO, shared = false;
 
 	found |= (accel->common.any & CORE_OFFER_APART) != 0;
 	/* The usual case, without a look at all pairs. */
-	if (!found && core_links_all_reach(accel->comm, GPU_TRANSPORT_P2P))
+	if (!found && core_links_all_reach(comm, GPU_TRANSPORT_P2P))
 		return false;
-	for (int i = 0; i < accel->comm->size; i++) {
+	for (int i = 0; i < comm->num_near; i++) {
 		for (int j = 0; j < i; j++) {
-			if (!share_gpu(accel, i, j))
+			if (!share_gpu(accel, comm->near[i], comm->near[j]))
 				continue;
 			shared = true;
-			found |= !reaches(accel->comm, i, j, GPU_TRANSPORT_P2P);
+			found |= !reaches(comm, comm->near[i], comm->near[j], GPU_TRANSPORT_P2P);
 		}
 	}
 	return found && shared;
@@ -387,7 +387,7 @@ const char *core_links_make(struct core_accel *accel)
 	if (!lay_out(accel, SCHED_SIMPLE))
 		return "there is no room for its messages";
 	accel->tries = !why_stepped(accel) && accel->comm->together == CORE_TOGETHER_UNKNOWN &&
-		       is_any_shared(accel);
+		       !holds_for_all(accel, have_own_gpus);
 	if (!accel->tries)
 		core_links_decide(accel);
 	return NULL;
@@ -406,21 +406,19 @@ void core_links_set_args(struct core_accel *accel)
 	struct core_comm *comm = accel->comm;
 
 	args->epoch = epoch_of(accel);
-	args->shm = args->net = 0;
+	args->shm = 0;
 	args->mine[GPU_TRANSPORT_P2P] = comm->arena.device->address;
 	args->mine[GPU_TRANSPORT_SHM] =
 		comm->arena.shm ? gpu_shm_address(comm->arena.shm, accel->stream) : 0;
-	for (int i = 0; i < comm->size; i++) {
-		enum gpu_transport transport = core_links_transport(comm, i);
+	for (int i = 0; i < comm->num_near; i++) {
+		enum gpu_transport transport = core_links_transport(comm, comm->near[i]);
 
-		args->net |= (uint64_t)(transport == GPU_TRANSPORT_NET) << i;
 		args->shm |= (uint64_t)(transport == GPU_TRANSPORT_SHM) << i;
-		args->theirs[i] = transport == GPU_TRANSPORT_NET
-					  ? core_wire_outbox(comm->wire)
-					  : accel->arenas[transport][i].address;
+		args->theirs[i] = accel->arenas[transport][i].address;
 	}
 	if (!comm->spans)
 		return;
+	args->theirs[GPU_PEER_FAR] = core_wire_outbox(comm->wire);
 	args->mine[GPU_TRANSPORT_NET] = core_wire_inbox(comm->wire);
 	core_wire_lay_out(comm->wire, args->slots[GPU_PROTOCOL_SIMPLE], args->slot_bytes,
 			  args->num_slots, accel->common.any & CORE_OFFER_DEVICE_WIRE);
@@ -448,12 +446,13 @@ enum util_status core_links_try(struct core_accel *accel)
 				      .patience = PATIENCE_NS,
 				      .round_trip = ROUND_TRIP_NS,
 				      .mine = accel->comm->arena.device->address};
+	const struct core_comm *comm = accel->comm;
 	enum util_status status;
 
-	for (int i = 0; i < accel->comm->size; i++) {
-		if (i == accel->comm->rank)
+	for (int i = 0; i < comm->num_near; i++) {
+		if (comm->near[i] == comm->rank)
 			args.rank = args.ranks;
-		if (share_gpu(accel, i, accel->comm->rank))
+		if (share_gpu(accel, comm->near[i], comm->rank))
 			args.theirs[args.ranks++] = accel->arenas[GPU_TRANSPORT_P2P][i].address;
 	}
 	if (args.ranks == 1)

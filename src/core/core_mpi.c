@@ -1515,7 +1515,7 @@ static void shape_alltoall(struct shaper *s)
 /* The ranks that this one has blocks from, and for, in MPI's order; -1: no rank, at a border. */
 struct neighbours {
 	int num_in, num_out;
-	int in[CORE_MAX_RANKS], out[CORE_MAX_RANKS];
+	int in[CORE_MAX_NEAR], out[CORE_MAX_NEAR];
 };
 
 static bool list_cart(MPI_Comm comm, struct neighbours *n)
@@ -1523,7 +1523,7 @@ static bool list_cart(MPI_Comm comm, struct neighbours *n)
 	int dims;
 
 	PMPI_Cartdim_get(comm, &dims);
-	if (dims > CORE_MAX_RANKS / 2)
+	if (dims > CORE_MAX_NEAR / 2)
 		return false;
 	n->num_in = n->num_out = 2 * dims;
 	for (int i = 0; i < dims; i++)
@@ -1537,7 +1537,7 @@ static bool list_cart(MPI_Comm comm, struct neighbours *n)
 static bool list_graph(MPI_Comm comm, int rank, struct neighbours *n)
 {
 	PMPI_Graph_neighbors_count(comm, rank, &n->num_in);
-	if (n->num_in > CORE_MAX_RANKS)
+	if (n->num_in > CORE_MAX_NEAR)
 		return false;
 	n->num_out = n->num_in;
 	PMPI_Graph_neighbors(comm, rank, n->num_in, n->in);
@@ -1547,10 +1547,10 @@ static bool list_graph(MPI_Comm comm, int rank, struct neighbours *n)
 
 static bool list_dist_graph(MPI_Comm comm, struct neighbours *n)
 {
-	int weights_in[CORE_MAX_RANKS], weights_out[CORE_MAX_RANKS], weighted;
+	int weights_in[CORE_MAX_NEAR], weights_out[CORE_MAX_NEAR], weighted;
 
 	PMPI_Dist_graph_neighbors_count(comm, &n->num_in, &n->num_out, &weighted);
-	if (n->num_in > CORE_MAX_RANKS || n->num_out > CORE_MAX_RANKS)
+	if (n->num_in > CORE_MAX_NEAR || n->num_out > CORE_MAX_NEAR)
 		return false;
 	PMPI_Dist_graph_neighbors(comm, n->num_in, n->in, weights_in, n->num_out, n->out,
 				  weights_out);
@@ -1581,7 +1581,7 @@ static bool all_differ(const int *ranks, int num)
 {
 	uint64_t seen = 0;
 
-	_Static_assert(CORE_MAX_RANKS <= 64, "a bit for each rank");
+	_Static_assert(CORE_MAX_NEAR <= 64, "a bit for each rank");
 	for (int i = 0; i < num; i++) {
 		uint64_t bit = ranks[i] < 0 ? 0 : UINT64_C(1) << ranks[i];
 
@@ -1596,7 +1596,7 @@ static bool all_differ(const int *ranks, int num)
 static void order_by_rank(const struct shaper *s, struct core_buffer *buffer, const int *ranks,
 			  int num)
 {
-	struct core_block blocks[CORE_MAX_RANKS] = {{0, 0}};
+	struct core_block blocks[CORE_MAX_NEAR] = {{0, 0}};
 
 	for (int i = 0; i < num; i++) {
 		if (ranks[i] >= 0)
@@ -1749,12 +1749,6 @@ const char *core_mpi_shape(const struct core_call *call, const struct core_comm 
 
 	shape->coll = call->coll;
 	shape->root = is_rooted(call->coll) ? call->root : 0;
-	shape->type = GPU_TYPE_NONE;
-	shape->op = GPU_OP_NONE;
-	shape->bytes = shape->counts = shape->own.bytes = 0;
-	shape->in.num_blocks = shape->out.num_blocks = 0;
-	shape->in.lo = shape->in.hi = shape->out.lo = shape->out.hi = 0;
-	shape->in.address = shape->out.address = 0;
 	if (shape->root < 0 || shape->root >= comm->size)
 		return bad;
 	shape->in_place = is_in_place(call, shape->root == comm->rank);

@@ -31,8 +31,8 @@ enum util_status core_mpi_operands(const struct core_call *call, struct core_ope
 enum util_status core_mpi_find_runs(struct core_operand *operand);
 
 /*
- * The call as the accelerated path takes it, on a communicator whose members are all on one node.
- * Returns NULL, or the reason why that path can't take it. Cheap; thread-safe.
+ * The call as the accelerated path takes it, into a shape that was cleared for the communicator's
+ * ranks. Returns NULL, or the reason why that path can't take it. Cheap; thread-safe.
  */
 struct core_comm;
 const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,

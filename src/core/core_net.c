@@ -214,10 +214,12 @@ int core_net_find_lost(const struct core_comm *comm, uint64_t call)
 
 int core_net_find_behind(const struct core_comm *comm, uint64_t call)
 {
-	for (int i = 0; i < comm->size; i++) {
-		if (core_comm_is_near(comm, i) && !core_agree_is_past(comm, i, call) &&
-		    i != comm->rank && !core_mpi_has_ended(core_comm_local_rank(comm, i)))
-			return i;
+	for (int i = 0; i < comm->num_near; i++) {
+		int rank = comm->near[i];
+
+		if (!core_agree_is_past(comm, rank, call) && rank != comm->rank &&
+		    !core_mpi_has_ended(core_comm_local_rank(comm, rank)))
+			return rank;
 	}
 	return -1;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-	MAX_ROUNDS = 6,     /* 1 << this is at least CORE_MAX_RANKS nodes */
+	MAX_ROUNDS = 10,    /* 1 << this is at least CORE_MAX_RANKS nodes */
 	ACK_EVERY = 16,     /* messages of a round */
 	MOST_UNDERWAY = 64, /* of a round, not acknowledged */
 };

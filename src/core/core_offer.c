@@ -45,15 +45,6 @@ static bool has_rails(const struct core_accel *accel)
 	return false;
 }
 
-static bool is_alone(const struct core_comm *comm)
-{
-	int near = 0;
-
-	for (int i = 0; i < comm->size; i++)
-		near += core_comm_is_near(comm, i);
-	return near == 1;
-}
-
 /* What the others touch of this rank's buffers. */
 static bool others_read(const struct core_accel *accel, bool root)
 {
@@ -328,7 +319,7 @@ static enum util_status offer_buffers(struct core_accel *accel)
 	const struct core_shape *shape = &accel->shape;
 	bool root = shape->root == accel->comm->rank;
 	bool rails = has_rails(accel);
-	bool together = !accel->comm->spans || (rails && !is_alone(accel->comm));
+	bool together = !accel->comm->spans || (rails && accel->comm->num_near > 1);
 	/* What goes with the agreement nobody touches; an output shows that an input elsewhere is
 	 * long. */
 	bool short_one = core_eager_fits(accel, &shape->in) && core_eager_fits(accel, &shape->out);

@@ -82,8 +82,9 @@ static void plan_rounds(struct core_accel *accel, int slices)
 	accel->rounds = 1;
 	if (!(accel->common.any & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT)))
 		return;
-	for (int i = 0; i < accel->comm->size; i++) {
-		const struct core_offer *offer = core_agree_offer(&accel->agree, i);
+	for (int i = 0; i < accel->comm->num_near; i++) {
+		const struct core_offer *offer =
+			core_agree_offer(&accel->agree, accel->comm->near[i]);
 
 		window = offer->window < window ? offer->window : window;
 	}
@@ -98,12 +99,14 @@ static void plan_rounds(struct core_accel *accel, int slices)
 static bool is_sent_too_much(const struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
+	const struct core_comm *comm = accel->comm;
 
-	if (accel->sched->request.coll != SCHED_GATHER || accel->comm->rank != shape->root)
+	if (accel->sched->request.coll != SCHED_GATHER || comm->rank != shape->root)
 		return false;
-	for (int i = 0; i < accel->comm->size; i++) {
-		if (core_comm_is_near(accel->comm, i) &&
-		    core_agree_offer(&accel->agree, i)->in.bytes > shape->out.blocks[i].bytes)
+	for (int i = 0; i < comm->num_near; i++) {
+		int rank = comm->near[i];
+
+		if (core_agree_offer(&accel->agree, rank)->in.bytes > shape->out.blocks[rank].bytes)
 			return true;
 	}
 	return false;
@@ -501,16 +504,23 @@ static struct gpu_place scratch_place(const struct core_accel *accel,
 		like->blocks[like->num_blocks > place->block ? place->block : 0].bytes};
 }
 
+/* Where the place's buffer, of a member on this node, begins for this process. */
+static uint64_t address_of(const struct core_accel *accel, const struct core_place *place)
+{
+	const struct core_reach *reach =
+		place->buffer == SCHED_IN && !is_one_buffer(accel) ? accel->in : accel->out;
+
+	return reach[core_comm_number(accel->comm, place->rank)].address;
+}
+
 /* Where a place of the program is in the round. In the second phase everything is in this rank's
  * memory, and whole. */
 static struct gpu_place look_up(struct core_accel *accel, const struct core_place *place,
 				uint32_t phase)
 {
 	bool mine = place->rank == accel->comm->rank;
-	const struct core_reach *reach =
-		place->buffer == SCHED_IN && !is_one_buffer(accel) ? accel->in : accel->out;
-	uint64_t address = reach[place->rank].address;
 	struct core_block block;
+	uint64_t address;
 	int index = 0;
 
 	if (accel->eager && place->buffer == SCHED_IN)
@@ -522,6 +532,7 @@ static struct gpu_place look_up(struct core_accel *accel, const struct core_plac
 		address = accel->scratch ? accel->scratch->address : 0;
 	} else {
 		block = mine ? own_block(accel, place, &index) : others_block(accel, place, &index);
+		address = address_of(accel, place);
 	}
 	if (phase == 0 && accel->width)
 		block = slice(accel, accel->round, block,
@@ -541,7 +552,7 @@ static uint64_t cut_step(struct core_accel *accel, const struct gpu_step *step)
 {
 	const struct core_program *program = accel->schedule->program;
 	const struct gpu_operand *o = &program->operands[step->first];
-	struct gpu_place *places = accel->steps.args.places;
+	struct gpu_place *places = accel->steps.places;
 	uint32_t sent = step->swap ? 1 : 0; /* what this rank receives, or takes */
 	uint64_t least = places[step->sized].bytes, longest = 0;
 
@@ -571,8 +582,9 @@ static struct volume set_places(struct core_accel *accel, uint32_t phase)
 	struct volume volume = {0};
 
 	accel->eager_used = 0;
+	accel->steps.places = program->entries ? program->entries : accel->steps.args.places;
 	for (int i = 0; i < program->num_places; i++)
-		accel->steps.args.places[i] = look_up(accel, &program->places[i], phase);
+		accel->steps.places[i] = look_up(accel, &program->places[i], phase);
 	for (uint32_t i = 0; i < program->num_lanes[phase]; i++) {
 		const struct gpu_work *lane = &program->lanes[phase][i];
 
@@ -598,6 +610,7 @@ static void set_args(struct core_accel *accel)
 	const struct core_program *program = accel->schedule->program;
 	struct gpu_execute_args *args = &accel->steps.args;
 
+	args->table = program->table;
 	args->steps = program->address;
 	args->operands = args->steps + program->num_steps * sizeof(struct gpu_step);
 	args->type = accel->shape.type;
@@ -644,6 +657,9 @@ static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 	accel->steps.launch = &accel->launch;
 	accel->steps.phase = phase;
 	volume = set_places(accel, phase);
+	status = core_program_fill(program, accel->stream);
+	if (status != UTIL_OK)
+		return status;
 	set_args(accel);
 	if (accel->linked && phase == 0)
 		core_links_set_args(accel);

@@ -15,16 +15,17 @@ struct link {
 struct maker {
 	const struct sched *sched;
 	int rank;
+	const int *peers;
 	struct core_program *program;
 	struct link *links;
+	uint32_t num_messages; /* of a round, of the rank's links so far */
 };
 
 /* ---- limits, which are the same for all ranks ---- */
 
+/* Of a rank. */
 struct totals {
-	uint32_t incoming[GPU_MAX_PEERS], outgoing[GPU_MAX_PEERS];
-	uint32_t lanes[GPU_MAX_PEERS][CORE_MAX_PHASES];
-	uint32_t operands;
+	uint32_t incoming, outgoing, lanes[CORE_MAX_PHASES];
 };
 
 static void number_links(struct maker *m, struct totals *totals)
@@ -32,18 +33,22 @@ static void number_links(struct maker *m, struct totals *totals)
 	for (uint32_t i = 0; i < m->sched->num_connections; i++) {
 		const struct sched_connection *connection = &m->sched->connections[i];
 
-		m->links[i].incoming = (uint16_t)totals->incoming[connection->to]++;
-		m->links[i].outgoing = (uint16_t)totals->outgoing[connection->from]++;
+		m->links[i].incoming = (uint16_t)totals[connection->to].incoming++;
+		m->links[i].outgoing = (uint16_t)totals[connection->from].outgoing++;
 	}
 }
 
-static void look_at_step(struct maker *m, struct totals *totals, int rank,
-			 const struct sched_step *step)
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static void look_at_step(struct maker *m, int rank, const struct sched_step *step)
 {
 	const struct sched_operand *o = sched_sources(m->sched, step);
 	uint32_t num = (uint32_t)(step->num_sources + step->num_targets);
 
-	totals->operands = num > totals->operands ? num : totals->operands;
+	m->program->most_operands = larger(m->program->most_operands, num);
 	for (uint32_t i = 0; i < num; i++) {
 		m->program->has_links |= o[i].fifo;
 		m->program->is_mapped |= !o[i].fifo && o[i].at != rank;
@@ -58,33 +63,27 @@ static void look_at_lanes(struct maker *m, struct totals *totals)
 		const struct sched_lane *lane = &m->sched->lanes[i];
 
 		if (lane->num)
-			totals->lanes[lane->rank][lane->phase]++;
+			totals[lane->rank].lanes[lane->phase]++;
 		for (uint32_t j = 0; j < lane->num; j++)
-			look_at_step(m, totals, lane->rank, &m->sched->steps[lane->first + j]);
+			look_at_step(m, lane->rank, &m->sched->steps[lane->first + j]);
 	}
 }
 
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
-}
-
-static const char *check(struct maker *m)
+static const char *check(struct maker *m, struct totals *totals)
 {
 	struct core_program *program = m->program;
-	struct totals totals = {0};
 
 	if (m->sched->phases > CORE_MAX_PHASES)
 		return "it has too many phases";
 	if (m->sched->pieces > UINT16_MAX)
 		return "it has too many pieces";
-	number_links(m, &totals);
-	look_at_lanes(m, &totals);
+	number_links(m, totals);
+	look_at_lanes(m, totals);
 	for (int i = 0; i < m->sched->request.ranks; i++) {
-		program->most_links = larger(program->most_links, totals.incoming[i]);
-		program->most_links = larger(program->most_links, totals.outgoing[i]);
+		program->most_links = larger(program->most_links, totals[i].incoming);
+		program->most_links = larger(program->most_links, totals[i].outgoing);
 		for (int j = 0; j < CORE_MAX_PHASES; j++)
-			program->most_lanes = larger(program->most_lanes, totals.lanes[i][j]);
+			program->most_lanes = larger(program->most_lanes, totals[i].lanes[j]);
 	}
 	for (uint32_t i = 0; i < m->sched->num_connections; i++)
 		program->most_messages = larger(program->most_messages, m->links[i].per_round);
@@ -94,12 +93,12 @@ static const char *check(struct maker *m)
 		return "it has too many lanes";
 	if (sched_most_places(m->sched) > GPU_MAX_PLACES)
 		return "it touches too many blocks";
-	return totals.operands > GPU_MAX_OPERANDS ? "it has too wide steps" : NULL;
+	return program->most_operands > GPU_MAX_OPERANDS ? "it has too wide steps" : NULL;
 }
 
 /* ---- the rank's steps ---- */
 
-/* The place's number. There are not too many: see check. */
+/* The place's number. There are not too many: see check; and there is room: see allocate. */
 static int number_of(struct core_program *program, const struct sched_operand *o)
 {
 	int i = 0;
@@ -114,19 +113,38 @@ static int number_of(struct core_program *program, const struct sched_operand *o
 	return i;
 }
 
+static struct core_link *link_of(struct core_program *program, const struct gpu_operand *o)
+{
+	return o->kind == GPU_OPERAND_RECEIVE ? &program->incoming[o->index]
+					      : &program->outgoing[o->index];
+}
+
+static void note_link(struct maker *m, const struct gpu_operand *o, int peer)
+{
+	struct core_link *link = link_of(m->program, o);
+
+	if (link->per_round)
+		return;
+	*link = (struct core_link){(uint16_t)peer, o->theirs, o->per_round, m->num_messages};
+	m->num_messages += o->per_round;
+}
+
 static struct gpu_operand link_operand(struct maker *m, int connection, bool receives)
 {
 	const struct sched_connection *ends = &m->sched->connections[connection];
 	struct link *link = &m->links[connection];
-
-	return (struct gpu_operand){
+	int peer = receives ? ends->from : ends->to;
+	struct gpu_operand o = {
 		.kind = receives ? GPU_OPERAND_RECEIVE : GPU_OPERAND_SEND,
 		.index = receives ? link->incoming : link->outgoing,
-		.peer = (uint16_t)(receives ? ends->from : ends->to),
+		.peer = (uint16_t)(m->peers ? m->peers[peer] : peer),
 		.theirs = receives ? link->outgoing : link->incoming,
 		.message = receives ? link->received++ : link->sent++,
 		.per_round = link->per_round,
 	};
+
+	note_link(m, &o, peer);
+	return o;
 }
 
 static void add_operand(struct maker *m, struct gpu_step *step, const struct sched_operand *o,
@@ -189,9 +207,10 @@ static bool spreads(const struct core_program *program, int phase)
 {
 	enum { READ = 1, WRITTEN = 2 };
 	const struct gpu_work *lane = &program->lanes[phase][0];
-	uint8_t uses[GPU_MAX_PLACES] = {0};
+	uint8_t uses[GPU_FEW_PLACES] = {0};
 
-	if (program->num_lanes[phase] != 1 || program->has_links)
+	if (program->num_lanes[phase] != 1 || program->has_links ||
+	    program->num_places > GPU_FEW_PLACES)
 		return false;
 	for (uint32_t i = 0; i < lane->num_steps; i++) {
 		const struct gpu_step *step = &program->steps[lane->first_step + i];
@@ -210,36 +229,17 @@ static bool spreads(const struct core_program *program, int phase)
 	return true;
 }
 
-static struct core_link *link_of(struct core_program *program, const struct gpu_operand *o)
-{
-	return o->kind == GPU_OPERAND_RECEIVE ? &program->incoming[o->index]
-					      : &program->outgoing[o->index];
-}
-
-/* Note that the step has the link's message, which the operand is. `num`: of messages so far. */
-static void list_message(struct core_program *program, const struct gpu_operand *o, uint32_t step,
-			 uint32_t *num)
-{
-	struct core_link *link = link_of(program, o);
-
-	if (!link->per_round) {
-		*link = (struct core_link){o->peer, o->theirs, o->per_round, *num};
-		*num += o->per_round;
-	}
-	program->messages[link->first + o->message] = step;
-}
-
+/* Note which step has which message. */
 static void list_messages(struct core_program *program)
 {
-	uint32_t num = 0;
-
 	for (uint32_t i = 0; i < program->num_steps; i++) {
 		const struct gpu_step *step = &program->steps[i];
 		const struct gpu_operand *o = &program->operands[step->first];
 
 		for (int j = 0; j < step->num_sources + step->num_targets; j++) {
 			if (core_program_is_link(&o[j]))
-				list_message(program, &o[j], i, &num);
+				program->messages[link_of(program, &o[j])->first + o[j].message] =
+					i;
 		}
 	}
 }
@@ -263,13 +263,14 @@ static bool allocate(struct maker *m)
 					   operands * sizeof(struct gpu_operand) + 1);
 	program->operands = (struct gpu_operand *)(program->steps + steps);
 	program->messages = calloc(operands + 1, sizeof(*program->messages));
-	return program->steps && program->messages;
+	program->places = calloc(operands + 1, sizeof(*program->places));
+	return program->steps && program->messages && program->places;
 }
 
 /* Why it can't be done; NULL: it is. */
-static const char *fill(struct maker *m)
+static const char *fill(struct maker *m, struct totals *totals)
 {
-	const char *why = check(m);
+	const char *why = check(m, totals);
 
 	if (why)
 		return why;
@@ -280,16 +281,30 @@ static const char *fill(struct maker *m)
 	return NULL;
 }
 
-struct core_program *core_program_make(const struct sched *sched, int rank, const char **why)
+static bool make_entries(struct core_program *program)
 {
-	struct maker m = {.sched = sched, .rank = rank, .program = calloc(1, sizeof(*m.program))};
+	if (program->num_places <= GPU_FEW_PLACES)
+		return true;
+	program->entries = calloc((size_t)program->num_places, sizeof(*program->entries));
+	return program->entries != NULL;
+}
+
+struct core_program *core_program_make(const struct sched *sched, int rank, const int *peers,
+				       const char **why)
+{
+	struct maker m = {.sched = sched,
+			  .rank = rank,
+			  .peers = peers,
+			  .program = calloc(1, sizeof(*m.program))};
+	struct totals *totals = calloc((size_t)sched->request.ranks, sizeof(*totals));
 	bool enough;
 
 	m.links = calloc(sched->num_connections + 1, sizeof(*m.links));
-	enough = m.program && m.links && allocate(&m);
-	*why = enough ? fill(&m) : NULL;
+	enough = m.program && m.links && totals && allocate(&m);
+	*why = enough ? fill(&m, totals) : NULL;
 	free(m.links);
-	if (enough && !*why)
+	free(totals);
+	if (enough && !*why && make_entries(m.program))
 		return m.program;
 	core_program_free(m.program);
 	return NULL;
@@ -303,7 +318,7 @@ static void release(struct core_program *program)
 		gpu_staging_put(program->pinned);
 	program->memory = NULL;
 	program->pinned = NULL;
-	program->address = 0;
+	program->address = program->table = 0;
 }
 
 void core_program_free(struct core_program *program)
@@ -312,14 +327,27 @@ void core_program_free(struct core_program *program)
 		return;
 	release(program);
 	free(program->messages);
+	free(program->places);
+	free(program->entries);
 	free(program->steps);
 	free(program);
+}
+
+const struct core_link *core_program_link(const struct core_program *program,
+					  const struct gpu_operand *o)
+{
+	return link_of((struct core_program *)program, o);
+}
+
+static size_t table_bytes(const struct core_program *program)
+{
+	return program->entries ? (size_t)program->num_places * sizeof(*program->entries) : 0;
 }
 
 static enum util_status upload_to_device(struct core_program *program, size_t bytes,
 					 struct gpu_stream *stream)
 {
-	if (gpu_scratch_get(bytes, stream, &program->memory) != UTIL_OK)
+	if (gpu_scratch_get(bytes + table_bytes(program), stream, &program->memory) != UTIL_OK)
 		return UTIL_ERR_NO_MEMORY;
 	program->address = program->memory->address;
 	return gpu_stream_copy(stream, (void *)program->address, program->steps, bytes);
@@ -329,8 +357,8 @@ static enum util_status upload_to_device(struct core_program *program, size_t by
 static enum util_status upload_to_host(struct core_program *program, size_t bytes,
 				       struct gpu_stream *stream)
 {
-	enum util_status status =
-		gpu_staging_get(bytes, gpu_stream_where(stream), &program->pinned);
+	enum util_status status = gpu_staging_get(bytes + table_bytes(program),
+						  gpu_stream_where(stream), &program->pinned);
 
 	if (status != UTIL_OK)
 		return status;
@@ -354,5 +382,20 @@ enum util_status core_program_upload(struct core_program *program, struct gpu_st
 		status = upload_to_host(program, bytes, stream);
 	if (status != UTIL_OK)
 		release(program);
+	else if (program->entries)
+		program->table = program->address + bytes;
 	return status;
+}
+
+enum util_status core_program_fill(const struct core_program *program, struct gpu_stream *stream)
+{
+	size_t bytes = table_bytes(program);
+
+	if (!bytes)
+		return UTIL_OK;
+	if (!program->pinned)
+		return gpu_stream_copy(stream, (void *)program->table, program->entries, bytes);
+	memcpy((char *)program->pinned->base + (program->table - program->address),
+	       program->entries, bytes);
+	return UTIL_OK;
 }

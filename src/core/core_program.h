@@ -26,9 +26,9 @@ static inline bool core_program_is_link(const struct gpu_operand *o)
 
 /* A link of the rank's: what its host must know to carry its messages. */
 struct core_link {
-	uint16_t peer, theirs;
-	uint32_t per_round; /* messages; 0: there is no such link */
-	uint32_t first;     /* of core_program.messages */
+	uint16_t peer, theirs; /* the rank at its other end, and its number there */
+	uint32_t per_round;    /* messages; 0: there is no such link */
+	uint32_t first;        /* of core_program.messages */
 };
 
 struct core_program {
@@ -37,7 +37,7 @@ struct core_program {
 	struct gpu_work lanes[CORE_MAX_PHASES][GPU_MAX_LANES];
 	bool spreads[CORE_MAX_PHASES]; /* one lane, of steps that may be done at the same time */
 	int num_places;
-	struct core_place places[GPU_MAX_PLACES];
+	struct core_place *places;
 	uint32_t num_steps, num_operands;
 	struct gpu_step *steps;
 	struct gpu_operand *operands; /* in one piece of memory with the steps */
@@ -46,6 +46,7 @@ struct core_program {
 	/* Over all ranks, so all have the same numbers. */
 	uint32_t most_lanes;    /* of a rank at a time */
 	uint32_t most_links;    /* of a rank, in either direction */
+	uint32_t most_operands; /* of a step */
 	uint32_t most_messages; /* of a link, in a round */
 	bool has_links;
 	bool is_mapped; /* ranks reach into others' buffers */
@@ -55,16 +56,30 @@ struct core_program {
 	unsigned long long context_id;
 	struct gpu_scratch *memory;
 	struct gpu_staging_block *pinned;
+	/* Of more places than fit a launch's arguments: where a call writes them, else NULL, and
+	 * where kernels find them, behind the program. */
+	struct gpu_place *entries;
+	uint64_t table;
 };
 
 /*
- * Make the program of a rank. NULL: the executor can't do it, to which all ranks come alike, with a
+ * Make the program of a rank; `peers`: what kernels know each rank as (gpu_operand.peer), NULL: by
+ * its number. NULL: the executor can't do it, to which all ranks come alike, with a
  * static text in `why`; or there is no memory, with NULL there.
  */
-struct core_program *core_program_make(const struct sched *sched, int rank, const char **why);
+struct core_program *core_program_make(const struct sched *sched, int rank, const int *peers,
+				       const char **why);
 void core_program_free(struct core_program *program);
+
+/* The link that the operand is. */
+const struct core_link *core_program_link(const struct core_program *program,
+					  const struct gpu_operand *o);
 
 /* Bring it into the device memory of the stream's context, in stream order, unless it is there. */
 enum util_status core_program_upload(struct core_program *program, struct gpu_stream *stream);
+
+/* Have kernels that follow in the stream find the program's entries, if it has any. None of its
+ * kernels is running. */
+enum util_status core_program_fill(const struct core_program *program, struct gpu_stream *stream);
 
 #endif

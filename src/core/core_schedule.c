@@ -55,20 +55,24 @@ static void make_room(struct core_comm *comm)
 }
 
 /* An error has been logged if it is not for lack of memory. */
-static enum util_status prove_and_translate(struct core_schedule *entry, int rank)
+static enum util_status prove_and_translate(struct core_schedule *entry,
+					    const struct core_comm *comm)
 {
-	const struct sched *sched = entry->sched;
+	struct sched *sched = entry->sched;
 	char proof[256];
 	const char *why;
 
-	entry->program = core_program_make(sched, rank, &why);
+	entry->program = core_program_make(sched, comm->rank, comm->numbers, &why);
 	if (!entry->program && !why)
 		return UTIL_ERR_NO_MEMORY;
 	if (entry->program && util_config.check &&
 	    !sched_verify(sched, entry->algo->slots, proof, sizeof(proof)))
 		why = proof;
-	if (!why)
+	if (!why) {
+		/* Of many ranks they take much memory, and this one's are in the program. */
+		sched_forget_steps(sched);
 		return UTIL_OK;
+	}
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "the schedule %s for %s over %d ranks can't be used: %s", sched->name,
 		 sched_coll_name(sched->request.coll), sched->request.ranks, why);
@@ -86,7 +90,7 @@ static enum util_status add(struct core_comm *comm, const struct algo *algo,
 	entry->algo = algo;
 	entry->sched = algo_make(algo, request);
 	if (entry->sched)
-		status = prove_and_translate(entry, comm->rank);
+		status = prove_and_translate(entry, comm);
 	if (status != UTIL_OK) {
 		entry_free(entry);
 		return status;

@@ -10,7 +10,8 @@
 #include "gpu/kernels/gpu_program.h"
 #include "gpu/kernels/gpu_types.h"
 
-enum { CORE_MAX_RANKS = GPU_MAX_PEERS };
+/* For so many ranks a shape has room for the blocks in itself. */
+enum { CORE_FEW_BLOCKS = 64 };
 
 /* Some bytes of a buffer, whose offset is from the address that the program gave to MPI. */
 struct core_block {
@@ -27,7 +28,7 @@ struct core_buffer {
 	int num_blocks; /* 0: the rank has no such buffer */
 	int64_t lo,
 		hi; /* the bytes of all blocks lie in [address + lo, address + hi); equal: none */
-	struct core_block blocks[CORE_MAX_RANKS];
+	struct core_block *blocks;
 };
 
 struct core_shape {
@@ -41,7 +42,14 @@ struct core_shape {
 	struct core_block own; /* of the input: whose result is this rank's, where it has one of
 				  its own (reduce_scatter, scan) */
 	struct core_buffer in, out;
+	struct core_block few[2 * CORE_FEW_BLOCKS];
+	struct core_block *many; /* owned; NULL: there are few */
 };
+
+/* Make it one of nothing, with room for the blocks of `size` ranks. It must not move in memory, and
+ * is to be released. False: no memory. */
+bool core_shape_clear(struct core_shape *shape, int size);
+void core_shape_release(struct core_shape *shape);
 
 static inline bool core_shape_has_data(const struct core_shape *shape)
 {

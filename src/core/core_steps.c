@@ -41,9 +41,15 @@ static uint64_t message_of(const struct gpu_operand *o, uint32_t round)
 	return (uint64_t)round * o->per_round + o->message;
 }
 
-static bool is_far(const struct core_steps *steps, const struct gpu_operand *o)
+static bool is_far(const struct gpu_operand *o)
 {
-	return !core_comm_is_near(steps->comm, o->peer);
+	return o->peer == GPU_PEER_FAR;
+}
+
+/* The rank at the link's other end. */
+static int peer_of(const struct core_steps *steps, const struct gpu_operand *o)
+{
+	return core_program_link(steps->program, o)->peer;
 }
 
 /* See context_of in gpu_execute.cu. */
@@ -51,7 +57,7 @@ uint64_t core_steps_bytes(const struct core_steps *steps, const struct gpu_step 
 			  uint32_t round)
 {
 	const struct gpu_execute_args *args = &steps->args;
-	uint64_t bytes = args->places[step->sized].bytes, offset = round * args->width;
+	uint64_t bytes = steps->places[step->sized].bytes, offset = round * args->width;
 
 	bytes = bytes > offset ? bytes - offset : 0;
 	bytes = bytes < args->width ? bytes : args->width;
@@ -91,7 +97,7 @@ static enum util_status look(const struct core_steps *steps, const struct gpu_op
 	*bytes = 0;
 	if (!core_program_is_link(o))
 		return UTIL_OK;
-	return is_far(steps, o) ? look_far(steps, o, round, bytes) : look_near(steps, o, round);
+	return is_far(o) ? look_far(steps, o, round, bytes) : look_near(steps, o, round);
 }
 
 static void pass_on_near(const struct core_steps *steps, const struct gpu_operand *o,
@@ -99,7 +105,7 @@ static void pass_on_near(const struct core_steps *steps, const struct gpu_operan
 {
 	uint64_t value = steps->args.epoch + message_of(o, round) + 1;
 
-	core_agree_tell(steps->comm, o->peer,
+	core_agree_tell(steps->comm, peer_of(steps, o),
 			o->kind == GPU_OPERAND_SEND ? CORE_AGREE_TAILS : CORE_AGREE_HEADS,
 			o->theirs, value);
 }
@@ -110,7 +116,7 @@ static void pass_on_far(const struct core_steps *steps, const struct gpu_step *s
 	uint64_t k = message_of(o, round);
 
 	if (o->kind == GPU_OPERAND_SEND)
-		core_wire_send(steps->comm, o->peer, o->index, o->theirs, steps->call, k,
+		core_wire_send(steps->comm, peer_of(steps, o), o->index, o->theirs, steps->call, k,
 			       core_steps_bytes(steps, step, round));
 	else
 		core_wire_consume(steps->comm->wire, o->index, k);
@@ -121,7 +127,7 @@ static void pass_on(const struct core_steps *steps, const struct gpu_step *step,
 {
 	if (!core_program_is_link(o))
 		return;
-	if (is_far(steps, o))
+	if (is_far(o))
 		pass_on_far(steps, step, o, round);
 	else
 		pass_on_near(steps, o, round);
@@ -323,8 +329,10 @@ void core_steps_describe(const struct core_steps *steps, char *text, size_t byte
 		snprintf(text, bytes, "copies, or messages to other nodes to be fetched");
 	else if (o->kind == GPU_OPERAND_RECEIVE)
 		snprintf(text, bytes, "message %llu of rank %d",
-			 (unsigned long long)message_of(o, steps->lanes[lane].round), o->peer);
+			 (unsigned long long)message_of(o, steps->lanes[lane].round),
+			 peer_of(steps, o));
 	else
 		snprintf(text, bytes, "room for message %llu to rank %d",
-			 (unsigned long long)message_of(o, steps->lanes[lane].round), o->peer);
+			 (unsigned long long)message_of(o, steps->lanes[lane].round),
+			 peer_of(steps, o));
 }

@@ -24,8 +24,9 @@ struct core_steps {
 	const struct core_program *program;
 	struct gpu_launch *launch;
 	struct gpu_execute_args args;
-	uint64_t bytes;  /* that the largest part of a step moves to each of its targets */
-	uint32_t rounds; /* within a launch, or several launches */
+	struct gpu_place *places; /* the program's: in the arguments, or its entries */
+	uint64_t bytes;           /* that the largest part of a step moves to each of its targets */
+	uint32_t rounds;          /* within a launch, or several launches */
 	uint32_t phase;
 	/* Where it is. */
 	bool running;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_tuning.h"
+#include "core/core_comm.h"
 #include "core/core_mpi.h"
 #include "util/util_config.h"
 #include "util/util_hash.h"

@@ -659,6 +659,28 @@ static void allgather_layouts(void)
 	MPI_Type_free(&block);
 }
 
+/* More ranks than a word has bits, and more blocks than fit a launch's arguments. */
+static void many_ranks(void)
+{
+	enum { COUNT = 3 };
+	int num = COUNT * test_size, *send = device_ints(num, 0), *recv = device_ints(num, -1);
+	int *numbers = malloc((size_t)num * sizeof(*numbers));
+	bool ok = true;
+
+	for (int i = 0; i < num; i++)
+		numbers[i] = 1000 * test_rank + i;
+	cuda_check(cudaMemcpy(send, numbers, (size_t)num * sizeof(int), cudaMemcpyHostToDevice),
+		   "cudaMemcpy");
+	snprintf(test_name, sizeof(test_name), "alltoall");
+	MPI_Alltoall(send, COUNT, MPI_INT, recv, COUNT, MPI_INT, MPI_COMM_WORLD);
+	cuda_check(cudaMemcpy(numbers, recv, (size_t)num * sizeof(int), cudaMemcpyDeviceToHost),
+		   "cudaMemcpy");
+	for (int i = 0; i < num; i++)
+		ok &= numbers[i] == 1000 * (i / COUNT) + COUNT * test_rank + i % COUNT;
+	test_result(ok);
+	free(numbers);
+}
+
 /*
  * Arenas grow as it becomes known who uses which GPU, and not on both ranks at the same time: what
  * a long call left where a short one's packets come, in numbers that look like their flags, is not
@@ -742,6 +764,7 @@ static const struct test_case cases[] = {
 	{"too_long_for_nobody", too_long_for_nobody},
 	{"gather_too_long", gather_too_long},
 	{"allgather_layouts", allgather_layouts},
+	{"many_ranks", many_ranks},
 };
 
 int main(int argc, char **argv)

@@ -384,11 +384,10 @@ const char *core_mpi_shape(const struct core_call *call, const struct core_comm 
 	uint64_t bytes = 4 * (uint64_t)call->recvcount;
 	struct side in, out;
 
-	*shape = (struct core_shape){.coll = call->coll,
-				     .root = call->root,
-				     .bytes = bytes,
-				     .type = GPU_TYPE_NONE,
-				     .op = GPU_OP_NONE};
+	shape->coll = call->coll;
+	shape->root = call->root;
+	shape->in_place = false;
+	shape->bytes = bytes;
 	sides_of(call, &in, &out);
 	set_buffer(&shape->in, &in, bytes);
 	set_buffer(&shape->out, &out, bytes);

@@ -7,7 +7,7 @@
  * test_choose FILE.machine...
  */
 #include "algos/sched_verify.h"
-#include "core/core_rings.h"
+#include "core/core_cluster.h"
 #include "core/core_room.h"
 #include "gpu/kernels/gpu_program.h"
 #include "sched_oracle.h"
@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 64, ARENA = 4 << 20, MIB = 1 << 20 };
+enum { MOST_RANKS = 128, MOST_NODES = 16, ARENA = 4 << 20, MIB = 1 << 20 };
 
 static const struct algo_wish anything;
 static char **files;
@@ -374,16 +374,26 @@ static void any_order_is_right(void **state)
 
 struct place {
 	struct topo_machine *machine;
-	struct sched_fabric fabric;
+	struct core_cluster cluster;
+	const struct sched_fabric *fabric; /* of all of it */
 	struct sched_request request;
 	struct algo_setting setting;
-	int *rings;
 };
 
-static void open_place(struct place *p, const char *file, enum sched_coll coll, int ranks,
-		       bool mapped)
+static const char *file_named(const char *name)
 {
-	const struct topo_machine *machines[1];
+	for (int i = 0; i < num_files; i++) {
+		if (strstr(files[i], name))
+			return files[i];
+	}
+	fail_msg("no machine %s", name);
+	return NULL;
+}
+
+static void open_place(struct place *p, const char *file, enum sched_coll coll, int ranks,
+		       int nodes, bool mapped)
+{
+	const struct topo_machine *machines[MOST_NODES];
 	struct core_seat seats[MOST_RANKS] = {0};
 	FILE *in = fopen(file, "r");
 	char error[256] = "can't be opened";
@@ -397,29 +407,33 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 	while (topo_machine_nth(p->machine, TOPO_GPU, gpus) >= 0)
 		gpus++;
 	for (int i = 0; i < ranks; i++)
-		seats[i] =
-			(struct core_seat){0, topo_machine_nth(p->machine, TOPO_GPU, i % gpus), 0};
-	machines[0] = p->machine;
+		seats[i] = (struct core_seat){i / (ranks / nodes),
+					      topo_machine_nth(p->machine, TOPO_GPU, i % gpus), 0};
+	for (int i = 0; i < nodes; i++)
+		machines[i] = p->machine;
 	p->request = request_of(coll, ranks);
-	assert_true(core_fabric_make(ranks, seats, 1, machines, &p->fabric));
-	p->request.num_rings = core_rings_find(ranks, seats, 1, machines, &p->rings);
-	p->request.rings = p->rings;
-	p->setting = (struct algo_setting){.fabric = &p->fabric,
+	assert_true(core_cluster_make(ranks, seats, nodes, machines, &p->cluster));
+	p->fabric = p->cluster.parts[0].fabric;
+	p->request.num_nodes = nodes > 1 ? nodes : 0;
+	p->request.nodes = p->cluster.parts[0].nodes;
+	p->request.num_rings = p->cluster.parts[0].num_rings;
+	p->request.rings = p->cluster.parts[0].rings;
+	p->setting = (struct algo_setting){.fabric = p->fabric,
 					   .room = core_room_for(ARENA),
 					   .most_links = GPU_MAX_LINKS,
+					   .most_lanes = GPU_MAX_LANES,
 					   .most_places = GPU_MAX_PLACES,
 					   .mapped = mapped,
 					   .fused = true,
 					   .protos = (1 << SCHED_NUM_PROTOS) - 1,
-					   .resident = p->fabric.costs.blocks,
+					   .resident = p->fabric->costs.blocks,
 					   .lines = SCHED_LINES_WHOLE};
 }
 
 static void close_place(struct place *p)
 {
-	sched_fabric_free(&p->fabric);
+	core_cluster_free(&p->cluster);
 	topo_machine_free(p->machine);
-	free(p->rings);
 }
 
 /* What the choice takes, not as the table has it. */
@@ -438,8 +452,7 @@ static double time_of_choice(const struct place *p, const struct algo_choice *ch
 	request.channels = choice->channels;
 	sched = algo_make(choice->algo, &request);
 	assert_non_null(sched);
-	if (choice->proto == SCHED_LL128 &&
-	    sched_fabric_lines(&p->fabric, sched) < p->setting.lines)
+	if (choice->proto == SCHED_LL128 && sched_fabric_lines(p->fabric, sched) < p->setting.lines)
 		time = INFINITY;
 	else if (sched->num_connections &&
 		 (sched_most_links(sched) > p->setting.most_links ||
@@ -448,7 +461,7 @@ static double time_of_choice(const struct place *p, const struct algo_choice *ch
 				   &p->setting.room, choice->proto, &terms.slots)))
 		time = INFINITY;
 	else
-		time = sched_time(sched, &p->fabric, &terms);
+		time = sched_time(sched, p->fabric, &terms);
 	sched_free(sched);
 	return time;
 }
@@ -502,7 +515,7 @@ static void check_place(const char *file, enum sched_coll coll, int ranks, bool 
 	struct place p;
 	double last = 0;
 
-	open_place(&p, file, coll, ranks, mapped);
+	open_place(&p, file, coll, ranks, 1, mapped);
 	table = algo_table_new(&p.request, &p.setting);
 	other = algo_table_new(&p.request, &p.setting);
 	assert_true(table && other);
@@ -545,6 +558,47 @@ static void choices_are_best(void **state)
 	}
 }
 
+/* By samples of a half, a quarter and an eighth of the job: what they say a way takes, it takes,
+ * and it is as good as the best. */
+static void check_samples(const struct place *p, uint64_t bytes)
+{
+	struct algo_setting setting = p->setting;
+	struct algo_table *whole = algo_table_new(&p->request, &setting), *samples;
+	struct algo_choice best, chosen;
+	double time;
+
+	core_cluster_set(&p->cluster, &setting);
+	samples = algo_table_new(&p->request, &setting);
+	assert_true(whole && samples);
+	assert_int_equal(algo_table_rank(whole, bytes, &anything, &best, 1), 1);
+	assert_int_equal(algo_table_rank(samples, bytes, &anything, &chosen, 1), 1);
+	time = time_of_choice(p, &chosen, bytes);
+	if (fabs(chosen.time - time) > 0.1 * time || time > 1.05 * best.time)
+		fail_msg("%s, %llu bytes: %s x%d takes %g us, not %g; and %s x%d %g",
+			 sched_coll_name(p->request.coll), (unsigned long long)bytes,
+			 chosen.algo->name, chosen.channels, time, chosen.time, best.algo->name,
+			 best.channels, best.time);
+	algo_table_free(whole);
+	algo_table_free(samples);
+}
+
+static void samples_are_like_the_whole(void **state)
+{
+	struct place p;
+
+	(void)state;
+	for (int coll = 0; coll < SCHED_NUM_COLLS; coll++) {
+		open_place(&p, file_named("dgx-a100"), (enum sched_coll)coll, MOST_RANKS,
+			   MOST_NODES, false);
+		p.setting.nodes_mapped = true;
+		p.setting.protos = 1 << SCHED_SIMPLE;
+		assert_int_equal(p.cluster.num_parts, 1 + ALGO_NUM_SAMPLES);
+		for (uint64_t bytes = 1 << 10; bytes <= 32 * MIB; bytes <<= 15)
+			check_samples(&p, bytes);
+		close_place(&p);
+	}
+}
+
 /* What takes longer than the best by much is not looked at closely, but is never taken for less. */
 static void bounds_are_kept(void **state)
 {
@@ -581,6 +635,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(any_order_is_right),
 		cmocka_unit_test(bounds_are_kept),
 		cmocka_unit_test(choices_are_best),
+		cmocka_unit_test(samples_are_like_the_whole),
 	};
 
 	files = argv + 1;

@@ -43,6 +43,7 @@ struct rank {
 	struct core_program *program;
 	struct buffer in, out, hold;
 	struct gpu_execute_args args;
+	struct gpu_place table[GPU_FEW_PLACES];
 	struct gpu_work work[GPU_MAX_LANES];
 	uint64_t done[GPU_MAX_LANES * GPU_MAX_PARTS];
 };
@@ -55,7 +56,7 @@ struct a_case {
 	size_t misaligned;       /* bytes */
 	uint32_t protocol, parts, slots;
 	uint64_t piece_bytes, shm[MAX_RANKS]; /* shm: as in the arguments */
-	bool spread, hot;
+	bool spread, hot, table;
 	struct rank ranks[MAX_RANKS];
 };
 
@@ -273,8 +274,10 @@ static void set_args(struct a_case *c, int rank, int phase)
 	};
 	for (int i = 0; i < c->request.ranks; i++)
 		args->theirs[i] = (uint64_t)arenas[i][c->shm[rank] >> i & 1];
+	/* What many places would need is right for few, too. */
+	args->table = c->table ? (uint64_t)r->table : 0;
 	for (int i = 0; i < r->program->num_places; i++)
-		args->places[i] = look_up(c, rank, &r->program->places[i]);
+		(c->table ? r->table : args->places)[i] = look_up(c, rank, &r->program->places[i]);
 	for (uint32_t i = 0; i < r->program->num_lanes[phase]; i++) {
 		r->work[i] = r->program->lanes[phase][i];
 		r->work[i].num_rounds = linked ? (uint32_t)rounds_of(c) : 1;
@@ -333,7 +336,7 @@ static void run_case(struct a_case *c)
 	for (int rank = 0; rank < n; rank++) {
 		struct rank *r = &c->ranks[rank];
 
-		r->program = core_program_make(c->sched, rank, &why);
+		r->program = core_program_make(c->sched, rank, NULL, &why);
 		assert_non_null(r->program);
 		r->in = buffer_new(c, rank, SCHED_IN);
 		r->out = buffer_new(c, rank, SCHED_OUT);
@@ -397,6 +400,7 @@ static void draw_execution(struct a_case *c)
 	c->piece_bytes = (reduces ? 8192 : GPU_PART_UNIT * c->parts) * (1 + draw(reduces ? 2 : 16));
 	c->slots = (uint32_t)c->algo->slots + draw(3);
 	c->spread = draw(2);
+	c->table = draw(2);
 	c->hot = draw(2);
 	c->misaligned = draw(2) ? 0 : 4 * draw(4);
 	draw_transports(c);
@@ -473,7 +477,7 @@ static void blocks_give_up(void **state)
 	(void)state;
 	c.sched = algo_make(c.algo, &c.request);
 	for (int i = 0; i < 2; i++) {
-		c.ranks[i].program = core_program_make(c.sched, i, &why);
+		c.ranks[i].program = core_program_make(c.sched, i, NULL, &why);
 		c.ranks[i].in = buffer_new(&c, i, SCHED_IN);
 		c.ranks[i].out = buffer_new(&c, i, SCHED_OUT);
 	}
@@ -523,7 +527,8 @@ static void programs_of_all_sizes_can_be_made(void **state)
 			sched = algo_make(algo, &request);
 			assert_non_null(sched);
 			for (int rank = 0; rank < request.ranks; rank += 1 + request.ranks / 8) {
-				struct core_program *program = core_program_make(sched, rank, &why);
+				struct core_program *program =
+					core_program_make(sched, rank, NULL, &why);
 
 				if (!program)
 					print_error("%s %s %d: %s\n", algo->name,
@@ -541,7 +546,7 @@ static void programs_of_all_sizes_can_be_made(void **state)
 static void ranks_refuse_alike(void **state)
 {
 	static const int sizes[][2] = {
-		{12, 14}, {16, 12}, {8, 12}, {2, 30}}; /* then, single ranks */
+		{24, 28}, {32, 24}, {16, 24}, {4, 60}}; /* then, single ranks */
 	int refused = 0, made = 0;
 
 	(void)state;
@@ -564,7 +569,8 @@ static void ranks_refuse_alike(void **state)
 				continue;
 			sched = algo_make(algo, &request);
 			for (int rank = 0; rank < request.ranks; rank++) {
-				struct core_program *program = core_program_make(sched, rank, &why);
+				struct core_program *program =
+					core_program_make(sched, rank, NULL, &why);
 
 				num += program != NULL;
 				core_program_free(program);

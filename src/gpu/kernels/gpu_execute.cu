@@ -99,6 +99,11 @@ template <typename T> GPU_DEVICE T load_record(uint64_t address)
 	return record;
 }
 
+GPU_DEVICE struct gpu_place place_at(const struct gpu_execute_args &args, uint32_t index)
+{
+	return args.table ? load_record<struct gpu_place>(args.table + sizeof(struct gpu_place) * index) : args.places[index];
+}
+
 /* See sched_range: a block of `bytes` bytes is cut into pieces that begin at multiples of the unit. */
 GPU_DEVICE uint64_t piece_start(const struct gpu_execute_args &args, uint64_t bytes, uint64_t piece)
 {
@@ -127,7 +132,7 @@ GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct
 				     uint64_t part, uint64_t parts)
 {
 	struct context c = {step, round, index, round * args.width, 0, 0, 0, 0};
-	uint64_t bytes = args.places[step.sized].bytes, chunk, start, units, first, end;
+	uint64_t bytes = place_at(args, step.sized).bytes, chunk, start, units, first, end;
 
 	bytes = bytes > c.offset ? bytes - c.offset : 0;
 	bytes = args.width && bytes > args.width ? args.width : bytes;
@@ -147,27 +152,27 @@ GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct
 
 /* ---- links ---- */
 
-GPU_DEVICE uint32_t transport_of(const struct gpu_execute_args &args, uint32_t peer)
+GPU_DEVICE bool is_far(const struct gpu_operand *o)
 {
-	if (args.net >> peer & 1)
-		return GPU_TRANSPORT_NET;
-	return args.shm >> peer & 1 ? GPU_TRANSPORT_SHM : GPU_TRANSPORT_P2P;
+	return o->peer == GPU_PEER_FAR;
 }
 
-GPU_DEVICE bool is_far(const struct gpu_execute_args &args, const struct gpu_operand *o)
+GPU_DEVICE uint32_t transport_of(const struct gpu_execute_args &args, const struct gpu_operand *o)
 {
-	return args.net >> o->peer & 1;
+	if (is_far(o))
+		return GPU_TRANSPORT_NET;
+	return args.shm >> o->peer & 1 ? GPU_TRANSPORT_SHM : GPU_TRANSPORT_P2P;
 }
 
 /* The link's number in the arena that args.theirs has. */
-GPU_DEVICE uint32_t far_index(const struct gpu_execute_args &args, const struct gpu_operand *o)
+GPU_DEVICE uint32_t far_index(const struct gpu_operand *o)
 {
-	return is_far(args, o) ? o->index : o->theirs;
+	return is_far(o) ? o->index : o->theirs;
 }
 
 GPU_DEVICE uint64_t mine(const struct gpu_execute_args &args, const struct gpu_operand *o)
 {
-	return args.mine[transport_of(args, o->peer)];
+	return args.mine[transport_of(args, o)];
 }
 
 /* A word of an arena, of this block's part of a link. */
@@ -185,11 +190,11 @@ GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const s
 {
 	bool receives = o->kind == GPU_OPERAND_RECEIVE;
 	uint64_t arena = receives ? mine(args, o) : args.theirs[o->peer];
-	uint64_t link = receives ? o->index : far_index(args, o);
+	uint64_t link = receives ? o->index : far_index(o);
 	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
 	/* Flags and, in LL128, parts that fill no pair of lines: twice is enough, as parts begin at multiples of GPU_PART_UNIT. */
 	uint64_t scale = args.protocol == GPU_PROTOCOL_SIMPLE ? 1 : 2;
-	uint64_t inner = args.waits && !is_far(args, o) ? c->index * args.piece_bytes + c->inner : c->packed;
+	uint64_t inner = args.waits && !is_far(o) ? c->index * args.piece_bytes + c->inner : c->packed;
 
 	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + inner);
 }
@@ -231,7 +236,7 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct contex
 
 	if (o->kind == GPU_OPERAND_SEND && args.protocol != GPU_PROTOCOL_SIMPLE)
 		return;
-	gpu_store_release(word_of(args, args.theirs[o->peer], words, far_index(args, o)), args.epoch + message_of(c, o) + 1);
+	gpu_store_release(word_of(args, args.theirs[o->peer], words, far_index(o)), args.epoch + message_of(c, o) + 1);
 }
 
 /* ---- going through the steps ---- */
@@ -267,7 +272,7 @@ GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state
 			state->aborted = 1;
 		return;
 	}
-	state->addresses[index] = args.places[o.index].address;
+	state->addresses[index] = place_at(args, o.index).address;
 	if (o.kind == GPU_OPERAND_SCRATCH)
 		state->addresses[index] += (c->step.piece + c->index) * args.piece_bytes + c->inner;
 	else

@@ -51,11 +51,13 @@ enum gpu_transport {
 };
 
 enum {
-	GPU_MAX_PEERS = 64,                   /* processes of one accelerated call */
-	GPU_MAX_PLACES = 200,                 /* of a program: what fits a launch's arguments */
-	GPU_MAX_LINKS = 64,                   /* of a program, in each direction */
-	GPU_MAX_PARTS = 32,                   /* of a chunk */
-	GPU_MAX_LANES = 64,                   /* of a rank at a time */
+	GPU_MAX_PEERS = 64,           /* processes of a node in one accelerated call */
+	GPU_PEER_FAR = GPU_MAX_PEERS, /* instead of a peer's number on the node: on another */
+	GPU_MAX_PLACES = 4096,        /* of a program */
+	GPU_FEW_PLACES = 128,         /* of these, in the launch's arguments */
+	GPU_MAX_LINKS = 128,          /* of a program, in each direction */
+	GPU_MAX_PARTS = 32,           /* of a chunk */
+	GPU_MAX_LANES = 64,           /* of a rank at a time */
 	GPU_MAX_OPERANDS = 2 * GPU_MAX_PEERS, /* of a step */
 	GPU_EPOCH_SHIFT = 24, /* messages of a link in a call: fewer than 1 << this */
 	GPU_PART_UNIT = 128,  /* bytes: parts begin at multiples of it */
@@ -64,7 +66,7 @@ enum {
 	GPU_ARENA_TAILS = 0,
 	GPU_ARENA_HEADS = GPU_ARENA_TAILS + 8 * GPU_MAX_LINKS * GPU_MAX_PARTS,
 	GPU_ARENA_SEEN = GPU_ARENA_HEADS + 8 * GPU_MAX_LINKS * GPU_MAX_PARTS,
-	GPU_ARENA_SLOTS = 64 << 10,
+	GPU_ARENA_SLOTS = 72 << 10, /* behind the words of GPU_MAX_PROBED blocks */
 };
 
 enum gpu_operand_kind {
@@ -78,7 +80,7 @@ enum gpu_operand_kind {
 struct gpu_operand {
 	uint16_t kind;      /* enum gpu_operand_kind */
 	uint16_t index;     /* of the place, or of the link among this rank's of its direction */
-	uint16_t peer;      /* of a link: the rank at its other end */
+	uint16_t peer;      /* of a link: who is at its other end, or GPU_PEER_FAR */
 	uint16_t theirs;    /* of a link: its index there */
 	uint32_t message;   /* of a link: which of the round's */
 	uint32_t per_round; /* messages of the link in a round */
@@ -113,8 +115,8 @@ struct gpu_execute_args {
 	uint64_t width;           /* bytes of each block in a round; 0: all, there is one round */
 	uint64_t slot_bytes;      /* of data: room for as many pieces as a step has at most */
 	uint64_t piece_bytes;     /* room for one: a multiple of GPU_PART_UNIT times the parts */
+	uint64_t table;           /* in device memory, the places; 0: they are `places` */
 	uint64_t shm;             /* peers, as bits, whose links use pinned memory of the host */
-	uint64_t net;             /* peers, as bits, on other nodes */
 	uint64_t slots[GPU_PROTOCOL_NUM]; /* where they begin in an arena */
 	uint64_t mine[GPU_TRANSPORT_NUM]; /* this rank's arenas */
 	uint32_t type, op;                /* enum gpu_type, gpu_op */
@@ -124,10 +126,10 @@ struct gpu_execute_args {
 	uint32_t waits;  /* for messages, in the kernel: fused */
 	uint32_t spread; /* each step of a lane has blocks of its own */
 	struct gpu_work only;
-	/* The others' arenas, as this rank's kernels reach them; of other nodes, its own for what
+	/* The others' arenas, as this rank's kernels reach them; of GPU_PEER_FAR, its own for what
 	 * goes out. */
-	uint64_t theirs[GPU_MAX_PEERS];
-	struct gpu_place places[GPU_MAX_PLACES];
+	uint64_t theirs[GPU_MAX_PEERS + 1];
+	struct gpu_place places[GPU_FEW_PLACES];
 };
 
 /* How a block ended. */

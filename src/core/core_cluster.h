@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The ranks of a communicator as choices look at them: their fabric and rings, and, where they are
+ * so many that looking at all of them takes seconds, those of samples: the first of their nodes, so
+ * many, half as many and a quarter (algo_choose.h).
+ */
+#ifndef CORE_CLUSTER_H
+#define CORE_CLUSTER_H
+
+#include "algos/algo_choose.h"
+#include "core/core_fabric.h"
+
+struct core_cluster {
+	struct algo_sample parts[1 + ALGO_NUM_SAMPLES]; /* the whole, and the samples */
+	int num_parts;
+	double doublings; /* from the largest sample to the whole */
+};
+
+/* Make it, of what core_fabric_make takes; to be freed in any case. False: no memory. */
+bool core_cluster_make(int ranks, const struct core_seat *seats, int num_nodes,
+		       const struct topo_machine *const *machines, struct core_cluster *cluster);
+void core_cluster_free(struct core_cluster *cluster);
+
+/* Have the setting's candidates timed there. */
+void core_cluster_set(const struct core_cluster *cluster, struct algo_setting *setting);
+
+#endif
