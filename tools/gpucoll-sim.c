@@ -39,6 +39,7 @@ static struct {
 	int num_colls, num_sizes, num_ranks, limit; /* s, of a row */
 	uint64_t sizes[MOST_LIST];
 	int ranks[MOST_LIST];
+	struct algo_wish wishes[SCHED_NUM_COLLS];
 	FILE *out;
 } options;
 
@@ -270,7 +271,6 @@ static double steps_of(const struct algo *algo, enum sched_coll coll, int channe
 static int list_best(enum sched_coll coll, int ranks, uint64_t bytes, struct algo_choice *ways,
 		     int most)
 {
-	static const struct algo_wish anything;
 	struct cluster c;
 	struct algo_setting setting;
 	struct algo_table *table;
@@ -288,7 +288,7 @@ static int list_best(enum sched_coll coll, int ranks, uint64_t bytes, struct alg
 					.protos = c.network.nodes == 1 ? 3 : 1,
 					.resident = c.fabric.costs.blocks};
 	table = algo_table_new(&c.request, &setting);
-	num = table ? algo_table_rank(table, bytes, &anything, ways, most) : -1;
+	num = table ? algo_table_rank(table, bytes, &options.wishes[coll], ways, most) : -1;
 	if (num < 0)
 		no_memory();
 	algo_table_free(table);
@@ -319,39 +319,53 @@ static bool is_refused(const struct algo *algo, const struct sched_request *requ
 	return algo_refuses(&any, request, false) != NULL;
 }
 
-/* A row of one way. False: it can't be simulated. */
-static bool add_row(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
+/* us; negative: it can't be simulated. */
+static double simulate_way(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
 {
-	double time = -1;
-
-	if (is_refused(way->algo, &c->request))
-		return false;
-	if (steps_of(way->algo, c->request.coll, way->channels, c->request.ranks) <= most_steps)
-		time = time_in_child(c, way, bytes);
-	if (time < 0)
-		return false;
-	print_row(c, way, bytes, time);
-	return true;
+	if (is_refused(way->algo, &c->request) ||
+	    steps_of(way->algo, c->request.coll, way->channels, c->request.ranks) > most_steps)
+		return -1;
+	return time_in_child(c, way, bytes);
 }
 
-/* The best that can be simulated, and, to compare, what takes no notice of nodes. */
+/* The best that can be simulated of those that are close, where the library looks, and of the
+ * others the first. Returns its algorithm; NULL: there is none. */
+static const struct algo *add_best(struct cluster *c, uint64_t bytes)
+{
+	enum { MOST_WAYS = 24 };
+	const double close = 1.2;
+	struct algo_choice ways[MOST_WAYS], best = {.algo = NULL, .time = INFINITY};
+	int num = list_best(c->request.coll, c->request.ranks, bytes, ways, MOST_WAYS);
+
+	for (int i = 0; i < num && (!best.algo || ways[i].time < close * ways[0].time); i++) {
+		double time = simulate_way(c, &ways[i], bytes);
+
+		if (time < 0 || time >= best.time)
+			continue;
+		best = ways[i];
+		best.time = time;
+	}
+	if (best.algo)
+		print_row(c, &best, bytes, best.time);
+	return best.algo;
+}
+
+/* And, to compare, what takes no notice of nodes. */
 static void add_rows(enum sched_coll coll, uint64_t bytes, int ranks)
 {
-	enum { MOST_WAYS = 12 };
 	static const char *const flat[] = {"ring", "tree"};
-	struct algo_choice ways[MOST_WAYS];
-	int num = list_best(coll, ranks, bytes, ways, MOST_WAYS), i = 0;
+	const struct algo *best;
 	struct cluster c;
 
 	make_cluster(&c, coll, ranks);
-	while (i < num && !add_row(&c, &ways[i], bytes))
-		i++;
-	for (size_t j = 0; j < sizeof(flat) / sizeof(flat[0]); j++) {
-		const struct algo *algo = algo_find(flat[j], coll);
+	best = add_best(&c, bytes);
+	for (size_t i = 0; i < sizeof(flat) / sizeof(flat[0]); i++) {
+		const struct algo *algo = algo_find(flat[i], coll);
 		struct algo_choice way = {.algo = algo, .channels = 1, .proto = SCHED_SIMPLE};
+		double time = algo && algo != best ? simulate_way(&c, &way, bytes) : -1;
 
-		if (algo && (i == num || ways[i].algo != algo))
-			add_row(&c, &way, bytes);
+		if (time >= 0)
+			print_row(&c, &way, bytes, time);
 	}
 	free_cluster(&c);
 }
@@ -367,6 +381,7 @@ static void usage(FILE *out)
 	      "  -b, --bytes LIST       of a buffer, or a block; K, M, G may follow (default "
 	      "8,1G)\n"
 	      "  -n, --ranks LIST       (default 8,64,512,4096)\n"
+	      "  -a, --algo LIST        the best of these: as GPUCOLL_ALGO has them\n"
 	      "  -t, --time SECONDS     let go of a row after so long (default 600)\n"
 	      "  -o, --output FILE      the rows (default standard output)\n"
 	      "  -h, --help             this text\n",
@@ -433,6 +448,14 @@ static void take_ranks(const char *word)
 	options.ranks[options.num_ranks++] = (int)number_of("-n", word, MOST_RANKS);
 }
 
+static void take_algos(const char *list)
+{
+	char error[256];
+
+	if (!algo_wish_algos(list, options.wishes, error, sizeof(error)))
+		refuse("-a", list, error);
+}
+
 static void take_shape(const char *word)
 {
 	int shape = 0;
@@ -465,6 +488,7 @@ static void take_options(int argc, char **argv)
 		{"collectives", required_argument, NULL, 'c'},
 		{"bytes", required_argument, NULL, 'b'},
 		{"ranks", required_argument, NULL, 'n'},
+		{"algo", required_argument, NULL, 'a'},
 		{"time", required_argument, NULL, 't'},
 		{"output", required_argument, NULL, 'o'},
 		{"help", no_argument, NULL, 'h'},
@@ -474,7 +498,7 @@ static void take_options(int argc, char **argv)
 
 	options.limit = 600;
 	options.out = stdout;
-	for (int c; (c = getopt_long(argc, argv, "s:c:b:n:t:o:h", names, NULL)) != -1;) {
+	for (int c; (c = getopt_long(argc, argv, "s:c:b:n:a:t:o:h", names, NULL)) != -1;) {
 		switch (c) {
 		case 'm':
 			take_machine(optarg);
@@ -490,6 +514,9 @@ static void take_options(int argc, char **argv)
 			break;
 		case 'n':
 			ranks = optarg;
+			break;
+		case 'a':
+			take_algos(optarg);
 			break;
 		case 't':
 			options.limit = (int)number_of("-t", optarg, 1000000);

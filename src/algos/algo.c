@@ -38,6 +38,7 @@ const struct algo algo_catalogue[] = {
 	{"hier-halving", ALLREDUCE, NODES | COMMUTATIVE, 1, algo_hier_halving},
 	{"hier-tree", ALLREDUCE | REDUCE, NODES | COMMUTATIVE, 1, algo_hier_tree},
 	{"hier-tree", BCAST, NODES, 1, algo_hier_tree},
+	{"node-aware", ALLREDUCE, NODES | COMMUTATIVE, 1, algo_node_aware},
 	{"rail-ring", ALLREDUCE | REDUCE_SCATTER, RAILS | COMMUTATIVE, 2, algo_rail_ring},
 	{"rail-ring", REDUCE, RAILS | COMMUTATIVE, 1, algo_rail_ring},
 	{"rail-ring", ALLGATHER, RAILS, 2, algo_rail_ring},

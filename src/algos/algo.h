@@ -84,6 +84,7 @@ void algo_hier_ring(struct sched *sched);
 void algo_hier_tree(struct sched *sched);
 void algo_linear(struct sched *sched);
 void algo_neighbor_exchange(struct sched *sched);
+void algo_node_aware(struct sched *sched);
 void algo_oneshot(struct sched *sched);
 void algo_pairwise(struct sched *sched);
 void algo_rail_chain(struct sched *sched);

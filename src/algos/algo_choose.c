@@ -175,6 +175,14 @@ struct view {
 	double figures[NUM_FIGURES][ALGO_NUM_SAMPLES];
 };
 
+static void free_scheds(struct view *v)
+{
+	for (int i = 0; i < v->num; i++) {
+		sched_free(v->scheds[i]);
+		v->scheds[i] = NULL;
+	}
+}
+
 static double figure_of(const struct view *v, enum figure figure)
 {
 	return v->num > 1 ? go_on(v->figures[figure], v->table->setting.doublings)
@@ -241,15 +249,39 @@ static bool is_too_wide(const struct view *v)
 	       (setting->fused && figure_of(v, LANES) > setting->resident);
 }
 
-/* What takes too long already in a sample is not looked at further. */
-static double time_of_view(struct view *v, double most, uint64_t bytes)
+/* Have the job itself looked at, if its schedule is small. */
+static void look_at_whole(struct view *v)
+{
+	if (v->num == 1 || figure_of(v, STEPS_OF_ALL) > MOST_STEPS)
+		return;
+	free_scheds(v);
+	v->samples = &v->whole;
+	v->num = 1;
+}
+
+/* INFINITY: it is not for the algorithm. Negative: no memory. */
+static double make_samples(struct view *v)
 {
 	bool enough = true;
 
 	for (int i = 0; i < v->num; i++) {
-		if (!make_sample(v, i, &enough))
+		if (!v->scheds[i] && !make_sample(v, i, &enough))
 			return enough ? INFINITY : -1;
 	}
+	return 0;
+}
+
+/* What takes too long already in a sample is not looked at further. */
+static double time_of_view(struct view *v, double most, uint64_t bytes)
+{
+	double made = make_samples(v);
+
+	if (made == 0) {
+		look_at_whole(v);
+		made = make_samples(v);
+	}
+	if (made != 0)
+		return made;
 	v->candidate->num_steps = (uint32_t)fmin(figure_of(v, STEPS_OF_ALL), UINT32_MAX);
 	if (is_too_wide(v) || is_cut(v->table, v->candidate->proto, v->scheds[0]))
 		return INFINITY;
@@ -279,8 +311,7 @@ static double time_of(const struct algo_table *table, struct candidate *c, doubl
 	if (!view.samples)
 		view.samples = &view.whole;
 	time = time_of_view(&view, most, bytes);
-	for (int i = 0; i < view.num; i++)
-		sched_free(view.scheds[i]);
+	free_scheds(&view);
 	return time;
 }
 

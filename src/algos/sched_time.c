@@ -44,6 +44,7 @@ struct run {
 	double *memory; /* of all that follows */
 	double *free;   /* by way: from when on it is */
 	double *work;   /* by way: how long it has been taken in the phase */
+	double *hosts;  /* by rank: when it has sent what there was */
 	struct line *lines;
 	struct lane *lanes;
 	struct launch *launches; /* by rank */
@@ -327,6 +328,10 @@ static void send(struct run *run, const struct sched_operand *o, double end, dou
 	struct line *line = &run->lines[o->at];
 	double at = end + run->fabric->costs.tell;
 
+	/* A host sends one message after the other. */
+	if (is_net(run, c->from, c->to))
+		at = run->hosts[c->from] =
+			later(run->hosts[c->from], end) + run->fabric->costs.tell;
 	if (run->terms->net && is_net(run, c->from, c->to)) {
 		line->bytes[line->sent++ % run->terms->slots.num] = bytes;
 		push(run, at, run->sched->num_lanes + (uint32_t)o->at);
@@ -619,6 +624,7 @@ static bool prepare(struct run *run)
 
 	run->free = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->free));
 	run->work = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->work));
+	run->hosts = calloc((size_t)sched->request.ranks, sizeof(*run->hosts));
 	run->lines = calloc(lines + 1, sizeof(*run->lines));
 	run->lanes = calloc((size_t)sched->num_lanes + 1, sizeof(*run->lanes));
 	run->launches = calloc((size_t)sched->request.ranks, sizeof(*run->launches));
@@ -627,8 +633,8 @@ static bool prepare(struct run *run)
 	run->memory = calloc(3 * slots * lines + 1, sizeof(*run->memory));
 	run->ends =
 		calloc(rounds_to_look_at(run, num_rounds(run, 0)) + (size_t)1, sizeof(*run->ends));
-	if (!run->free || !run->work || !run->lines || !run->lanes || !run->launches ||
-	    !run->lanes_of || !run->heap || !run->memory || !run->ends)
+	if (!run->free || !run->work || !run->hosts || !run->lines || !run->lanes ||
+	    !run->launches || !run->lanes_of || !run->heap || !run->memory || !run->ends)
 		return false;
 	for (size_t i = 0; i < lines; i++) {
 		run->lines[i].arrived = &run->memory[3 * slots * i];
@@ -650,6 +656,7 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 
 	free(run.free);
 	free(run.work);
+	free(run.hosts);
 	free(run.lines);
 	free(run.lanes);
 	free(run.launches);
