@@ -1192,7 +1192,7 @@ def test_info_choices():
     tree = choices("bcast", *machine("pcie-8gpu"), "-n", "8")
     assert tree[1 << 30][0].startswith("ring simple") and 0.9 < share(tree[1 << 30][1], 1 << 30, 12) <= 1
     nodes = choices("allreduce", *machine("dgx-a100"), "--nodes", "8,8")
-    assert nodes[8][0].startswith("doubling") and nodes[1 << 20][0].startswith("rail-") and nodes[8][1] > switched[8][1]
+    assert nodes[8][0].startswith("node-aware") and nodes[1 << 20][0].startswith("rail-") and nodes[8][1] > switched[8][1]
     # The wire would take 6.7 ms, as each of the eight GPUs has a NIC of 25 GB/s to itself, though two are as near to two of them;
     # NVLinks of 300 GB/s take longer: what others read of a GPU's input goes out of it, and what it writes to their outputs.
     assert 0.97 < share(nodes[1 << 30][1], 2 * 7 / 8 * (1 << 30), 300) <= 1, nodes[1 << 30]

@@ -281,6 +281,7 @@ static int list_best(enum sched_coll coll, int ranks, uint64_t bytes, struct alg
 					.room = room(),
 					.most_links = GPU_MAX_LINKS,
 					.most_lanes = GPU_MAX_LANES,
+					.most_operands = GPU_MAX_OPERANDS,
 					.most_places = UINT32_MAX,
 					.mapped = c.network.nodes == 1,
 					.nodes_mapped = true,

@@ -147,6 +147,7 @@ static int print(FILE *out, const struct info_call *call, const struct core_clus
 		.room = core_room_for(arena),
 		.most_links = GPU_MAX_LINKS,
 		.most_lanes = GPU_MAX_LANES,
+		.most_operands = GPU_MAX_OPERANDS,
 		.most_places = GPU_MAX_PLACES,
 		.mapped = mapped && request->num_nodes < 2,
 		.nodes_mapped = mapped,

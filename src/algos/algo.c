@@ -85,6 +85,8 @@ const struct algo *algo_find(const char *name, enum sched_coll coll)
 	return NULL;
 }
 
+_Static_assert(ALGO_FEW_RANKS == 256, "as algo_refuses says");
+
 static bool are_nodes_in_order(const struct sched_request *request)
 {
 	for (int rank = 1; rank < request->ranks; rank++) {

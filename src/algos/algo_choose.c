@@ -35,7 +35,7 @@ struct candidate {
 	const struct algo *algo;
 	int channels;
 	enum sched_proto proto;
-	uint32_t num_steps; /* of the schedule; UINT32_MAX: it has not been looked at */
+	uint32_t looked_at, made; /* steps of schedules: those looked at, and the job's */
 	int num_points;
 	struct point *points; /* by bytes */
 };
@@ -71,8 +71,8 @@ static bool is_possible(const struct algo_table *table, const struct algo *algo)
 static void add(struct algo_table *table, const struct algo *algo, int channels,
 		enum sched_proto proto)
 {
-	table->candidates[table->num++] = (struct candidate){
-		.algo = algo, .channels = channels, .proto = proto, .num_steps = UINT32_MAX};
+	table->candidates[table->num++] =
+		(struct candidate){.algo = algo, .channels = channels, .proto = proto};
 }
 
 /* The algorithm with its channels and protocols, that of one first. */
@@ -143,7 +143,7 @@ static bool is_cut(const struct algo_table *table, enum sched_proto proto,
 }
 
 /* What a job's schedule comes to. */
-enum figure { STEPS_OF_ALL, LINKS, LANES, PLACES, TIME, NUM_FIGURES };
+enum figure { STEPS_OF_ALL, LINKS, LANES, PLACES, OPERANDS, TIME, NUM_FIGURES };
 
 /*
  * From those of the samples to those of the job: growth goes on as from one to the next, and evenly
@@ -153,10 +153,11 @@ static double go_on(const double samples[ALGO_NUM_SAMPLES], double doublings)
 {
 	double first = samples[1] - samples[0], growth = samples[2] - samples[1];
 	double figure = samples[2], ratio;
+	const double most = 4; /* of what is quadratic */
 
 	if (first <= 0 || growth <= 0)
 		return figure;
-	ratio = growth / first;
+	ratio = fmin(growth / first, most);
 	for (; doublings >= 1; doublings--) {
 		growth *= ratio;
 		figure += growth;
@@ -213,7 +214,10 @@ static bool make_sample(struct view *v, int i, bool *enough)
 	v->figures[LINKS][i] = sched_most_links(v->scheds[i]);
 	v->figures[LANES][i] = sched_most_lanes(v->scheds[i]);
 	v->figures[PLACES][i] = sched_most_places(v->scheds[i]);
-	return true;
+	v->figures[OPERANDS][i] = sched_most_operands(v->scheds[i]);
+	for (int j = LINKS; j <= PLACES; j++)
+		*enough &= v->figures[j][i] < UINT32_MAX;
+	return *enough;
 }
 
 /* Slots are as large as the job's can be. INFINITY: there is no room for them; negative: no memory.
@@ -240,7 +244,8 @@ static bool is_too_wide(const struct view *v)
 {
 	const struct algo_setting *setting = &v->table->setting;
 
-	if (figure_of(v, PLACES) > setting->most_places)
+	if (figure_of(v, PLACES) > setting->most_places ||
+	    figure_of(v, OPERANDS) > setting->most_operands)
 		return true;
 	if (!is_linked(v->candidate->algo) || !v->scheds[0]->num_connections)
 		return false;
@@ -282,7 +287,8 @@ static double time_of_view(struct view *v, double most, uint64_t bytes)
 	}
 	if (made != 0)
 		return made;
-	v->candidate->num_steps = (uint32_t)fmin(figure_of(v, STEPS_OF_ALL), UINT32_MAX);
+	v->candidate->looked_at = v->scheds[v->num - 1]->num_steps;
+	v->candidate->made = (uint32_t)fmin(figure_of(v, STEPS_OF_ALL), UINT32_MAX);
 	if (is_too_wide(v) || is_cut(v->table, v->candidate->proto, v->scheds[0]))
 		return INFINITY;
 	for (int i = 0; i < v->num; i++) {
@@ -344,9 +350,13 @@ static bool is_no_use(const struct algo_table *table, int index, const double *t
 {
 	int half = narrower(table, index), quarter = half < 0 ? -1 : narrower(table, half);
 
-	uint32_t most = table->setting.samples ? MOST_STEPS_MADE : MOST_STEPS;
+	const struct candidate *c = &table->candidates[half < 0 ? index : half];
 
-	if (half >= 0 && table->candidates[half].num_steps > most / 2)
+	/* What was not looked at here: whether it was elsewhere is not the same for all processes.
+	 */
+	if (half >= 0 && isinf(times[half]))
+		return true;
+	if (half >= 0 && (c->looked_at > MOST_STEPS / 2 || c->made > MOST_STEPS_MADE / 2))
 		return true;
 	return quarter >= 0 && times[half] > loss * times[quarter];
 }

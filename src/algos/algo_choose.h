@@ -39,6 +39,7 @@ struct algo_setting {
 	uint32_t most_links;    /* FIFOs of a rank, in each direction */
 	uint32_t most_lanes;    /* of a rank at a time */
 	uint32_t most_places;   /* that a rank's steps touch */
+	uint32_t most_operands; /* of a step */
 	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
 	bool nodes_mapped;      /* those of each of several nodes do, all */
 	bool fused;             /* kernels can wait for messages; then: */

@@ -55,6 +55,16 @@ uint32_t sched_most_lanes(const struct sched *sched)
 	return lanes ? most : UINT32_MAX;
 }
 
+uint32_t sched_most_operands(const struct sched *sched)
+{
+	uint32_t most = 0;
+
+	for (uint32_t i = 0; i < sched->num_steps; i++)
+		most = larger(most, (uint32_t)(sched->steps[i].num_sources +
+					       sched->steps[i].num_targets));
+	return most;
+}
+
 /* The lanes' numbers, by rank. NULL: no memory. The caller frees it. */
 static uint32_t *sort_lanes(const struct sched *sched)
 {

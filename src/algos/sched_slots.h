@@ -31,11 +31,13 @@ struct sched_slots {
 	uint64_t width; /* of a block, in a round */
 };
 
-/* The FIFOs of the rank that has most, in either direction; the lanes, in one phase; and the places
- * that a rank's steps touch, UINT32_MAX where there is no memory to count them. */
+/* The FIFOs of the rank that has most, in either direction; the lanes, in one phase; the places
+ * that a rank's steps touch; and a step's operands. UINT32_MAX: there is no memory to count them.
+ */
 uint32_t sched_most_links(const struct sched *sched);
 uint32_t sched_most_lanes(const struct sched *sched);
 uint32_t sched_most_places(const struct sched *sched);
+uint32_t sched_most_operands(const struct sched *sched);
 
 /*
  * The largest slots that fit, where a rank has `links` FIFOs in each direction at most and each

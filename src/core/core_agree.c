@@ -69,32 +69,34 @@ static size_t desks_bytes(int local_size)
 	return (size_t)local_size * sizeof(struct desk);
 }
 
-/* A member's table has a block for each member, on whatever node. */
-static size_t table_length(void)
-{
-	return core_mpi_job.size < CORE_MAX_RANKS ? (size_t)core_mpi_job.size : CORE_MAX_RANKS;
-}
-
-static size_t tables_bytes(int local_size)
-{
-	return (size_t)local_size * table_length() * sizeof(struct core_block);
-}
-
 static size_t slot_bytes(int local_size)
 {
-	size_t bytes = sizeof(struct slot) + desks_bytes(local_size) + tables_bytes(local_size);
+	size_t bytes = sizeof(struct slot) + desks_bytes(local_size);
 
 	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 }
 
-/* After the slots, the records of each. */
+static size_t slots_bytes(int local_size)
+{
+	return progress_bytes(local_size) + CORE_AGREE_SLOTS * slot_bytes(local_size);
+}
+
+/* Then, of each slot, a table of each member here, with a block for each member anywhere; and the
+ * records. */
+static size_t tables_bytes(int near, int size)
+{
+	size_t bytes = (size_t)near * (size_t)size * sizeof(struct core_block);
+
+	return (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+}
+
 enum { RECORDS_BYTES = 64 << 10 };
 
-size_t core_agree_area_bytes(int local_size, bool records)
+size_t core_agree_area_bytes(int local_size, int near, int size, bool records)
 {
-	size_t slot = slot_bytes(local_size) + (records ? RECORDS_BYTES : 0);
+	size_t more = tables_bytes(near, size) + (records ? RECORDS_BYTES : 0);
 
-	return progress_bytes(local_size) + CORE_AGREE_SLOTS * slot;
+	return slots_bytes(local_size) + CORE_AGREE_SLOTS * more;
 }
 
 static char *slot_at(const struct core_comm *comm, uint64_t call)
@@ -119,12 +121,12 @@ static struct desk *desk_of(const struct core_agree *agree, int rank)
 
 static struct core_block *table_of(const struct core_agree *agree, int rank)
 {
-	int local_size = core_mpi_job.local_size;
-	char *tables =
-		slot_at(agree->comm, agree->call) + sizeof(struct slot) + desks_bytes(local_size);
+	const struct core_comm *comm = agree->comm;
+	size_t tables = tables_bytes(comm->num_near, comm->size);
+	char *first = (char *)comm->area + slots_bytes(core_mpi_job.local_size);
 
-	return (struct core_block *)tables +
-	       (size_t)core_comm_local_rank(agree->comm, rank) * table_length();
+	return (struct core_block *)(first + agree->call % CORE_AGREE_SLOTS * tables) +
+	       (size_t)core_comm_number(comm, rank) * (size_t)comm->size;
 }
 
 size_t core_agree_record_bytes(const struct core_comm *comm)
@@ -135,9 +137,10 @@ size_t core_agree_record_bytes(const struct core_comm *comm)
 void *core_agree_record(const struct core_agree *agree, int rank)
 {
 	const struct core_comm *comm = agree->comm;
-	size_t slots = core_agree_area_bytes(core_mpi_job.local_size, false);
+	size_t before =
+		core_agree_area_bytes(core_mpi_job.local_size, comm->num_near, comm->size, false);
 
-	return (char *)comm->area + slots + agree->call % CORE_AGREE_SLOTS * RECORDS_BYTES +
+	return (char *)comm->area + before + agree->call % CORE_AGREE_SLOTS * RECORDS_BYTES +
 	       (size_t)rank * core_agree_record_bytes(comm);
 }
 

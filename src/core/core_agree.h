@@ -119,9 +119,9 @@ struct core_agree {
 	bool answered;
 };
 
-/* Bytes of a slot's area on the board for a node of `local_size` processes; `records`: with room
- * for those of core_eager.h. */
-size_t core_agree_area_bytes(int local_size, bool records);
+/* Bytes of a slot's area on the board of a node of `local_size` processes, for a communicator of
+ * `size` members, `near` of them there; `records`: with room for those of core_eager.h. */
+size_t core_agree_area_bytes(int local_size, int near, int size, bool records);
 
 /* Begin a call. False: the slot is still in use, and this call is to be staged. */
 bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call);

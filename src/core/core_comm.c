@@ -57,15 +57,18 @@ const char *core_comm_why_no_slot(int size, const struct core_member *members)
 	return core_net_is_up() ? NULL : "several nodes, without a network";
 }
 
-static size_t area_bytes(bool spans)
+static struct core_board_slot *join_board(uint64_t id, int size, const struct core_member *members)
 {
-	return core_agree_area_bytes(core_mpi_job.local_size, spans);
+	uint32_t near = count_near(size, members);
+
+	return core_board_join(id, near,
+			       core_agree_area_bytes(core_mpi_job.local_size, (int)near, size,
+						     core_comm_spans(size, members)));
 }
 
 bool core_comm_take_slot(uint64_t id, int size, const struct core_member *members)
 {
-	return core_board_join(id, count_near(size, members),
-			       area_bytes(core_comm_spans(size, members))) != NULL;
+	return join_board(id, size, members) != NULL;
 }
 
 static uint64_t machine_of(const struct core_comm *comm, int node)
@@ -123,8 +126,7 @@ static struct core_comm *allocate(int size)
 
 static bool join(struct core_comm *comm)
 {
-	comm->slot = core_board_join(comm->id, count_near(comm->size, comm->members),
-				     area_bytes(core_comm_spans(comm->size, comm->members)));
+	comm->slot = join_board(comm->id, comm->size, comm->members);
 	comm->area = core_board_area(comm->slot);
 	comm->no_area = comm->area ? NULL : "no shared memory";
 	comm->spans = comm->area && comm->num_nodes > 1;

@@ -40,8 +40,9 @@ bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *i
 
 	if (!accel->comm->spans || accel->offer.wish.algos || !util_config.eager_max)
 		return false;
-	/* A reduction takes all inputs in one step. */
-	if (accel->shape.op != GPU_OP_NONE && accel->comm->size >= GPU_MAX_OPERANDS)
+	/* A reduction takes all inputs in one step, and what has a block for each rank has a step
+	 * for each two. */
+	if (accel->comm->size >= GPU_MAX_OPERANDS)
 		return false;
 	return num_bytes(in) <= util_config.eager_max / (size_t)accel->comm->size &&
 	       num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room;

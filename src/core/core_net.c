@@ -203,9 +203,13 @@ static bool is_lost(const struct core_comm *comm, int rank, uint64_t call)
 
 int core_net_find_lost(const struct core_comm *comm, uint64_t call)
 {
+	/* One process of each node is enough, as it tells the others, and a node has room for only
+	 * so many connections. */
+	for (int i = 0; comm->spans && core_comm_speaks(comm) && i < comm->num_nodes; i++) {
+		if (i != comm->node)
+			net_watch(leader_of(comm, comm->speakers[i]));
+	}
 	for (int i = 0; i < comm->size; i++) {
-		if (comm->spans && !core_comm_is_near(comm, i))
-			net_watch(leader_of(comm, i));
 		if (is_lost(comm, i, call))
 			return i;
 	}

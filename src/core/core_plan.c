@@ -218,9 +218,9 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 	if (why)
 		return why;
 	mine.channels = choice->channels;
-	*status = core_schedule_take(accel->comm, algo, &mine, &accel->schedule);
+	*status = core_schedule_take(accel->comm, algo, &mine, &accel->schedule, &why);
 	if (*status != UTIL_OK)
-		return "its schedule can't be had";
+		return why ? why : "its schedule can't be had";
 	accel->sched = accel->schedule->sched;
 	accel->linked = linked;
 	accel->touches = accel->schedule->program->is_mapped;
@@ -377,10 +377,11 @@ static enum util_status take_eager(struct core_accel *accel, struct sched_reques
 {
 	const struct algo *algo = algo_find("oneshot", request->coll);
 	enum util_status status;
+	const char *why;
 
 	request->in_place &= request->coll == SCHED_SCATTER || request->coll == SCHED_ALLGATHER;
 	status = core_schedule_take(accel->comm, algo ? algo : algo_find("direct", request->coll),
-				    request, &accel->schedule);
+				    request, &accel->schedule, &why);
 	/* The others go on. */
 	if (status != UTIL_OK)
 		return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_SYSTEM : status;
@@ -557,10 +558,11 @@ static uint64_t cut_step(struct core_accel *accel, const struct gpu_step *step)
 	uint64_t least = places[step->sized].bytes, longest = 0;
 
 	for (uint32_t i = 0; i < (uint32_t)step->num_sources + step->num_targets; i++) {
-		uint64_t bytes = places[o[i].index].bytes;
+		uint64_t bytes;
 
-		if (o[i].kind == GPU_OPERAND_RECEIVE || o[i].kind == GPU_OPERAND_SEND)
+		if (core_program_is_link(&o[i]))
 			continue;
+		bytes = places[o[i].index].bytes;
 		longest = i == sent ? bytes : longest;
 		least = bytes < least ? bytes : least;
 	}
@@ -657,16 +659,20 @@ static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 	accel->steps.launch = &accel->launch;
 	accel->steps.phase = phase;
 	volume = set_places(accel, phase);
+	accel->running = volume.total > 0 || (accel->linked && phase == 0);
+	if (!accel->running)
+		return UTIL_OK;
 	status = core_program_fill(program, accel->stream);
-	if (status != UTIL_OK)
+	if (status != UTIL_OK) {
+		accel->running = false;
 		return status;
+	}
 	set_args(accel);
 	if (accel->linked && phase == 0)
 		core_links_set_args(accel);
 	else
 		set_direct(accel, phase, volume);
 	core_steps_begin(&accel->steps);
-	accel->running = volume.total > 0 || (accel->linked && phase == 0);
 	return UTIL_OK;
 }
 

@@ -18,6 +18,7 @@ struct maker {
 	const int *peers;
 	struct core_program *program;
 	struct link *links;
+	uint32_t most_places;  /* of a rank */
 	uint32_t num_messages; /* of a round, of the rank's links so far */
 };
 
@@ -48,7 +49,6 @@ static void look_at_step(struct maker *m, int rank, const struct sched_step *ste
 	const struct sched_operand *o = sched_sources(m->sched, step);
 	uint32_t num = (uint32_t)(step->num_sources + step->num_targets);
 
-	m->program->most_operands = larger(m->program->most_operands, num);
 	for (uint32_t i = 0; i < num; i++) {
 		m->program->has_links |= o[i].fifo;
 		m->program->is_mapped |= !o[i].fifo && o[i].at != rank;
@@ -91,9 +91,9 @@ static const char *check(struct maker *m, struct totals *totals)
 		return "it has too many connections";
 	if (program->most_lanes > GPU_MAX_LANES)
 		return "it has too many lanes";
-	if (sched_most_places(m->sched) > GPU_MAX_PLACES)
+	if (m->most_places > GPU_MAX_PLACES)
 		return "it touches too many blocks";
-	return program->most_operands > GPU_MAX_OPERANDS ? "it has too wide steps" : NULL;
+	return sched_most_operands(m->sched) > GPU_MAX_OPERANDS ? "it has too wide steps" : NULL;
 }
 
 /* ---- the rank's steps ---- */
@@ -289,18 +289,24 @@ static bool make_entries(struct core_program *program)
 	return program->entries != NULL;
 }
 
+/* What fits a launch, and what fits an arena before its slots. */
+_Static_assert(sizeof(struct gpu_execute_args) <= 4096, "CUDA's limit for a kernel's parameters");
+_Static_assert(GPU_ARENA_SEEN + 8 * GPU_MAX_PROBED <= GPU_ARENA_SLOTS, "words before slots");
+_Static_assert(GPU_MAX_PLACES <= UINT16_MAX, "operands have 16 bits for a place");
+
 struct core_program *core_program_make(const struct sched *sched, int rank, const int *peers,
 				       const char **why)
 {
 	struct maker m = {.sched = sched,
 			  .rank = rank,
 			  .peers = peers,
+			  .most_places = sched_most_places(sched),
 			  .program = calloc(1, sizeof(*m.program))};
 	struct totals *totals = calloc((size_t)sched->request.ranks, sizeof(*totals));
 	bool enough;
 
 	m.links = calloc(sched->num_connections + 1, sizeof(*m.links));
-	enough = m.program && m.links && totals && allocate(&m);
+	enough = m.most_places < UINT32_MAX && m.program && m.links && totals && allocate(&m);
 	*why = enough ? fill(&m, totals) : NULL;
 	free(m.links);
 	free(totals);

@@ -46,7 +46,6 @@ struct core_program {
 	/* Over all ranks, so all have the same numbers. */
 	uint32_t most_lanes;    /* of a rank at a time */
 	uint32_t most_links;    /* of a rank, in either direction */
-	uint32_t most_operands; /* of a step */
 	uint32_t most_messages; /* of a link, in a round */
 	bool has_links;
 	bool is_mapped; /* ranks reach into others' buffers */

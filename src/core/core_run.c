@@ -62,8 +62,11 @@ void core_start(void (*stop)(void))
 	core_wish_read(core_mpi_job.rank == 0);
 	if (status != UTIL_OK || !core_mpi_job.any_driver)
 		return;
-	core_board_start(
-		core_agree_area_bytes(core_mpi_job.local_size, core_mpi_job.num_nodes > 1));
+	core_board_start(core_agree_area_bytes(
+		core_mpi_job.local_size,
+		core_mpi_job.local_size < CORE_MAX_NEAR ? core_mpi_job.local_size : CORE_MAX_NEAR,
+		core_mpi_job.size < CORE_MAX_RANKS ? core_mpi_job.size : CORE_MAX_RANKS,
+		core_mpi_job.num_nodes > 1));
 	start_fdpass();
 	core_picture_start();
 	core_tuning_start();

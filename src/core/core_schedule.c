@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* A program that goes through all roots of a large communicator has one for each. */
-enum { MOST_KEPT = 128 };
+enum { MOST_KEPT = CORE_MAX_RANKS };
 
 static void entry_free(struct core_schedule *entry)
 {
@@ -54,31 +54,40 @@ static void make_room(struct core_comm *comm)
 	}
 }
 
-/* An error has been logged if it is not for lack of memory. */
+static void log_refusal(const struct core_schedule *entry, enum util_log_level level,
+			const char *why)
+{
+	const struct sched *sched = entry->sched;
+
+	util_log(level, UTIL_SUBSYS_CORE, "the schedule %s for %s over %d ranks can't be used: %s",
+		 sched->name, sched_coll_name(sched->request.coll), sched->request.ranks, why);
+}
+
+/* Sets why it can't be used, if that is so. UTIL_ERR_NO_MEMORY. */
 static enum util_status prove_and_translate(struct core_schedule *entry,
 					    const struct core_comm *comm)
 {
 	struct sched *sched = entry->sched;
 	char proof[256];
-	const char *why;
 
-	entry->program = core_program_make(sched, comm->rank, comm->numbers, &why);
-	if (!entry->program && !why)
+	entry->program = core_program_make(sched, comm->rank, comm->numbers, &entry->why);
+	if (!entry->program && !entry->why)
 		return UTIL_ERR_NO_MEMORY;
-	if (entry->program && util_config.check &&
-	    !sched_verify(sched, entry->algo->slots, proof, sizeof(proof)))
-		why = proof;
-	if (!why) {
-		/* Of many ranks they take much memory, and this one's are in the program. */
-		sched_forget_steps(sched);
-		return UTIL_OK;
+	if (entry->why) {
+		/* All ranks say the same. */
+		if (comm->rank == 0)
+			log_refusal(entry, UTIL_LOG_INFO, entry->why);
+	} else if (util_config.check &&
+		   !sched_verify(sched, entry->algo->slots, proof, sizeof(proof))) {
+		log_refusal(entry, UTIL_LOG_WARN, proof);
+		entry->why = "its proof failed";
 	}
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-		 "the schedule %s for %s over %d ranks can't be used: %s", sched->name,
-		 sched_coll_name(sched->request.coll), sched->request.ranks, why);
-	return UTIL_ERR_UNSUPPORTED;
+	/* Of many ranks they take much memory, and this one's are in the program. */
+	sched_forget_steps(sched);
+	return UTIL_OK;
 }
 
+/* What can't be used is kept too: it need not be made again to know that. */
 static enum util_status add(struct core_comm *comm, const struct algo *algo,
 			    const struct sched_request *request, struct core_schedule **out)
 {
@@ -101,18 +110,26 @@ static enum util_status add(struct core_comm *comm, const struct algo *algo,
 }
 
 enum util_status core_schedule_take(struct core_comm *comm, const struct algo *algo,
-				    const struct sched_request *request, struct core_schedule **out)
+				    const struct sched_request *request, struct core_schedule **out,
+				    const char **why)
 {
 	enum util_status status = UTIL_OK;
+	struct core_schedule *entry = find(comm, algo, request);
 
-	*out = find(comm, algo, request);
-	if (!*out) {
+	*out = NULL;
+	*why = NULL;
+	if (!entry) {
 		make_room(comm);
-		status = add(comm, algo, request, out);
+		status = add(comm, algo, request, &entry);
 	}
-	if (status == UTIL_OK)
-		(*out)->users++;
-	return status;
+	if (status != UTIL_OK)
+		return status;
+	*why = entry->why;
+	if (entry->why)
+		return UTIL_ERR_UNSUPPORTED;
+	*out = entry;
+	entry->users++;
+	return UTIL_OK;
 }
 
 void core_schedule_put(struct core_schedule *schedule)

@@ -14,17 +14,18 @@ struct core_schedule {
 	const struct algo *algo;
 	struct sched *sched;
 	struct core_program *program;
+	const char *why; /* it can't be used; NULL: it can */
 	int users;
 };
 
 /*
  * Take the algorithm's schedule for a request that it does not refuse. core_schedule_put gives it
  * back, which then may be dropped. UTIL_ERR_NO_MEMORY, or UTIL_ERR_UNSUPPORTED where it was
- * refuted or is too large, which has been logged.
+ * refuted or is too large, which has been logged, and `why` says, a static text.
  */
 enum util_status core_schedule_take(struct core_comm *comm, const struct algo *algo,
-				    const struct sched_request *request,
-				    struct core_schedule **out);
+				    const struct sched_request *request, struct core_schedule **out,
+				    const char **why);
 void core_schedule_put(struct core_schedule *schedule);
 
 /* Drop all, of which none is taken. */

@@ -422,6 +422,7 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 					   .room = core_room_for(ARENA),
 					   .most_links = GPU_MAX_LINKS,
 					   .most_lanes = GPU_MAX_LANES,
+					   .most_operands = GPU_MAX_OPERANDS,
 					   .most_places = GPU_MAX_PLACES,
 					   .mapped = mapped,
 					   .fused = true,
@@ -541,6 +542,42 @@ static void check_place(const char *file, enum sched_coll coll, int ranks, bool 
 	close_place(&p);
 }
 
+/* What a table has been asked before does not matter. */
+static void check_history(const struct place *p)
+{
+	enum { MOST = 256 };
+
+	for (uint64_t bytes = 64; bytes <= 64 * MIB; bytes *= 4) {
+		struct algo_table *fresh = algo_table_new(&p->request, &p->setting);
+		struct algo_table *used = algo_table_new(&p->request, &p->setting);
+		struct algo_choice a[MOST], b[MOST];
+		int num;
+
+		assert_true(algo_table_rank(used, 4 * bytes, &anything, a, 1) > 0);
+		num = algo_table_rank(fresh, bytes + bytes / 3, &anything, a, MOST);
+		assert_int_equal(algo_table_rank(used, bytes + bytes / 3, &anything, b, MOST), num);
+		for (int i = 0; i < num; i++)
+			assert_true(a[i].algo == b[i].algo && a[i].channels == b[i].channels &&
+				    a[i].proto == b[i].proto && a[i].time == b[i].time);
+		algo_table_free(fresh);
+		algo_table_free(used);
+	}
+}
+
+static void history_does_not_matter(void **state)
+{
+	struct place p;
+
+	(void)state;
+	for (int coll = 0; coll < SCHED_NUM_COLLS; coll++) {
+		open_place(&p, file_named("dgx-a100"), (enum sched_coll)coll, 32, 4, false);
+		p.setting.nodes_mapped = true;
+		p.setting.protos = 1 << SCHED_SIMPLE;
+		check_history(&p);
+		close_place(&p);
+	}
+}
+
 static void choices_are_best(void **state)
 {
 	static const enum sched_coll colls[] = {SCHED_ALLREDUCE, SCHED_BCAST, SCHED_ALLGATHER,
@@ -634,6 +671,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(ways_are_shared),
 		cmocka_unit_test(any_order_is_right),
 		cmocka_unit_test(bounds_are_kept),
+		cmocka_unit_test(history_does_not_matter),
 		cmocka_unit_test(choices_are_best),
 		cmocka_unit_test(samples_are_like_the_whole),
 	};

@@ -542,6 +542,34 @@ static void programs_of_all_sizes_can_be_made(void **state)
 	}
 }
 
+/* A carrier's step has all buffers of its node on both sides. */
+static void large_nodes_have_rails(void **state)
+{
+	static const char *const names[] = {"rail-ring", "rail-tree", "rail-halving"};
+	enum { NODE = GPU_MAX_PEERS, MOST = 4 * NODE };
+	int nodes[MOST];
+
+	(void)state;
+	for (int i = 0; i < MOST; i++)
+		nodes[i] = i / NODE;
+	for (int i = 0; i < 6; i++) {
+		const struct algo *algo = algo_find(names[i % 3], SCHED_ALLREDUCE);
+		struct sched_request request = {.coll = SCHED_ALLREDUCE,
+						.ranks = i < 3 ? 2 * NODE : MOST,
+						.channels = 1,
+						.num_nodes = i < 3 ? 2 : 4,
+						.nodes = nodes};
+		struct sched *sched = algo_make(algo, &request);
+		const char *why = NULL;
+		struct core_program *program = core_program_make(sched, 0, NULL, &why);
+
+		if (!program)
+			fail_msg("%s: %s", names[i % 3], why);
+		core_program_free(program);
+		sched_free(sched);
+	}
+}
+
 /* A large node among small ones: what is too much for one of its ranks is refused on all. */
 static void ranks_refuse_alike(void **state)
 {
@@ -614,6 +642,7 @@ int main(void)
 		cmocka_unit_test(all_algorithms_are_carried_out),
 		cmocka_unit_test(blocks_give_up),
 		cmocka_unit_test(programs_of_all_sizes_can_be_made),
+		cmocka_unit_test(large_nodes_have_rails),
 		cmocka_unit_test(ranks_refuse_alike),
 	};
 

@@ -6,7 +6,7 @@
  *
  * A program is three arrays: lanes, their steps, and the steps' operands, at the offsets that the
  * header gives. Places (blocks of buffers) stand in it as numbers, and a launch says where they
- * are.
+ * are; of many, which its arguments have no room for, a table behind the program does.
  *
  * A link is a connection as one of its two ranks sees it, numbered among those that come in or that
  * go out. Its message k, counted from 0 in each call, goes through slot k % slots. A launch has
@@ -58,7 +58,8 @@ enum {
 	GPU_MAX_LINKS = 128,          /* of a program, in each direction */
 	GPU_MAX_PARTS = 32,           /* of a chunk */
 	GPU_MAX_LANES = 64,           /* of a rank at a time */
-	GPU_MAX_OPERANDS = 2 * GPU_MAX_PEERS, /* of a step */
+	/* Of a step: all of a node's buffers on both sides, and a few links. */
+	GPU_MAX_OPERANDS = 2 * GPU_MAX_PEERS + 4,
 	GPU_EPOCH_SHIFT = 24, /* messages of a link in a call: fewer than 1 << this */
 	GPU_PART_UNIT = 128,  /* bytes: parts begin at multiples of it */
 	GPU_LL_DATA = 4,      /* bytes of data in a packet of 8 */
