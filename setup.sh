@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-packages=(autoconf automake g++ gcc gfortran iproute2 libcmocka-dev libhwloc-dev libjansson-dev libmpich-dev libopenmpi-dev
+packages=(autoconf automake g++ gcc gfortran gnuplot-nox iproute2 libcmocka-dev libhwloc-dev libjansson-dev libmpich-dev libopenmpi-dev
 	libsimgrid-dev libucx-dev make mpich openmpi-bin pkg-config procps python3 python3-mpi4py python3-pytest spin
 	valgrind xz-utils)
 

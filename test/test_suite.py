@@ -73,9 +73,13 @@ PATHS = {"accel": {"GPUCOLL_STATS": "1", "GPUCOLL_CHECK": "1"}, "stage": {"GPUCO
 by_path = pytest.mark.parametrize("path", PATHS)
 
 
+# What is staged is each rank's own matter: large communicators are for the accelerated path.
+def paths_of(*numbers):
+    return pytest.mark.parametrize("ranks,path", [(ranks, path) for path in PATHS for ranks in numbers if path == "accel" or ranks < 5])
+
+
 @each_mpi
-@by_path
-@pytest.mark.parametrize("ranks", RANKS)
+@paths_of(*RANKS)
 def test_collectives(run_mpi, mpi, ranks, path):
     result = run_mpi(mpi, ranks, "test_coll", env={"CUEMU_DEVICES": "2", **PATHS[path]})
     assert_passed(result)
@@ -89,8 +93,7 @@ def test_collectives(run_mpi, mpi, ranks, path):
 
 
 @each_mpi
-@by_path
-@pytest.mark.parametrize("ranks", [1, 2, 5])
+@paths_of(1, 2, 5)
 def test_types_and_ops(run_mpi, mpi, ranks, path):
     result = run_mpi(mpi, ranks, "test_types", env=PATHS[path])
     assert_passed(result)
@@ -1242,6 +1245,19 @@ def test_simulation(shape):
         assert best[row["collective"], row["bytes"], row["ranks"]]["us"] <= row["us"], rows
     assert len(best) == 12 and best["allreduce", 1 << 20, 64]["algorithm"].startswith("rail-"), rows
     assert shape == "dragonfly" or best["alltoall", 1 << 20, 64]["ratio"] < 1.3, rows
+
+
+@with_simgrid
+@pytest.mark.skipif(not shutil.which("gnuplot"), reason="there is no gnuplot")
+def test_simulation_is_drawn(tmp_path):
+    """What is wished for, in a picture with a curve for each algorithm and for the bound."""
+    rows = tmp_path / "rows.csv"
+    result = run_tool(BUILD / "gpucoll-sim", "--machine", MACHINES / "dgx-a100.machine", "-b", "8,1K", "-n", "16,64", "-a", "^node-aware", "-o", rows)
+    assert result.status == 0 and "doubling" in rows.read_text() and "node-aware" not in rows.read_text(), rows.read_text()
+    svg = run_tool("gnuplot", "-c", SOURCE / "tools/gpucoll-sim.gp", rows)
+    assert svg.status == 0 and "</svg>" in svg.output, svg.output
+    for title, times in (("doubling", 2), ("tree", 2), ("ring", 2), ("bound", 2), ("allreduce/8 bytes", 1), ("allreduce/1024 bytes", 1)):
+        assert len(re.findall(rf"<text>(?:<tspan[^>]*>)?{title}<", svg.output)) == times, (title, svg.output)
 
 
 @with_simgrid
