@@ -609,10 +609,12 @@ def test_nodes(run_mpi, mpi, shape):
     assert "fused" not in result.output and "WARN" not in result.output, result.output
 
 
-def test_many_ranks(run_mpi):
-    result = on_nodes(run_mpi, "openmpi", "0123456789abcdefghijkl" * 3, "test_edges", "many_ranks", env={"GPUCOLL_EAGER_MAX": "0"})
+@pytest.mark.parametrize("exec_mode", ["fused simple", "stepped"])
+def test_many_ranks(run_mpi, exec_mode):
+    result = on_nodes(run_mpi, "openmpi", "0123456789abcdefghijkl" * 3, "test_edges", "many_ranks",
+                      env={"GPUCOLL_EAGER_MAX": "0", "GPUCOLL_EXEC": exec_mode.split()[0], "CUEMU_SMS": "16"})
     assert_passed(result)
-    assert "rail-pairwise stepped" in result.output and "WARN" not in result.output, result.output
+    assert f"rail-pairwise {exec_mode}" in result.output and "WARN" not in result.output, result.output
 
 
 @each_mpi
