@@ -24,24 +24,20 @@ struct maker {
 
 /* ---- limits, which are the same for all ranks ---- */
 
-/* Of a rank. */
-struct totals {
-	uint32_t incoming, outgoing, lanes[CORE_MAX_PHASES];
-};
-
-static void number_links(struct maker *m, struct totals *totals)
+/* False: no memory. */
+static bool number_links(struct maker *m)
 {
-	for (uint32_t i = 0; i < m->sched->num_connections; i++) {
+	uint32_t *numbers = calloc(2 * (size_t)m->sched->request.ranks, sizeof(*numbers));
+
+	m->links = calloc(m->sched->num_connections + 1, sizeof(*m->links));
+	for (uint32_t i = 0; numbers && m->links && i < m->sched->num_connections; i++) {
 		const struct sched_connection *connection = &m->sched->connections[i];
 
-		m->links[i].incoming = (uint16_t)totals[connection->to].incoming++;
-		m->links[i].outgoing = (uint16_t)totals[connection->from].outgoing++;
+		m->links[i].incoming = (uint16_t)numbers[2 * connection->to]++;
+		m->links[i].outgoing = (uint16_t)numbers[2 * connection->from + 1]++;
 	}
-}
-
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
+	free(numbers);
+	return numbers && m->links;
 }
 
 static void look_at_step(struct maker *m, int rank, const struct sched_step *step)
@@ -57,19 +53,27 @@ static void look_at_step(struct maker *m, int rank, const struct sched_step *ste
 	}
 }
 
-static void look_at_lanes(struct maker *m, struct totals *totals)
+static void look_at_lanes(struct maker *m)
 {
 	for (uint32_t i = 0; i < m->sched->num_lanes; i++) {
 		const struct sched_lane *lane = &m->sched->lanes[i];
 
-		if (lane->num)
-			totals[lane->rank].lanes[lane->phase]++;
 		for (uint32_t j = 0; j < lane->num; j++)
 			look_at_step(m, lane->rank, &m->sched->steps[lane->first + j]);
 	}
 }
 
-static const char *check(struct maker *m, struct totals *totals)
+/* False: no memory. */
+static bool count(struct maker *m)
+{
+	m->program->most_links = sched_most_links(m->sched);
+	m->program->most_lanes = sched_most_lanes(m->sched);
+	m->most_places = sched_most_places(m->sched);
+	return m->program->most_links < UINT32_MAX && m->program->most_lanes < UINT32_MAX &&
+	       m->most_places < UINT32_MAX;
+}
+
+static const char *check(struct maker *m)
 {
 	struct core_program *program = m->program;
 
@@ -77,16 +81,11 @@ static const char *check(struct maker *m, struct totals *totals)
 		return "it has too many phases";
 	if (m->sched->pieces > UINT16_MAX)
 		return "it has too many pieces";
-	number_links(m, totals);
-	look_at_lanes(m, totals);
-	for (int i = 0; i < m->sched->request.ranks; i++) {
-		program->most_links = larger(program->most_links, totals[i].incoming);
-		program->most_links = larger(program->most_links, totals[i].outgoing);
-		for (int j = 0; j < CORE_MAX_PHASES; j++)
-			program->most_lanes = larger(program->most_lanes, totals[i].lanes[j]);
+	look_at_lanes(m);
+	for (uint32_t i = 0; i < m->sched->num_connections; i++) {
+		if (m->links[i].per_round > program->most_messages)
+			program->most_messages = m->links[i].per_round;
 	}
-	for (uint32_t i = 0; i < m->sched->num_connections; i++)
-		program->most_messages = larger(program->most_messages, m->links[i].per_round);
 	if (program->most_links > GPU_MAX_LINKS)
 		return "it has too many connections";
 	if (program->most_lanes > GPU_MAX_LANES)
@@ -268,9 +267,9 @@ static bool allocate(struct maker *m)
 }
 
 /* Why it can't be done; NULL: it is. */
-static const char *fill(struct maker *m, struct totals *totals)
+static const char *fill(struct maker *m)
 {
-	const char *why = check(m, totals);
+	const char *why = check(m);
 
 	if (why)
 		return why;
@@ -300,16 +299,11 @@ struct core_program *core_program_make(const struct sched *sched, int rank, cons
 	struct maker m = {.sched = sched,
 			  .rank = rank,
 			  .peers = peers,
-			  .most_places = sched_most_places(sched),
 			  .program = calloc(1, sizeof(*m.program))};
-	struct totals *totals = calloc((size_t)sched->request.ranks, sizeof(*totals));
-	bool enough;
+	bool enough = m.program && count(&m) && number_links(&m) && allocate(&m);
 
-	m.links = calloc(sched->num_connections + 1, sizeof(*m.links));
-	enough = m.most_places < UINT32_MAX && m.program && m.links && totals && allocate(&m);
-	*why = enough ? fill(&m, totals) : NULL;
+	*why = enough ? fill(&m) : NULL;
 	free(m.links);
-	free(totals);
 	if (enough && !*why && make_entries(m.program))
 		return m.program;
 	core_program_free(m.program);

@@ -5,15 +5,17 @@
 
 bool core_shape_clear(struct core_shape *shape, int size)
 {
-	size_t room = size > CORE_FEW_BLOCKS ? (size_t)size : CORE_FEW_BLOCKS;
+	struct core_block *blocks = shape->few;
 
 	shape->many = NULL;
-	if (size > CORE_FEW_BLOCKS)
-		shape->many = malloc(2 * room * sizeof(*shape->many));
-	if (size > CORE_FEW_BLOCKS && !shape->many)
-		return false;
-	shape->in = (struct core_buffer){.blocks = shape->many ? shape->many : shape->few};
-	shape->out = (struct core_buffer){.blocks = shape->in.blocks + room};
+	if (size > CORE_FEW_BLOCKS) {
+		blocks = shape->many = malloc(2 * (size_t)size * sizeof(*blocks));
+		if (!blocks)
+			return false;
+	}
+	shape->in = (struct core_buffer){.blocks = blocks};
+	shape->out = (struct core_buffer){.blocks = blocks +
+						    (shape->many ? (size_t)size : CORE_FEW_BLOCKS)};
 	shape->own = (struct core_block){0};
 	shape->bytes = shape->counts = 0;
 	shape->type = GPU_TYPE_NONE;

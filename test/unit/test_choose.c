@@ -509,6 +509,12 @@ static double check_choice(const struct place *p, struct algo_table *table, uint
 	return time;
 }
 
+static bool is_same(const struct algo_choice *a, const struct algo_choice *b)
+{
+	return a->algo == b->algo && a->channels == b->channels && a->proto == b->proto &&
+	       a->time == b->time;
+}
+
 static void check_place(const char *file, enum sched_coll coll, int ranks, bool mapped,
 			uint64_t *seed)
 {
@@ -534,8 +540,7 @@ static void check_place(const char *file, enum sched_coll coll, int ranks, bool 
 		/* Who asks for other sizes first gets the same. */
 		assert_true(algo_table_rank(table, bytes, &anything, &a, 1) > 0);
 		assert_true(algo_table_rank(other, bytes, &anything, &b, 1) > 0);
-		assert_true(a.algo == b.algo && a.channels == b.channels && a.proto == b.proto &&
-			    a.time == b.time);
+		assert_true(is_same(&a, &b));
 	}
 	algo_table_free(table);
 	algo_table_free(other);
@@ -557,8 +562,7 @@ static void check_history(const struct place *p)
 		num = algo_table_rank(fresh, bytes + bytes / 3, &anything, a, MOST);
 		assert_int_equal(algo_table_rank(used, bytes + bytes / 3, &anything, b, MOST), num);
 		for (int i = 0; i < num; i++)
-			assert_true(a[i].algo == b[i].algo && a[i].channels == b[i].channels &&
-				    a[i].proto == b[i].proto && a[i].time == b[i].time);
+			assert_true(is_same(&a[i], &b[i]));
 		algo_table_free(fresh);
 		algo_table_free(used);
 	}
