@@ -35,6 +35,7 @@ struct candidate {
 	const struct algo *algo;
 	int channels;
 	enum sched_proto proto;
+	bool scratch;             /* its schedule has some, if it was looked at */
 	uint32_t looked_at, made; /* steps of schedules: those looked at, and the job's */
 	int num_points;
 	struct point *points; /* by bytes */
@@ -287,6 +288,7 @@ static double time_of_view(struct view *v, double most, uint64_t bytes)
 	}
 	if (made != 0)
 		return made;
+	v->candidate->scratch = v->scheds[v->num - 1]->scratch_blocks > 0;
 	v->candidate->looked_at = v->scheds[v->num - 1]->num_steps;
 	v->candidate->made = (uint32_t)fmin(figure_of(v, STEPS_OF_ALL), UINT32_MAX);
 	if (is_too_wide(v) || is_cut(v->table, v->candidate->proto, v->scheds[0]))
@@ -514,22 +516,35 @@ static double between(const struct algo_table *table, int candidate, int size, u
 	return isinf(next) ? INFINITY : time + ((double)bytes - low) / (high - low) * (next - time);
 }
 
-/* Of those that are alike to the model the first without messages comes first: it takes no memory,
- * and no rank waits for another in a kernel. */
-static void prefer_direct(struct algo_choice *choices, int num)
+/* What an algorithm takes besides time: nothing; memory for messages, for which ranks wait in
+ * kernels; or scratch as well, through which data are copied once more. */
+static int burden_of(const struct algo_table *table, const struct algo *algo)
 {
-	for (int i = 1; i < num && choices[i].time <= alike * choices[0].time; i++) {
-		struct algo_choice choice = choices[i];
+	int burden = is_linked(algo) ? 1 : 0;
 
-		if (is_linked(choice.algo))
-			continue;
-		if (!is_linked(choices[0].algo))
-			return;
-		for (int j = i; j > 0; j--)
-			choices[j] = choices[j - 1];
-		choices[0] = choice;
-		return;
+	for (int i = 0; i < table->num; i++) {
+		if (table->candidates[i].algo == algo && table->candidates[i].scratch)
+			return burden + 1;
 	}
+	return burden;
+}
+
+/* Of those that are alike to the model the fastest of those that take least comes first. */
+static void prefer_modest(const struct algo_table *table, struct algo_choice *choices, int num)
+{
+	struct algo_choice choice;
+	int first = 0;
+
+	for (int i = 1; i < num && choices[i].time <= alike * choices[0].time; i++) {
+		if (burden_of(table, choices[i].algo) < burden_of(table, choices[first].algo))
+			first = i;
+	}
+	if (!num)
+		return;
+	choice = choices[first];
+	for (int i = first; i > 0; i--)
+		choices[i] = choices[i - 1];
+	choices[0] = choice;
 }
 
 /* Add the candidate to the choices, if it is one. Returns their number then. */
@@ -569,7 +584,7 @@ static int rank_modelled(struct algo_table *table, uint64_t bytes, const struct 
 	for (int i = 0; i < table->num; i++)
 		num = consider(&table->candidates[i], between(table, i, size, bytes), wish, choices,
 			       num, most);
-	prefer_direct(choices, num);
+	prefer_modest(table, choices, num);
 	return num;
 }
 

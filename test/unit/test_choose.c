@@ -582,6 +582,49 @@ static void history_does_not_matter(void **state)
 	}
 }
 
+/* Whether the alltoall goes pairwise though Bruck's is faster. It never goes by Bruck's, through
+ * scratch, where pairwise is slower by less than the model knows. */
+static bool is_modest(struct algo_table *table, uint64_t bytes)
+{
+	enum { MOST = 64 };
+	struct algo_choice choices[MOST];
+	int num = algo_table_rank(table, bytes, &anything, choices, MOST);
+	bool modest = false;
+
+	assert_true(num > 1);
+	for (int i = 1; i < num; i++) {
+		if (!strcmp(choices[i].algo->name, "pairwise"))
+			assert_true(strcmp(choices[0].algo->name, "bruck") ||
+				    choices[i].time > 1.02 * choices[0].time);
+		else
+			modest |= !strcmp(choices[0].algo->name, "pairwise") &&
+				  choices[i].time < choices[0].time;
+	}
+	return modest;
+}
+
+static void what_is_alike_is_modest(void **state)
+{
+	int modest = 0;
+
+	(void)state;
+	for (int i = 0; i < num_files; i++) {
+		struct algo_table *table;
+		struct place p;
+
+		open_place(&p, files[i], SCHED_ALLTOALL, 2, 2, false);
+		p.setting.fused = false;
+		p.setting.protos = 1 << SCHED_SIMPLE;
+		table = algo_table_new(&p.request, &p.setting);
+		assert_non_null(table);
+		for (uint64_t bytes = 1024; bytes <= 512 * MIB; bytes *= 2)
+			modest += is_modest(table, bytes);
+		algo_table_free(table);
+		close_place(&p);
+	}
+	assert_true(modest > 0);
+}
+
 static void choices_are_best(void **state)
 {
 	static const enum sched_coll colls[] = {SCHED_ALLREDUCE, SCHED_BCAST, SCHED_ALLGATHER,
@@ -676,6 +719,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(any_order_is_right),
 		cmocka_unit_test(bounds_are_kept),
 		cmocka_unit_test(history_does_not_matter),
+		cmocka_unit_test(what_is_alike_is_modest),
 		cmocka_unit_test(choices_are_best),
 		cmocka_unit_test(samples_are_like_the_whole),
 	};
