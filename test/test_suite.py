@@ -609,6 +609,17 @@ def test_nodes(run_mpi, mpi, shape):
     assert "fused" not in result.output and "WARN" not in result.output, result.output
 
 
+@each_mpi
+@pytest.mark.parametrize("exec_mode", ["fused simple", "stepped"])
+def test_nodes_neighbours(run_mpi, mpi, exec_mode):
+    """Who has nothing for another sends it no message; short exchanges go with the agreement."""
+    result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_edges", "any_graph",
+                      env={"GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_CHECK": "1", "CUEMU_SMS": "16"})
+    assert_passed(result)
+    calls = {path: count_calls(result.output, path, "MPI_Neighbor_alltoallv") for path in ("accel", "stage", "pass")}
+    assert calls == {"accel": 24, "stage": 0, "pass": 12} and f"pairwise {exec_mode}" in result.output, result.output
+
+
 @pytest.mark.parametrize("exec_mode", ["fused simple", "stepped"])
 def test_many_ranks(run_mpi, exec_mode):
     result = on_nodes(run_mpi, "openmpi", "0123456789abcdefghijkl" * 3, "test_edges", "many_ranks",

@@ -26,6 +26,7 @@ enum {
 	RAILS = ALGO_NEEDS_NODES | ALGO_NEEDS_NODES_MAPPED,
 	IN_ORDER = ALGO_NEEDS_NODES_IN_ORDER,
 	FEW = ALGO_NEEDS_FEW_RANKS,
+	ALL_PAIRS = ALGO_NEEDS_ALL_PAIRS,
 };
 
 /* One line for each, which a formatter would break up. */
@@ -46,7 +47,7 @@ const struct algo algo_catalogue[] = {
 	{"rail-halving", ALLREDUCE, RAILS | COMMUTATIVE, 1, algo_rail_halving},
 	{"rail-tree", ALLREDUCE | REDUCE, RAILS | COMMUTATIVE, 1, algo_rail_tree},
 	{"rail-tree", BCAST, RAILS, 1, algo_rail_tree},
-	{"rail-pairwise", ALLTOALL, RAILS | TWO_BUFFERS, 1, algo_rail_pairwise},
+	{"rail-pairwise", ALLTOALL, RAILS | TWO_BUFFERS | ALL_PAIRS, 1, algo_rail_pairwise},
 	{"rail-linear", GATHER | SCATTER, RAILS, 1, algo_rail_linear},
 	{"rail-chain", SCAN | EXSCAN, RAILS | IN_ORDER, 1, algo_rail_chain},
 	{"rail-doubling", SCAN | EXSCAN, RAILS | IN_ORDER, 1, algo_rail_doubling},
@@ -66,7 +67,7 @@ const struct algo algo_catalogue[] = {
 	{"halving", ALLREDUCE, COMMUTATIVE, 1, algo_halving},
 	{"halving", REDUCE_SCATTER, POWER_OF_TWO | COMMUTATIVE | FEW, 1, algo_halving},
 	{"pairwise", ALLTOALL, FEW, 1, algo_pairwise},
-	{"bruck", ALLTOALL, UNIFORM | FEW, 1, algo_bruck},
+	{"bruck", ALLTOALL, UNIFORM | FEW | ALL_PAIRS, 1, algo_bruck},
 	{"scatter-allgather", BCAST, FEW, 1, algo_scatter_allgather},
 	{"neighbor", ALLGATHER, EVEN | FEW, 1, algo_neighbor_exchange},
 	{"linear", GATHER | SCATTER, 0, 1, algo_linear},
@@ -96,6 +97,13 @@ static bool are_nodes_in_order(const struct sched_request *request)
 	return true;
 }
 
+static bool has_many_pairs(const struct sched_request *request)
+{
+	if (request->pairs)
+		return sched_pairs_num(request->pairs) > ALGO_FEW_RANKS * ALGO_FEW_RANKS;
+	return request->ranks > ALGO_FEW_RANKS;
+}
+
 const char *algo_refuses(const struct algo *algo, const struct sched_request *request,
 			 bool sizes_differ)
 {
@@ -111,12 +119,14 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 		return "the ranks of a node do not follow each other";
 	if (ranks == 1)
 		return NULL;
-	if (algo->needs & ALGO_NEEDS_FEW_RANKS && ranks > ALGO_FEW_RANKS)
+	if (algo->needs & ALGO_NEEDS_FEW_RANKS && has_many_pairs(request))
 		return "it is for 256 ranks at most";
 	if (algo->needs & ALGO_NEEDS_EVEN && ranks % 2)
 		return "it needs an even number of ranks";
 	if (algo->needs & ALGO_NEEDS_POWER_OF_TWO && ranks & (ranks - 1))
 		return "it needs a power of two of ranks";
+	if (algo->needs & ALGO_NEEDS_ALL_PAIRS && request->pairs)
+		return "it is for exchanges of all with all";
 	if (algo->needs & ALGO_NEEDS_TWO_BUFFERS && request->in_place)
 		return "it can't work in place";
 	if (algo->needs & ALGO_NEEDS_UNIFORM && sizes_differ)

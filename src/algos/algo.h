@@ -27,7 +27,9 @@ enum algo_needs {
 	ALGO_NEEDS_NODES_MAPPED = 256,   /* ranks of a node reach each other's buffers; on some node
 					    there are several */
 	ALGO_NEEDS_NODES_IN_ORDER = 512, /* ranks of a node follow each other */
-	ALGO_NEEDS_FEW_RANKS = 1024,     /* ALGO_FEW_RANKS: there are steps for each pair */
+	ALGO_NEEDS_FEW_RANKS = 1024,     /* ALGO_FEW_RANKS, or pairs of as many: there are steps for
+					    each pair */
+	ALGO_NEEDS_ALL_PAIRS = 2048,     /* an exchange of all with all */
 	ALGO_NEEDS_ALL_MAPPED = 128,     /* also buffers that only their own rank need touch: those
 					    that receive a bcast, or send in a gather */
 };

@@ -2,7 +2,8 @@
 /*
  * Alltoall over connections.
  *
- * Pairwise: in step k rank r sends to r + k and receives from r - k; in place it exchanges blocks
+ * Pairwise: in step k rank r sends to r + k and receives from r - k, where they have something for
+ * each other, so it is the one for exchanges of few, too; in place it exchanges blocks
  * with k - r, as what comes takes the place of what goes to the same rank. When: large blocks.
  * Cost: n - 1 messages of B bytes, each byte sent once.
  *
@@ -13,72 +14,83 @@
  */
 #include "algos/algo.h"
 
-static void pairwise_channel(struct sched *sched, int channel)
+#include <stdlib.h>
+
+static bool is_pair(const struct sched *sched, int from, int to)
 {
-	int n = sched->request.ranks, first = (int)sched->num_connections;
+	return sched_has_block(&sched->request, from, SCHED_IN, to);
+}
 
-	/* Number first + r (n - 1) + k - 1 is rank r's in step k. */
-	for (int rank = 0; rank < n; rank++) {
-		for (int k = 1; k < n; k++)
-			sched_connect(sched, rank, (rank + k) % n);
-	}
-	for (int rank = 0; rank < n; rank++) {
-		sched_lane(sched, rank, channel);
-		sched_copy(sched, channel, sched_place(SCHED_IN, rank, rank),
-			   sched_place(SCHED_OUT, rank, rank));
-		for (int k = 1; k < n; k++) {
-			int to = (rank + k) % n, from = (rank - k + n) % n;
+/* `fifos`: of one channel, from each rank to each. */
+static void connect(struct sched *sched, int *fifos)
+{
+	int n = sched->request.ranks;
 
-			sched_copy(sched, channel, sched_place(SCHED_IN, rank, to),
-				   sched_fifo(first + rank * (n - 1) + k - 1));
-			sched_copy(sched, channel, sched_fifo(first + from * (n - 1) + k - 1),
-				   sched_place(SCHED_OUT, rank, from));
+	for (int from = 0; from < n; from++) {
+		for (int to = 0; to < n; to++) {
+			if (to != from && is_pair(sched, from, to))
+				fifos[from * n + to] = sched_connect(sched, from, to);
 		}
 	}
 }
 
-/* Of all connections between different ranks. */
-static int number_of(int ranks, int from, int to)
+static void pairwise_lane(struct sched *sched, int channel, int rank, const int *fifos)
 {
-	return from * (ranks - 1) + to - (to > from);
+	int n = sched->request.ranks;
+
+	if (is_pair(sched, rank, rank))
+		sched_copy(sched, channel, sched_place(SCHED_IN, rank, rank),
+			   sched_place(SCHED_OUT, rank, rank));
+	for (int k = 1; k < n; k++) {
+		int to = (rank + k) % n, from = (rank - k + n) % n;
+
+		if (is_pair(sched, rank, to))
+			sched_copy(sched, channel, sched_place(SCHED_IN, rank, to),
+				   sched_fifo(fifos[rank * n + to]));
+		if (is_pair(sched, from, rank))
+			sched_copy(sched, channel, sched_fifo(fifos[from * n + rank]),
+				   sched_place(SCHED_OUT, rank, from));
+	}
 }
 
 /* In a step all partners are partners of each other, so nobody waits for who waits for another. */
-static void exchange_channel(struct sched *sched, int channel)
+static void exchange_lane(struct sched *sched, int channel, int rank, const int *fifos)
 {
-	int n = sched->request.ranks, first = (int)sched->num_connections;
+	int n = sched->request.ranks;
 
-	for (int rank = 0; rank < n; rank++) {
-		for (int peer = 0; peer < n; peer++) {
-			if (peer != rank)
-				sched_connect(sched, rank, peer);
-		}
+	for (int k = 0; k < n; k++) {
+		int peer = (k - rank + n) % n;
+		struct sched_operand block = sched_place(SCHED_OUT, rank, peer);
+
+		if (peer == rank)
+			continue;
+		sched_copy(sched, channel, block, sched_fifo(fifos[rank * n + peer]));
+		sched_copy(sched, channel, sched_fifo(fifos[peer * n + rank]), block);
 	}
-	for (int rank = 0; rank < n; rank++) {
-		sched_lane(sched, rank, channel);
-		for (int k = 0; k < n; k++) {
-			int peer = (k - rank + n) % n;
-			struct sched_operand block = sched_place(SCHED_OUT, rank, peer);
+}
 
-			if (peer == rank)
-				continue;
-			sched_copy(sched, channel, block,
-				   sched_fifo(first + number_of(n, rank, peer)));
-			sched_copy(sched, channel, sched_fifo(first + number_of(n, peer, rank)),
-				   block);
-		}
+static void pairwise_channel(struct sched *sched, int channel, int *fifos)
+{
+	connect(sched, fifos);
+	for (int rank = 0; rank < sched->request.ranks; rank++) {
+		sched_lane(sched, rank, channel);
+		if (sched->request.in_place)
+			exchange_lane(sched, channel, rank, fifos);
+		else
+			pairwise_lane(sched, channel, rank, fifos);
 	}
 }
 
 void algo_pairwise(struct sched *sched)
 {
+	size_t n = (size_t)sched->request.ranks;
+	int *fifos = malloc(n * n * sizeof(*fifos));
+
+	sched->failed |= !fifos;
 	sched->pieces = sched->request.channels;
-	for (int channel = 0; channel < sched->request.channels; channel++) {
-		if (sched->request.in_place)
-			exchange_channel(sched, channel);
-		else
-			pairwise_channel(sched, channel);
-	}
+	for (int channel = 0; fifos && channel < sched->request.channels; channel++)
+		pairwise_channel(sched, channel, fifos);
+	free(fifos);
 }
 
 /*

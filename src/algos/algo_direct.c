@@ -48,6 +48,8 @@ static void pull_from_all(struct sched *sched, int rank)
 	for (int i = 0; i < n; i++) {
 		int peer = (rank + i) % n;
 
+		if (!sched_has_block(&sched->request, rank, SCHED_OUT, peer))
+			continue;
 		pull(sched, rank, peer, sched->request.coll == SCHED_ALLGATHER ? peer : rank, peer);
 	}
 }

@@ -216,6 +216,8 @@ int sched_own_block(const struct sched_request *request, int rank)
 static bool has_input(const struct sched_request *r, int rank, int block)
 {
 	switch (r->coll) {
+	case SCHED_ALLTOALL:
+		return !r->pairs || sched_pairs_have(r->pairs, rank, block);
 	case SCHED_BCAST:
 	case SCHED_SCATTER:
 		return rank == r->root;
@@ -240,6 +242,8 @@ static bool has_output(const struct sched_request *r, int rank, int block)
 		return block == rank;
 	case SCHED_EXSCAN:
 		return rank != 0;
+	case SCHED_ALLTOALL:
+		return !r->pairs || sched_pairs_have(r->pairs, block, rank);
 	default:
 		return true;
 	}

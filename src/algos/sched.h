@@ -31,6 +31,8 @@
 #ifndef SCHED_H
 #define SCHED_H
 
+#include "algos/sched_pairs.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -60,6 +62,9 @@ struct sched_request {
 	int channels;     /* how many times the links are to be used side by side, from 1 on */
 	int num_nodes;    /* 0: it is all the same */
 	const int *nodes; /* then, of each rank: its node, all of which have some; lives as long */
+	/* Of an alltoall, of two buffers, in which ranks have blocks only for some others; NULL:
+	 * for all. Lives as long. */
+	const struct sched_pairs *pairs;
 	int num_rings;    /* 0: any order is as good as another */
 	const int *rings; /* then, orders of all ranks, one after the other, in which each is near
 			     to the next; channels take them in turn; lives as long */

@@ -135,6 +135,10 @@ enum util_status core_offer_make(struct core_accel *accel);
 /* The collective as schedules know it. */
 enum sched_coll core_plan_coll(enum core_coll coll);
 
+/* Who has something for whom in such a call of the communicator, where that is not all. NULL: all
+ * for all, or as the collective says. */
+const struct sched_pairs *core_plan_pairs(const struct core_comm *comm, enum core_coll coll);
+
 /* Whether the configuration wishes for an algorithm that takes links; and whether the collective's
  * blocks may differ in size. */
 bool core_plan_wants_links(enum core_coll coll);

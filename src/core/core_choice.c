@@ -16,6 +16,7 @@
 struct entry {
 	struct entry *next;
 	struct sched_request request;
+	struct sched_pairs *pairs; /* the request's, a copy */
 	struct algo_setting setting;
 	struct algo_table *table;
 	/* The last question, which the next one often is. */
@@ -40,7 +41,7 @@ struct core_choices {
 
 /* All there are, the last one used first; those without users are kept for the next communicator
  * like theirs. */
-enum { MOST_KEPT = 16 };
+enum { MOST_KEPT = 16, MOST_ENTRIES = 128 };
 static struct core_choices *first;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -114,14 +115,20 @@ static void look_around(const struct core_accel *accel, struct core_choices *all
 		all->seats[i] = seat_of(accel, i, all->machines[comm->nodes[i]]);
 }
 
+static void free_entry(struct entry *entry)
+{
+	algo_table_free(entry->table);
+	sched_pairs_free(entry->pairs);
+	free(entry);
+}
+
 static void free_choices(struct core_choices *all)
 {
 	while (all->entries) {
 		struct entry *entry = all->entries;
 
 		all->entries = entry->next;
-		algo_table_free(entry->table);
-		free(entry);
+		free_entry(entry);
 	}
 	core_cluster_free(&all->cluster);
 	free(all);
@@ -281,11 +288,12 @@ static bool is_same(const struct entry *entry, const struct sched_request *reque
 	const struct algo_setting *mine = &entry->setting;
 
 	return entry->request.coll == request->coll &&
-	       entry->request.in_place == request->in_place && mine->mapped == setting->mapped &&
-	       mine->nodes_mapped == setting->nodes_mapped && mine->fused == setting->fused &&
-	       mine->protos == setting->protos && mine->resident == setting->resident &&
-	       mine->sizes_differ == setting->sizes_differ && mine->channels == setting->channels &&
-	       mine->lines == setting->lines &&
+	       entry->request.in_place == request->in_place &&
+	       sched_pairs_equal(entry->request.pairs, request->pairs) &&
+	       mine->mapped == setting->mapped && mine->nodes_mapped == setting->nodes_mapped &&
+	       mine->fused == setting->fused && mine->protos == setting->protos &&
+	       mine->resident == setting->resident && mine->sizes_differ == setting->sizes_differ &&
+	       mine->channels == setting->channels && mine->lines == setting->lines &&
 	       mine->room.bytes[SCHED_SIMPLE] == setting->room.bytes[SCHED_SIMPLE];
 }
 
@@ -304,6 +312,37 @@ static struct entry *find(struct core_choices *all, const struct sched_request *
 	return entry;
 }
 
+/* False: no memory. What was measured is of exchanges of all. */
+static bool fill(struct core_choices *all, struct entry *entry)
+{
+	struct sched_request *request = &entry->request;
+
+	if (request->pairs) {
+		request->pairs = entry->pairs = sched_pairs_copy(request->pairs);
+		if (!entry->pairs)
+			return false;
+	}
+	entry->table = algo_table_new(request, &entry->setting);
+	if (!entry->table || request->pairs)
+		return entry->table;
+	return core_tuning_apply(&all->key, request->coll, entry->table);
+}
+
+/* For one more; the last ones were not used for longest. */
+static void make_room(struct core_choices *all)
+{
+	struct entry **link = &all->entries, *entry;
+
+	for (int i = 1; (entry = *link); i++) {
+		if (i < MOST_ENTRIES) {
+			link = &entry->next;
+			continue;
+		}
+		*link = entry->next;
+		free_entry(entry);
+	}
+}
+
 static struct entry *add(struct core_choices *all, const struct sched_request *request,
 			 const struct algo_setting *setting)
 {
@@ -314,12 +353,11 @@ static struct entry *add(struct core_choices *all, const struct sched_request *r
 	entry->request = *request;
 	entry->setting = *setting;
 	entry->num = -1;
-	entry->table = algo_table_new(request, setting);
-	if (!entry->table || !core_tuning_apply(&all->key, request->coll, entry->table)) {
-		algo_table_free(entry->table);
-		free(entry);
+	if (!fill(all, entry)) {
+		free_entry(entry);
 		return NULL;
 	}
+	make_room(all);
 	entry->next = all->entries;
 	return all->entries = entry;
 }
@@ -351,6 +389,9 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 	if (!all)
 		return -1;
 	setting = setting_of(accel, all, mapped);
+	/* The neighbours of a part of the ranks are not a part of an exchange of few. */
+	if (request->pairs)
+		setting.samples = NULL;
 	request->num_rings = all->cluster.parts[0].num_rings;
 	request->rings = all->cluster.parts[0].rings;
 	request->nodes = all->cluster.parts[0].nodes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_agree.h"
 #include "core/core_choice.h"
+#include "core/core_graph.h"
 #include "core/core_net.h"
 #include "core/core_schedule.h"
 #include "core/core_shape.h"
@@ -179,6 +180,7 @@ void core_comm_destroy(struct core_comm *comm)
 		leave(comm);
 	core_schedule_drop(comm);
 	core_choice_drop(comm);
+	core_graph_free(comm->graph);
 	free(comm);
 }
 

@@ -17,6 +17,7 @@
 enum { CORE_COMM_KNOWN_EXPORTS = 16 };
 
 struct core_choices;
+struct core_graph;
 struct core_schedule;
 struct core_nodes;
 struct core_wire;
@@ -78,6 +79,7 @@ struct core_comm {
 	struct core_nodes *agreement; /* see core_nodes.h */
 	struct core_wire *wire;       /* see core_wire.h */
 	struct core_comm *next;       /* see core_net.h */
+	struct core_graph *graph;     /* see core_graph.h; NULL: it has none */
 	struct core_member members[];
 };
 

@@ -6,6 +6,7 @@
  */
 #include "core/core_mpi.h"
 #include "core/core_comm.h"
+#include "core/core_graph.h"
 #include "core/core_run.h"
 #include "gpu/gpu_launch.h"
 #include "gpu/kernels/gpu_half.h"
@@ -1512,91 +1513,11 @@ static void shape_alltoall(struct shaper *s)
 		shape->bytes = shape->out.blocks[0].bytes;
 }
 
-/* The ranks that this one has blocks from, and for, in MPI's order; -1: no rank, at a border. */
-struct neighbours {
-	int num_in, num_out;
-	int in[CORE_MAX_NEAR], out[CORE_MAX_NEAR];
-};
-
-static bool list_cart(MPI_Comm comm, struct neighbours *n)
-{
-	int dims;
-
-	PMPI_Cartdim_get(comm, &dims);
-	if (dims > CORE_MAX_NEAR / 2)
-		return false;
-	n->num_in = n->num_out = 2 * dims;
-	for (int i = 0; i < dims; i++)
-		PMPI_Cart_shift(comm, i, 1, &n->in[2 * i], &n->in[2 * i + 1]);
-	for (int i = 0; i < n->num_in; i++)
-		n->in[i] = n->in[i] == MPI_PROC_NULL ? -1 : n->in[i];
-	memcpy(n->out, n->in, sizeof(n->in));
-	return true;
-}
-
-static bool list_graph(MPI_Comm comm, int rank, struct neighbours *n)
-{
-	PMPI_Graph_neighbors_count(comm, rank, &n->num_in);
-	if (n->num_in > CORE_MAX_NEAR)
-		return false;
-	n->num_out = n->num_in;
-	PMPI_Graph_neighbors(comm, rank, n->num_in, n->in);
-	memcpy(n->out, n->in, sizeof(n->in));
-	return true;
-}
-
-static bool list_dist_graph(MPI_Comm comm, struct neighbours *n)
-{
-	int weights_in[CORE_MAX_NEAR], weights_out[CORE_MAX_NEAR], weighted;
-
-	PMPI_Dist_graph_neighbors_count(comm, &n->num_in, &n->num_out, &weighted);
-	if (n->num_in > CORE_MAX_NEAR || n->num_out > CORE_MAX_NEAR)
-		return false;
-	PMPI_Dist_graph_neighbors(comm, n->num_in, n->in, weights_in, n->num_out, n->out,
-				  weights_out);
-	return true;
-}
-
-/* False: there are more than ranks, so that some occur twice. */
-static bool list_neighbours(struct shaper *s, struct neighbours *n)
-{
-	MPI_Comm comm = as_comm(s->call->comm);
-	int topology = MPI_UNDEFINED;
-
-	PMPI_Topo_test(comm, &topology);
-	switch (topology) {
-	case MPI_CART:
-		return list_cart(comm, n);
-	case MPI_GRAPH:
-		return list_graph(comm, s->comm->rank, n);
-	case MPI_DIST_GRAPH:
-		return list_dist_graph(comm, n);
-	default:
-		refuse(s, bad);
-		return true;
-	}
-}
-
-static bool all_differ(const int *ranks, int num)
-{
-	uint64_t seen = 0;
-
-	_Static_assert(CORE_MAX_NEAR <= 64, "a bit for each rank");
-	for (int i = 0; i < num; i++) {
-		uint64_t bit = ranks[i] < 0 ? 0 : UINT64_C(1) << ranks[i];
-
-		if (seen & bit)
-			return false;
-		seen |= bit;
-	}
-	return true;
-}
-
 /* From a block for each neighbour to one for each rank. */
 static void order_by_rank(const struct shaper *s, struct core_buffer *buffer, const int *ranks,
 			  int num)
 {
-	struct core_block blocks[CORE_MAX_NEAR] = {{0, 0}};
+	struct core_block blocks[CORE_MAX_RANKS] = {{0, 0}};
 
 	for (int i = 0; i < num; i++) {
 		if (ranks[i] >= 0)
@@ -1609,44 +1530,45 @@ static void order_by_rank(const struct shaper *s, struct core_buffer *buffer, co
 }
 
 /* The same block for all. */
-static void shape_neighbor_input(struct shaper *s, const struct neighbours *n)
+static void shape_neighbor_input(struct shaper *s)
 {
 	struct core_buffer *in = &s->shape->in;
 
 	shape_single(s, in, s->call->sendbuf, s->call->sendcount, s->call->sendtype);
-	for (int i = 1; i < n->num_out && !s->refusal; i++)
+	for (int i = 1; i < s->comm->graph->num_out && !s->refusal; i++)
 		in->blocks[i] = in->blocks[0];
 }
 
-/* An exchange in which most ranks have nothing for each other. */
+static const char *why_no_neighbors(const struct core_graph *graph)
+{
+	return graph ? graph->why : bad;
+}
+
+/* An exchange of those who are neighbours. */
 static void shape_neighbor(struct shaper *s)
 {
+	const struct core_graph *graph = s->comm->graph;
 	const struct core_call *call = s->call;
-	struct neighbours n = {0};
 	struct blocks from, to;
 
-	if (s->shape->in_place)
-		refuse(s, bad);
-	else if (s->comm->spans)
-		refuse(s, "neighbours on several nodes");
-	else if (!list_neighbours(s, &n) || !all_differ(n.in, n.num_in) ||
-		 !all_differ(n.out, n.num_out))
-		refuse(s, "a rank is a neighbour twice");
-	from = send_blocks(call, n.num_out);
-	to = recv_blocks(call, n.num_in);
-	if (neighbor_lacks_arrays(call->coll, &from, &to))
-		refuse(s, bad);
+	s->refusal = s->shape->in_place ? bad : why_no_neighbors(graph);
 	if (s->refusal)
 		return;
+	from = send_blocks(call, graph->num_out);
+	to = recv_blocks(call, graph->num_in);
+	if (neighbor_lacks_arrays(call->coll, &from, &to)) {
+		refuse(s, bad);
+		return;
+	}
 	if (is_neighbor_gather(call->coll))
-		shape_neighbor_input(s, &n);
+		shape_neighbor_input(s);
 	else
 		shape_blocks(s, &s->shape->in, call->sendbuf, &from);
 	shape_blocks(s, &s->shape->out, call->recvbuf, &to);
 	if (s->refusal)
 		return;
-	order_by_rank(s, &s->shape->in, n.out, n.num_out);
-	order_by_rank(s, &s->shape->out, n.in, n.num_in);
+	order_by_rank(s, &s->shape->in, graph->out, graph->num_out);
+	order_by_rank(s, &s->shape->out, graph->in, graph->num_in);
 }
 
 /* Whether the call's form leaves this rank one buffer. */
@@ -2180,6 +2102,113 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 	return why ? why : all ? NULL : "no room on a node's board";
 }
 
+/* ---- topologies ---- */
+
+static struct core_graph *read_cart(MPI_Comm comm)
+{
+	struct core_graph *graph;
+	int dims;
+
+	PMPI_Cartdim_get(comm, &dims);
+	graph = core_graph_new(2 * dims, 2 * dims);
+	for (int i = 0; graph && i < dims; i++)
+		PMPI_Cart_shift(comm, i, 1, &graph->in[2 * i], &graph->in[2 * i + 1]);
+	for (int i = 0; graph && i < 2 * dims; i++) {
+		graph->in[i] = graph->in[i] == MPI_PROC_NULL ? -1 : graph->in[i];
+		graph->out[i] = graph->in[i];
+	}
+	return graph;
+}
+
+static struct core_graph *read_old_graph(MPI_Comm comm, int rank)
+{
+	struct core_graph *graph;
+	int num;
+
+	PMPI_Graph_neighbors_count(comm, rank, &num);
+	graph = core_graph_new(num, num);
+	if (graph) {
+		PMPI_Graph_neighbors(comm, rank, num, graph->in);
+		PMPI_Graph_neighbors(comm, rank, num, graph->out);
+	}
+	return graph;
+}
+
+static struct core_graph *read_dist_graph(MPI_Comm comm)
+{
+	int num_in, num_out, weighted, *weights;
+	struct core_graph *graph;
+
+	PMPI_Dist_graph_neighbors_count(comm, &num_in, &num_out, &weighted);
+	graph = core_graph_new(num_in, num_out);
+	weights = malloc(((size_t)num_in + (size_t)num_out + 1) * sizeof(int));
+	if (graph && weights)
+		PMPI_Dist_graph_neighbors(comm, num_in, graph->in, weights, num_out, graph->out,
+					  weights + num_in);
+	if (!weights) {
+		core_graph_free(graph);
+		graph = NULL;
+	}
+	free(weights);
+	return graph;
+}
+
+/* `counts`: of all ranks; negative: theirs can't be had. NULL: no memory. */
+static int *gather_neighbors(MPI_Comm comm, int size, const int *mine, int num, const int *counts)
+{
+	int *lengths = malloc(2 * (size_t)size * sizeof(int)), *starts = lengths + size, *all;
+	int total = 0;
+
+	if (!lengths)
+		return NULL;
+	for (int i = 0; i < size; i++) {
+		starts[i] = total;
+		lengths[i] = counts[i] > 0 ? counts[i] : 0;
+		total += lengths[i];
+	}
+	all = malloc(((size_t)total + 1) * sizeof(int));
+	if (all)
+		PMPI_Allgatherv(mine, num > 0 ? num : 0, MPI_INT, all, lengths, starts, MPI_INT,
+				comm);
+	free(lengths);
+	return all;
+}
+
+/* Tell all whom this rank has blocks for. False: no memory, where the others wait. */
+static bool exchange_neighbors(MPI_Comm comm, int size, struct core_graph *graph)
+{
+	int *counts = malloc((size_t)size * sizeof(int)), *all = NULL;
+	int *mine = malloc(((size_t)graph->num_out + 1) * sizeof(int)), num;
+	bool well = counts && mine;
+
+	if (well) {
+		num = core_graph_list(graph, size, mine);
+		PMPI_Allgather(&num, 1, MPI_INT, counts, 1, MPI_INT, comm);
+		all = gather_neighbors(comm, size, mine, num, counts);
+		well = all && core_graph_set_pairs(graph, size, counts, all);
+	}
+	free(counts);
+	free(mine);
+	free(all);
+	return well;
+}
+
+static bool find_graph(MPI_Comm comm, struct core_comm *state)
+{
+	int topology = MPI_UNDEFINED;
+
+	PMPI_Topo_test(comm, &topology);
+	if (topology == MPI_CART)
+		state->graph = read_cart(comm);
+	else if (topology == MPI_GRAPH)
+		state->graph = read_old_graph(comm, state->rank);
+	else if (topology == MPI_DIST_GRAPH)
+		state->graph = read_dist_graph(comm);
+	else
+		return true;
+	return state->graph && exchange_neighbors(comm, state->size, state->graph);
+}
+
 static void identify(MPI_Comm comm, int rank, int size, const struct core_member *members)
 {
 	struct core_comm *state;
@@ -2189,7 +2218,8 @@ static void identify(MPI_Comm comm, int rank, int size, const struct core_member
 	if (!id)
 		return;
 	state = core_comm_create(id, rank, size, members, why);
-	if (!state || PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
+	if (!state || (!why && !find_graph(comm, state)) ||
+	    PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
 		no_memory(comm, size);
 	bump_generation();
 }

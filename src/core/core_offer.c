@@ -28,6 +28,7 @@ static bool has_rails(const struct core_accel *accel)
 	const struct core_comm *comm = accel->comm;
 	struct sched_request request = {.coll = core_plan_coll(accel->shape.coll),
 					.ranks = comm->size,
+					.pairs = core_plan_pairs(comm, accel->shape.coll),
 					.num_nodes = comm->num_nodes,
 					.nodes = comm->nodes};
 	bool differ = core_plan_sizes_differ(accel->shape.coll);

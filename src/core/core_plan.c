@@ -6,6 +6,7 @@
 #include "core/core_accel.h"
 #include "core/core_choice.h"
 #include "core/core_eager.h"
+#include "core/core_graph.h"
 #include "core/core_mpi.h"
 #include "core/core_wish.h"
 #include "util/util_log.h"
@@ -52,6 +53,20 @@ enum sched_coll core_plan_coll(enum core_coll coll)
 		return SCHED_ALLGATHER;
 	default:
 		return SCHED_ALLTOALL;
+	}
+}
+
+const struct sched_pairs *core_plan_pairs(const struct core_comm *comm, enum core_coll coll)
+{
+	switch (coll) {
+	case CORE_NEIGHBOR_ALLGATHER:
+	case CORE_NEIGHBOR_ALLGATHERV:
+	case CORE_NEIGHBOR_ALLTOALL:
+	case CORE_NEIGHBOR_ALLTOALLV:
+	case CORE_NEIGHBOR_ALLTOALLW:
+		return comm->graph->pairs;
+	default:
+		return NULL;
 	}
 }
 
@@ -360,8 +375,9 @@ static const char *choose(struct core_accel *accel, struct sched_request *reques
 	bool taken = take_wished(accel, request, &wish, &attempt);
 
 	if (!taken && wish.algos && !is_fatal(attempt.status)) {
-		/* That a call without data is done in another way nobody needs to know. */
-		if (!accel->common.any_without_data)
+		/* That a call without data is done in another way nobody needs to know; and that
+		 * one of neighbours is nobody asked for. */
+		if (!accel->common.any_without_data && !request->pairs)
 			complain_about_algos(accel, request, attempt.why);
 		wish.algos = 0;
 		attempt.why = NULL;
@@ -399,6 +415,7 @@ enum util_status core_plan_make(struct core_accel *accel)
 					.ranks = accel->comm->size,
 					.root = shape->root,
 					.in_place = shape->in_place,
+					.pairs = core_plan_pairs(accel->comm, shape->coll),
 					.channels = 1,
 					.num_nodes = accel->comm->num_nodes,
 					.nodes = accel->comm->nodes};

@@ -19,7 +19,8 @@ static void entry_free(struct core_schedule *entry)
 static bool is_same(const struct sched_request *a, const struct sched_request *b)
 {
 	return a->coll == b->coll && a->ranks == b->ranks && a->root == b->root &&
-	       a->in_place == b->in_place && a->channels == b->channels && a->rings == b->rings;
+	       a->in_place == b->in_place && a->channels == b->channels && a->rings == b->rings &&
+	       a->pairs == b->pairs;
 }
 
 /* The last one used comes first. */

@@ -659,6 +659,84 @@ static void allgather_layouts(void)
 	MPI_Type_free(&block);
 }
 
+enum { MOST_NEIGHBOURS = 64 };
+
+/* One side of a rank's part of a graph: its neighbours, in an order of its own, and the bytes for
+ * or from each, one block after the other with gaps. */
+struct side {
+	int num, ranks[MOST_NEIGHBOURS], weights[MOST_NEIGHBOURS];
+	int counts[MOST_NEIGHBOURS], displs[MOST_NEIGHBOURS];
+	size_t bytes;
+};
+
+/* Bytes from a rank to another in the round; negative: they are no neighbours. All know. */
+static int bytes_between(int round, int from, int to)
+{
+	static const int sizes[] = {-1, -1, -1, 0, 1, 17, 4096, 300001, 3 << 20};
+	uint64_t seed = (uint64_t)(round * 10000 + from * 100 + to);
+
+	draw(&seed);
+	return sizes[draw(&seed) % (sizeof(sizes) / sizeof(sizes[0]))];
+}
+
+static void draw_side(struct side *side, int round, bool out)
+{
+	memset(side, 0, sizeof(*side));
+	for (int i = 0; i < test_size; i++) {
+		int peer = (i * 7 + round) % test_size; /* sizes that 7 does not divide */
+		int bytes = bytes_between(round, out ? test_rank : peer, out ? peer : test_rank);
+
+		if (bytes < 0)
+			continue;
+		side->ranks[side->num] = peer;
+		side->weights[side->num] = 1;
+		side->counts[side->num] = bytes;
+		side->displs[side->num++] = (int)side->bytes;
+		side->bytes += (size_t)bytes + 5;
+	}
+}
+
+/* Exchanges along graphs that were drawn, of which some ranks may have no part, as the real MPI
+ * does them. */
+static void any_graph(void)
+{
+	for (int round = 0; round < 12; round++) {
+		struct side in, out;
+		struct buffer send, recv, host;
+		unsigned char *data;
+		MPI_Comm graph, used;
+
+		draw_side(&in, round, false);
+		draw_side(&out, round, true);
+		MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, in.num, in.ranks, in.weights,
+					       out.num, out.ranks, out.weights, MPI_INFO_NULL, 0,
+					       &graph);
+		MPI_Comm_dup(graph, &used);
+		send = buffer_new(PLACE_DEVICE, out.bytes);
+		recv = buffer_new(PLACE_DEVICE, in.bytes);
+		host = buffer_new(PLACE_HOST, in.bytes);
+		data = malloc(out.bytes + 1);
+		for (size_t i = 0; i < out.bytes; i++)
+			data[i] = (unsigned char)(31 * i + (size_t)test_rank + i / 251);
+		buffer_put(&send, data, out.bytes);
+		MPI_Neighbor_alltoallv(data, out.counts, out.displs, MPI_BYTE, host.data, in.counts,
+				       in.displs, MPI_BYTE, used);
+		for (int i = 0; i < 2; i++) {
+			snprintf(test_name, sizeof(test_name), "graph %d, %d", round, i);
+			MPI_Neighbor_alltoallv(send.data, out.counts, out.displs, MPI_BYTE,
+					       recv.data, in.counts, in.displs, MPI_BYTE, used);
+			test_result(buffer_equals(&recv, host.data, "received"));
+			cuda_check(cudaMemset(recv.data, POISON, in.bytes), "cudaMemset");
+		}
+		free(data);
+		buffer_free(&send);
+		buffer_free(&recv);
+		buffer_free(&host);
+		MPI_Comm_free(&used);
+		MPI_Comm_free(&graph);
+	}
+}
+
 /* More ranks than a word has bits, and more blocks than fit a launch's arguments. */
 static void many_ranks(void)
 {
@@ -747,6 +825,7 @@ static const struct test_case cases[] = {
 	{"default_stream", default_stream},
 	{"insignificant", insignificant},
 	{"no_neighbours", no_neighbours},
+	{"any_graph", any_graph},
 	{"new_type_in_threads", new_type_in_threads},
 	{"finalize_callback", finalize_callback},
 	{"permuted_type", permuted_type},

@@ -153,6 +153,101 @@ static void hierarchies_are_proved(void **state)
 		assert_true(for_shape(large[i], 1, prove) > 20);
 }
 
+/* ---- exchanges of few ---- */
+
+/* So many of a hundred pairs, drawn; a rank may be its own. */
+static struct sched_pairs *draw_pairs(int ranks, uint64_t percent, uint64_t *seed)
+{
+	int *counts = calloc((size_t)ranks, sizeof(*counts)), num = 0;
+	int *to = calloc((size_t)(ranks * ranks), sizeof(*to));
+	struct sched_pairs *pairs;
+
+	assert_true(counts && to);
+	for (int i = 0; i < ranks * ranks; i++) {
+		/* In descending order. */
+		if (oracle_draw(seed) % 100 < percent) {
+			counts[i / ranks]++;
+			to[num++] = ranks - 1 - i % ranks;
+		}
+	}
+	pairs = sched_pairs_new(ranks, counts, to);
+	assert_non_null(pairs);
+	assert_int_equal(sched_pairs_num(pairs), num);
+	free(counts);
+	free(to);
+	return pairs;
+}
+
+static void check_pairs(const char *name, const struct sched_request *request, uint64_t *seed)
+{
+	const struct algo *algo = algo_find(name, SCHED_ALLTOALL);
+	struct sched *sched = algo_make(algo, request);
+	uint32_t links = 0;
+
+	assert_null(algo_refuses(algo, request, true));
+	prove(algo, request);
+	assert_non_null(sched);
+	assert_int_equal(oracle_run(sched, algo->slots, ORACLE_SUM, seed), ORACLE_RIGHT);
+	/* No messages but between pairs. */
+	for (int i = 0; i < request->ranks * request->ranks; i++) {
+		int from = i / request->ranks, to = i % request->ranks;
+
+		links += from != to && sched_pairs_have(request->pairs, from, to);
+	}
+	if (!(algo->needs & ALGO_NEEDS_MAPPED) && request->ranks > 1)
+		assert_int_equal(sched->num_connections, links * (uint32_t)request->channels);
+	sched_free(sched);
+}
+
+static void exchanges_of_few_are_proved(void **state)
+{
+	static const uint64_t percents[] = {0, 5, 30, 90, 100};
+	uint64_t seed = 3;
+
+	(void)state;
+	for (int i = 0; i < 5 * 14; i++) {
+		struct sched_request r = {
+			.coll = SCHED_ALLTOALL, .ranks = 1 + i / 5, .channels = 1 + i % 3};
+		struct sched_pairs *pairs = draw_pairs(r.ranks, percents[i % 5], &seed);
+		struct sched_pairs *copy = sched_pairs_copy(pairs);
+
+		r.pairs = pairs;
+		assert_true(sched_pairs_equal(pairs, copy) && !sched_pairs_equal(pairs, NULL));
+		check_pairs("pairwise", &r, &seed);
+		check_pairs("direct", &r, &seed);
+		if (r.ranks > 1)
+			assert_non_null(algo_refuses(algo_find("bruck", r.coll), &r, false));
+		sched_pairs_free(pairs);
+		sched_pairs_free(copy);
+	}
+}
+
+/* Each of many has something for the six that are next to it in a grid. */
+static void many_ranks_of_a_grid_are_proved(void **state)
+{
+	enum { RANKS = 1000, DIMS = 3 };
+	int counts[RANKS], to[RANKS * 2 * DIMS], num = 0;
+	struct sched_request r = {.coll = SCHED_ALLTOALL, .ranks = RANKS, .channels = 2};
+	struct sched_pairs *pairs;
+
+	(void)state;
+	for (int i = 0; i < RANKS; i++) {
+		counts[i] = 2 * DIMS;
+		for (int step = 1; step < RANKS; step *= 10) {
+			int at = i / step % 10;
+
+			to[num++] = i + ((at + 1) % 10 - at) * step;
+			to[num++] = i + ((at + 9) % 10 - at) * step;
+		}
+	}
+	assert_non_null(algo_refuses(algo_find("pairwise", r.coll), &r, true));
+	r.pairs = pairs = sched_pairs_new(RANKS, counts, to);
+	assert_non_null(pairs);
+	assert_null(algo_refuses(algo_find("pairwise", r.coll), &r, true));
+	prove(algo_find("pairwise", r.coll), &r);
+	sched_pairs_free(pairs);
+}
+
 /* Most algorithms have n times n steps or messages, which takes long. */
 static int most_ranks(const struct algo *algo)
 {
@@ -892,6 +987,8 @@ int main(void)
 		cmocka_unit_test(hierarchies_are_proved),
 		cmocka_unit_test(oracle_finds_hierarchies_right),
 		cmocka_unit_test(samples_of_many_ranks_are_proved),
+		cmocka_unit_test(exchanges_of_few_are_proved),
+		cmocka_unit_test(many_ranks_of_a_grid_are_proved),
 		cmocka_unit_test(slots_are_needed),
 		cmocka_unit_test(restrictions_are_needed),
 		cmocka_unit_test(costs_are_as_promised),
