@@ -647,6 +647,8 @@ def test_nodes_and_blocking_launches(run_mpi, mpi):
 
 @pytest.mark.parametrize("algo,exec_mode,mpi", [("hier-ring", "fused simple", "openmpi"), ("hier-tree", "stepped", "openmpi"), ("hier-halving", "stepped", "mpich"),
                                                 ("node-aware", "fused simple", "openmpi"), ("node-aware", "stepped", "mpich"),
+                                                ("hier-ring", "fused ll", "mpich"), ("hier-tree", "fused ll", "openmpi"), ("hier-halving", "fused ll", "openmpi"),
+                                                ("node-aware", "fused ll", "mpich"),
                                                 ("rail-ring", "fused simple", "mpich"), ("rail-ring", "stepped", "openmpi"),
                                                 ("rail-tree", "fused simple", "openmpi"), ("rail-halving", "stepped", "mpich"),
                                                 ("rail-pairwise", "fused simple", "openmpi"), ("rail-pairwise", "stepped", "mpich"),
@@ -657,11 +659,25 @@ def test_nodes_algorithms(run_mpi, algo, exec_mode, mpi):
     colls = {"halving": ["allreduce"], "tree": ["allreduce", "bcast", "reduce"],
              "ring": ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter"], "pairwise": ["alltoall"],
              "aware": ["allreduce"], "linear": ["gather", "scatter"], "chain": ["scan", "exscan"], "doubling": ["scan", "exscan"]}[algo.split("-")[1]]
-    env = {"GPUCOLL_ALGO": ";".join(f"{coll}:{algo}" for coll in colls), "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"}
+    env = {"GPUCOLL_ALGO": ";".join(f"{coll}:{algo}" for coll in colls), "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16",
+           "GPUCOLL_PROTO": exec_mode.split()[1] if "fused" in exec_mode else ""}
     shape = "00122" if algo in ("rail-chain", "rail-doubling") else SHAPES["uneven"]  # ranks of a node that follow each other
     result = on_nodes(run_mpi, mpi, shape, "test_coll", 1, env=env)
     assert_passed(result)
     assert f"{algo} {exec_mode}" in result.output, result.output
+
+
+@emulated_only
+@pytest.mark.parametrize("algo,mpi", [("hier-ring", "mpich"), ("node-aware", "openmpi")])
+def test_nodes_of_two_minds(run_mpi, mpi, algo):
+    """On the second node kernels do not run together, which only that node sees in the first call: its hosts wait for messages
+    that are cut as the first node's kernels cut them, whose own have flags."""
+    env = {"GPUCOLL_ALGO": algo, "GPUCOLL_PROTO": "ll", "GPUCOLL_EXEC": "fused", "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16", "GPUCOLL_DEBUG": "TRACE"}
+    result = on_nodes(run_mpi, mpi, "0011", "test_edges", "first_call", env=env,
+                      first="test $r -lt 2 || export CUEMU_TIME_SLICED=1 CUEMU_SLOWNESS=16;")
+    assert_passed(result)
+    ways = dict(re.findall(rf"gpucoll.(\d). TRACE core: MPI_Allreduce: {algo} (fused ll|stepped), 600000 bytes", result.output))
+    assert ways == {"0": "fused ll", "1": "fused ll", "2": "stepped", "3": "stepped"}, result.output
 
 
 @each_mpi
@@ -783,6 +799,15 @@ def test_nodes_random_calls(run_mpi, mpi, shape, seed):
 @each_mpi
 def test_nodes_types_and_ops(run_mpi, mpi):
     assert_passed(on_nodes(run_mpi, mpi, "01", "test_types"))
+
+
+@pytest.mark.parametrize("mpi,algo", [("mpich", "hier-ring"), ("openmpi", "node-aware")])
+def test_nodes_types_and_ops_with_flags(run_mpi, mpi, algo):
+    """Messages with flags and without in one step."""
+    env = {"GPUCOLL_ALGO": f"allreduce:{algo}", "GPUCOLL_PROTO": "ll", "GPUCOLL_EXEC": "fused", "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"}
+    result = on_nodes(run_mpi, mpi, "0011", "test_types", env=env)
+    assert_passed(result)
+    assert f"{algo} fused ll" in result.output, result.output
 
 
 @each_mpi

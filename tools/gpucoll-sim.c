@@ -286,7 +286,7 @@ static int list_best(enum sched_coll coll, int ranks, uint64_t bytes, struct alg
 					.mapped = c.network.nodes == 1,
 					.nodes_mapped = true,
 					.fused = true,
-					.protos = c.network.nodes == 1 ? 3 : 1,
+					.protos = 1 << SCHED_SIMPLE | 1 << SCHED_LL,
 					.resident = c.fabric.costs.blocks};
 	table = algo_table_new(&c.request, &setting);
 	num = table ? algo_table_rank(table, bytes, &options.wishes[coll], ways, most) : -1;

@@ -135,12 +135,21 @@ static int print_sizes(FILE *out, struct algo_table *table)
 	return 0;
 }
 
+/* As core_choice.c has them. */
+static uint32_t protos_of(const struct sched_request *request)
+{
+	uint32_t protos = 1 << SCHED_SIMPLE;
+
+	if (request->num_nodes < 2)
+		return protos | 1 << SCHED_LL | 1 << SCHED_LL128;
+	return request->num_nodes < request->ranks ? protos | 1 << SCHED_LL : protos;
+}
+
 static int print(FILE *out, const struct info_call *call, const struct core_cluster *cluster,
 		 bool mapped, bool one_size)
 {
 	const struct sched_fabric *fabric = cluster->parts[0].fabric;
 	const struct sched_request *request = &call->request;
-	const uint32_t all = (1 << SCHED_NUM_PROTOS) - 1;
 	int sharers = sched_fabric_fullest(fabric);
 	size_t arena = core_room_arena(util_config.scratch, sharers);
 	struct algo_setting setting = {
@@ -152,7 +161,7 @@ static int print(FILE *out, const struct info_call *call, const struct core_clus
 		.mapped = mapped && request->num_nodes < 2,
 		.nodes_mapped = mapped,
 		.fused = true,
-		.protos = request->num_nodes < 2 ? all : 1 << SCHED_SIMPLE,
+		.protos = protos_of(request),
 		.lines = SCHED_LINES_WHOLE,
 		.resident = core_room_resident(fabric->costs.blocks * sharers, sharers)};
 	struct algo_table *table;

@@ -143,7 +143,8 @@ double sched_proto_parts(enum sched_proto proto)
 }
 
 /* The scratch blocks of a round, which are as long as all their pieces together, stand behind the
- * Simple slots. */
+ * Simple slots, which messages to other nodes go through in any case, as do all where hosts wait
+ * for them. */
 static uint64_t bytes_of_slot(const struct sched *sched, uint64_t slots,
 			      const struct sched_room *room, enum sched_proto proto)
 {
@@ -155,11 +156,8 @@ static uint64_t bytes_of_slot(const struct sched *sched, uint64_t slots,
 	unit *= span;
 
 	bytes = room->bytes[SCHED_SIMPLE] / (slots + scratch);
-	if (proto != SCHED_SIMPLE) {
+	if (proto != SCHED_SIMPLE && bytes > room->bytes[proto] / 2 / slots)
 		bytes = room->bytes[proto] / 2 / slots;
-		if (scratch && bytes > room->bytes[SCHED_SIMPLE] / scratch)
-			bytes = room->bytes[SCHED_SIMPLE] / scratch;
-	}
 	bytes = bytes < most ? bytes : most;
 	return bytes / unit * unit;
 }

@@ -178,10 +178,14 @@ static double write_target(struct run *run, int rank, const struct sched_operand
 	return touch(run, rank, to, to, start, bytes);
 }
 
-/* With flags. */
+/* With flags, on a node. */
 static double bytes_over(const struct run *run, const struct sched_operand *o, double bytes)
 {
-	return o->fifo ? sched_proto_parts(run->terms->proto) * bytes : bytes;
+	const struct sched_connection *c = &run->sched->connections[o->fifo ? o->at : 0];
+
+	if (!o->fifo || is_net(run, c->from, c->to))
+		return bytes;
+	return sched_proto_parts(run->terms->proto) * bytes;
 }
 
 /* What the receiver waits for besides the bytes. */

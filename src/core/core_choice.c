@@ -243,10 +243,11 @@ static uint32_t protos_of(const struct core_accel *accel, const struct core_choi
 {
 	uint32_t protos = 1 << SCHED_SIMPLE;
 
-	if (!fused || accel->comm->spans || !core_links_know_sizes(accel))
+	if (!fused || accel->comm->num_nodes == accel->comm->size || !core_links_know_sizes(accel))
 		return protos;
 	protos |= 1 << SCHED_LL;
-	if (core_links_all_reach(accel->comm, GPU_TRANSPORT_P2P) && trusts_picture(accel, all))
+	if (!accel->comm->spans && core_links_all_reach(accel->comm, GPU_TRANSPORT_P2P) &&
+	    trusts_picture(accel, all))
 		protos |= 1 << SCHED_LL128;
 	return protos;
 }

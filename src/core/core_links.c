@@ -221,15 +221,20 @@ bool core_links_may_fuse(const struct core_accel *accel)
 
 /*
  * Why kernels can't wait, apart from what a probe would show; NULL: they can. All ranks of a node
- * come to the same answer. Between nodes both ways are the same: messages are as long, and cut
- * alike.
+ * come to the same answer; of why_nowhere_fused, all ranks. Between nodes both ways are the same:
+ * messages are as long, and cut alike.
  */
-static const char *why_stepped(const struct core_accel *accel)
+static const char *why_nowhere_fused(const struct core_accel *accel)
 {
-	const char *why = why_never_fused(accel);
-
 	if (accel->schedule->program->most_lanes > accel->common.blocks)
 		return "the algorithm takes more blocks than can be resident";
+	return why_never_fused(accel);
+}
+
+static const char *why_stepped(const struct core_accel *accel)
+{
+	const char *why = why_nowhere_fused(accel);
+
 	if (!why && is_any_apart(accel))
 		return "the kernels of ranks that share a GPU do not run at the same time";
 	return why;
@@ -278,9 +283,10 @@ static bool keeps_lines(const struct core_accel *accel)
 	return core_choice_keeps_lines(accel);
 }
 
+/* Over several nodes all come to the same answer, as the length of messages depends on it. */
 static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto, bool fused)
 {
-	if (accel->comm->spans)
+	if (proto == SCHED_LL128 && accel->comm->spans)
 		return "ranks are on several nodes";
 	if (!fused)
 		return "the execution is not fused";
@@ -362,7 +368,11 @@ void core_links_decide(struct core_accel *accel)
 	if (why && util_config.exec == UTIL_EXEC_FUSED)
 		core_plan_complain(accel, CORE_COMPLAINT_EXEC, "GPUCOLL_EXEC", "fused", why);
 	accel->steps.args.waits = !why;
-	choose_protocol(accel, !why);
+	choose_protocol(accel, accel->comm->spans ? !why_nowhere_fused(accel) : !why);
+	/* On this node hosts wait, and on others perhaps kernels, of messages of the same lengths.
+	 */
+	if (why)
+		accel->steps.args.protocol = GPU_PROTOCOL_SIMPLE;
 	choose_blocks(accel, !why);
 	accel->reason = core_plan_linked_name(accel);
 }

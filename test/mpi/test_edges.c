@@ -818,7 +818,29 @@ static void ways(void)
 	cudaFree(out);
 }
 
+/* Nobody knows yet how others' kernels will wait. */
+static void first_call(void)
+{
+	enum { COUNT = 75000 };
+	struct buffer in = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	struct buffer out = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int *values = malloc(COUNT * sizeof(int));
+
+	for (int i = 0; i < COUNT; i++)
+		values[i] = 31 * i + test_rank;
+	buffer_put(&in, values, COUNT * sizeof(int));
+	snprintf(test_name, sizeof(test_name), "the first call");
+	MPI_Allreduce(in.data, out.data, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	for (int i = 0; i < COUNT; i++)
+		values[i] = test_size * 31 * i + test_size * (test_size - 1) / 2;
+	test_result(buffer_equals(&out, values, "sums"));
+	free(values);
+	buffer_free(&in);
+	buffer_free(&out);
+}
+
 static const struct test_case cases[] = {
+	{"first_call", first_call},
 	{"outside", outside},
 	{"host_structure", host_structure},
 	{"two_allocations", two_allocations},

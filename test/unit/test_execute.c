@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The executor's twin, with the ranks' blocks as threads of this process: every algorithm for 1 to
- * 8 ranks, in both protocols, over both kinds of arena, in several rounds, against arithmetic. No
- * driver and no MPI, so it also runs under ThreadSanitizer (test_execute_tsan), which sees whether
- * the words in the arenas order what they should.
+ * 8 ranks, in all protocols, over both kinds of arena, also with messages that a host passes on
+ * between nodes, in several rounds, against arithmetic. No driver and no MPI, so it also runs under
+ * ThreadSanitizer (test_execute_tsan), which sees whether the words in the arenas order what they
+ * should.
  *
  * Arenas are never cleared between cases, as between calls.
  */
@@ -11,6 +12,7 @@
 #include "core/core_program.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,10 +59,13 @@ struct a_case {
 	uint32_t protocol, parts, slots;
 	uint64_t piece_bytes, shm[MAX_RANKS]; /* shm: as in the arguments */
 	bool spread, hot, table;
+	bool spans; /* messages between the request's nodes go through hosts */
 	struct rank ranks[MAX_RANKS];
 };
 
-static char *arenas[MAX_RANKS][GPU_TRANSPORT_NUM];
+/* For what goes to other nodes a rank has one more, behind the one for what comes from there. */
+enum { OUTBOX = GPU_TRANSPORT_NUM, NUM_ARENAS };
+static char *arenas[MAX_RANKS][NUM_ARENAS];
 static uint64_t epoch;
 static uint32_t flag;
 static uint64_t random_state = 1;
@@ -259,7 +264,8 @@ static void set_args(struct a_case *c, int rank, int phase)
 		.piece_bytes = c->piece_bytes,
 		.shm = c->shm[rank],
 		.slots = {GPU_ARENA_SLOTS + 2 * LL, GPU_ARENA_SLOTS, GPU_ARENA_SLOTS + LL},
-		.mine = {(uint64_t)arenas[rank][0], (uint64_t)arenas[rank][1]},
+		.mine = {(uint64_t)arenas[rank][0], (uint64_t)arenas[rank][1],
+			 (uint64_t)arenas[rank][2]},
 		.type = GPU_TYPE_INT32,
 		.op = GPU_OP_SUM,
 		.protocol = linked ? c->protocol : GPU_PROTOCOL_SIMPLE,
@@ -274,6 +280,7 @@ static void set_args(struct a_case *c, int rank, int phase)
 	};
 	for (int i = 0; i < c->request.ranks; i++)
 		args->theirs[i] = (uint64_t)arenas[i][c->shm[rank] >> i & 1];
+	args->theirs[GPU_PEER_FAR] = (uint64_t)arenas[rank][OUTBOX];
 	/* What many places would need is right for few, too. */
 	args->table = c->table ? (uint64_t)r->table : 0;
 	for (int i = 0; i < r->program->num_places; i++)
@@ -303,11 +310,90 @@ static void *run_block(void *argument)
 	return NULL;
 }
 
+/* ---- the hosts of nodes ---- */
+
+static bool is_far(const struct a_case *c, int a, int b)
+{
+	return c->spans && c->request.nodes[a] != c->request.nodes[b];
+}
+
+static uint64_t *word_of(char *arena, size_t words, unsigned link)
+{
+	return (uint64_t *)(arena + words) + (size_t)link * GPU_MAX_PARTS;
+}
+
+/* Whether all parts of the kernel have come so far. */
+static bool have_come(const struct a_case *c, const uint64_t *words, uint64_t count)
+{
+	for (uint32_t i = 0; i < c->parts; i++) {
+		if (__atomic_load_n(&words[i], __ATOMIC_ACQUIRE) < epoch + count)
+			return false;
+	}
+	return true;
+}
+
+static void tell(const struct a_case *c, uint64_t *words, uint64_t count)
+{
+	for (uint32_t i = 0; i < c->parts; i++)
+		__atomic_store_n(&words[i], epoch + count, __ATOMIC_RELEASE);
+}
+
+/* Take the next message from the sender's outbox to the receiver's inbox, if it is written and what
+ * was in its slot there was read. */
+static bool carry_one(const struct a_case *c, int from, unsigned out, uint64_t message)
+{
+	const struct gpu_execute_args *args = &c->ranks[from].args;
+	const struct core_link *link = &c->ranks[from].program->outgoing[out];
+	uint64_t slot = message % c->slots, bytes = args->slot_bytes;
+	size_t first = args->slots[GPU_PROTOCOL_SIMPLE];
+	char *outbox = arenas[from][OUTBOX], *inbox = arenas[link->peer][GPU_TRANSPORT_NET];
+
+	if (!have_come(c, word_of(outbox, GPU_ARENA_TAILS, out), message + 1) ||
+	    (message >= c->slots &&
+	     !have_come(c, word_of(arenas[link->peer][OUTBOX], GPU_ARENA_HEADS, link->theirs),
+			message + 1 - c->slots)))
+		return false;
+	memcpy(inbox + first + (link->theirs * c->slots + slot) * bytes,
+	       outbox + first + (out * c->slots + slot) * bytes, bytes);
+	tell(c, word_of(inbox, GPU_ARENA_TAILS, link->theirs), message + 1);
+	tell(c, word_of(arenas[from][GPU_TRANSPORT_NET], GPU_ARENA_HEADS, out), message + 1);
+	return true;
+}
+
+/* All messages of the phase between nodes. */
+static void *carry(void *argument)
+{
+	const struct a_case *c = argument;
+	static uint64_t carried[MAX_RANKS][GPU_MAX_LINKS];
+	bool left = true;
+
+	memset(carried, 0, sizeof(carried));
+	while (left) {
+		left = false;
+		for (int i = 0; i < c->request.ranks * GPU_MAX_LINKS; i++) {
+			int from = i / GPU_MAX_LINKS;
+			unsigned out = i % GPU_MAX_LINKS;
+			const struct core_link *link = &c->ranks[from].program->outgoing[out];
+			uint64_t total = link->per_round * rounds_of(c);
+
+			if (!total || !is_far(c, from, link->peer))
+				continue;
+			while (carried[from][out] < total &&
+			       carry_one(c, from, out, carried[from][out]))
+				carried[from][out]++;
+			left |= carried[from][out] < total;
+		}
+		sched_yield();
+	}
+	return NULL;
+}
+
 static void run_phase(struct a_case *c, int phase)
 {
 	static struct job jobs[MAX_RANKS * MAX_BLOCKS_OF_A_RANK];
 	static pthread_t threads[MAX_RANKS * MAX_BLOCKS_OF_A_RANK];
 	unsigned num = 0;
+	pthread_t hosts;
 
 	for (int rank = 0; rank < c->request.ranks; rank++) {
 		struct rank *r = &c->ranks[rank];
@@ -320,15 +406,19 @@ static void run_phase(struct a_case *c, int phase)
 	}
 	for (unsigned i = 0; i < num; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, run_block, &jobs[i]), 0);
+	if (phase == 0)
+		assert_int_equal(pthread_create(&hosts, NULL, carry, c), 0);
 	for (unsigned i = 0; i < num; i++) {
 		pthread_join(threads[i], NULL);
 		assert_int_equal(jobs[i].rank->done[jobs[i].index], GPU_END_DONE);
 	}
+	if (phase == 0)
+		pthread_join(hosts, NULL);
 }
 
 static void run_case(struct a_case *c)
 {
-	int n = c->request.ranks;
+	int n = c->request.ranks, peers[MAX_RANKS];
 	const char *why;
 
 	c->sched = algo_make(c->algo, &c->request);
@@ -336,7 +426,9 @@ static void run_case(struct a_case *c)
 	for (int rank = 0; rank < n; rank++) {
 		struct rank *r = &c->ranks[rank];
 
-		r->program = core_program_make(c->sched, rank, NULL, &why);
+		for (int i = 0; i < n; i++)
+			peers[i] = is_far(c, rank, i) ? (int)GPU_PEER_FAR : i;
+		r->program = core_program_make(c->sched, rank, peers, &why);
 		assert_non_null(r->program);
 		r->in = buffer_new(c, rank, SCHED_IN);
 		r->out = buffer_new(c, rank, SCHED_OUT);
@@ -395,6 +487,7 @@ static void draw_execution(struct a_case *c)
 	bool reduces = sched_coll_reduces(c->request.coll);
 
 	c->protocol = draw(GPU_PROTOCOL_NUM);
+	c->spans = draw(2);
 	/* Hierarchical ones have many lanes. */
 	c->parts = c->algo->needs & ALGO_NEEDS_NODES ? 1 : 1U << draw(3);
 	c->piece_bytes = (reduces ? 8192 : GPU_PART_UNIT * c->parts) * (1 + draw(reduces ? 2 : 16));
@@ -408,7 +501,6 @@ static void draw_execution(struct a_case *c)
 
 static void run_one(const struct algo *algo, enum sched_coll coll, int ranks, bool in_place)
 {
-	/* For hierarchical algorithms, whose links are all alike here. */
 	static const int nodes[MAX_RANKS] = {0, 1, 0, 0, 1, 0, 1, 1};
 	struct a_case c = {.algo = algo};
 
@@ -618,9 +710,9 @@ static int make_arenas(void **state)
 {
 	(void)state;
 	for (int i = 0; i < MAX_RANKS; i++) {
-		for (int j = 0; j < GPU_TRANSPORT_NUM; j++)
+		for (int j = 0; j < NUM_ARENAS; j++)
 			arenas[i][j] = aligned_alloc(4096, ARENA);
-		for (int j = 0; j < GPU_TRANSPORT_NUM; j++)
+		for (int j = 0; j < NUM_ARENAS; j++)
 			memset(arenas[i][j], 0, ARENA);
 	}
 	return 0;
@@ -630,7 +722,7 @@ static int free_arenas(void **state)
 {
 	(void)state;
 	for (int i = 0; i < MAX_RANKS; i++) {
-		for (int j = 0; j < GPU_TRANSPORT_NUM; j++)
+		for (int j = 0; j < NUM_ARENAS; j++)
 			free(arenas[i][j]);
 	}
 	return 0;

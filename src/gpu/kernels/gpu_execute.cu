@@ -157,6 +157,12 @@ GPU_DEVICE bool is_far(const struct gpu_operand *o)
 	return o->peer == GPU_PEER_FAR;
 }
 
+/* How the link's messages travel: to other nodes hosts pass them on, for whom words tell that they are there. */
+GPU_DEVICE uint32_t protocol_of(const struct gpu_execute_args &args, const struct gpu_operand *o)
+{
+	return is_far(o) ? (uint32_t)GPU_PROTOCOL_SIMPLE : args.protocol;
+}
+
 GPU_DEVICE uint32_t transport_of(const struct gpu_execute_args &args, const struct gpu_operand *o)
 {
 	if (is_far(o))
@@ -193,10 +199,10 @@ GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const s
 	uint64_t link = receives ? o->index : far_index(o);
 	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
 	/* Flags and, in LL128, parts that fill no pair of lines: twice is enough, as parts begin at multiples of GPU_PART_UNIT. */
-	uint64_t scale = args.protocol == GPU_PROTOCOL_SIMPLE ? 1 : 2;
+	uint64_t scale = protocol_of(args, o) == GPU_PROTOCOL_SIMPLE ? 1 : 2;
 	uint64_t inner = args.waits && !is_far(o) ? c->index * args.piece_bytes + c->inner : c->packed;
 
-	return arena + args.slots[args.protocol] + scale * (slot * args.slot_bytes + inner);
+	return arena + args.slots[protocol_of(args, o)] + scale * (slot * args.slot_bytes + inner);
 }
 
 GPU_DEVICE bool wait_until(const struct gpu_execute_args &args, uint64_t word, uint64_t value)
@@ -220,7 +226,7 @@ GPU_DEVICE bool wait_for_link(const struct gpu_execute_args &args, const struct 
 	uint64_t k = message_of(c, o);
 
 	if (o->kind == GPU_OPERAND_RECEIVE)
-		return args.protocol != GPU_PROTOCOL_SIMPLE ||
+		return protocol_of(args, o) != GPU_PROTOCOL_SIMPLE ||
 		       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_TAILS, o->index), args.epoch + k + 1);
 	return k < args.num_slots ||
 	       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_HEADS, o->index), args.epoch + k + 1 - args.num_slots);
@@ -234,7 +240,7 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct contex
 {
 	uint64_t words = o->kind == GPU_OPERAND_SEND ? GPU_ARENA_TAILS : GPU_ARENA_HEADS;
 
-	if (o->kind == GPU_OPERAND_SEND && args.protocol != GPU_PROTOCOL_SIMPLE)
+	if (o->kind == GPU_OPERAND_SEND && protocol_of(args, o) != GPU_PROTOCOL_SIMPLE)
 		return;
 	gpu_store_release(word_of(args, args.theirs[o->peer], words, far_index(o)), args.epoch + message_of(c, o) + 1);
 }
@@ -252,11 +258,18 @@ GPU_DEVICE bool is_link(const struct gpu_operand *o)
 }
 
 /* 0: the message has none. That of LL has 32 bits, and the host sees to it that they are enough; the other never comes again. */
-GPU_DEVICE uint64_t flag_of(const struct gpu_execute_args &args, uint64_t message)
+GPU_DEVICE uint64_t flag_of(const struct gpu_execute_args &args, const struct context *c, const struct gpu_operand *o)
 {
-	if (args.protocol == GPU_PROTOCOL_LL)
+	uint64_t message = message_of(c, o);
+
+	switch (protocol_of(args, o)) {
+	case GPU_PROTOCOL_LL:
 		return args.flag + (uint32_t)message + 1;
-	return args.protocol == GPU_PROTOCOL_LL128 ? args.epoch + message + 1 : 0;
+	case GPU_PROTOCOL_LL128:
+		return args.epoch + message + 1;
+	default:
+		return 0;
+	}
 }
 
 /* Where the operand is; and wait for it. */
@@ -267,7 +280,7 @@ GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state
 	state->flags[index] = 0;
 	if (is_link(&o)) {
 		state->addresses[index] = message_address(args, c, &o);
-		state->flags[index] = flag_of(args, message_of(c, &o));
+		state->flags[index] = flag_of(args, c, &o);
 		if (args.waits && c->index == 0 && !wait_for_link(args, c, &o))
 			state->aborted = 1;
 		return;

@@ -29,7 +29,7 @@ enum {
 
 /* A chunk some of whose operands are messages. */
 struct gpu_ll {
-	const uint64_t *source_flags, *target_flags; /* of each operand; 0: it is a place */
+	const uint64_t *source_flags, *target_flags; /* of each operand; 0: it has none */
 	uint64_t abort;
 	bool lines; /* LL128 */
 };

@@ -121,7 +121,7 @@ struct gpu_execute_args {
 	uint64_t slots[GPU_PROTOCOL_NUM]; /* where they begin in an arena */
 	uint64_t mine[GPU_TRANSPORT_NUM]; /* this rank's arenas */
 	uint32_t type, op;                /* enum gpu_type, gpu_op */
-	uint32_t protocol;                /* enum gpu_protocol */
+	uint32_t protocol;                /* enum gpu_protocol, on the node */
 	uint32_t flag;                    /* LL: the flag of message 0, less 1 */
 	uint32_t num_slots, parts, pieces, unit;
 	uint32_t waits;  /* for messages, in the kernel: fused */
