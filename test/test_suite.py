@@ -1286,6 +1286,14 @@ def test_simulation(shape):
 
 
 @with_simgrid
+def test_simulation_of_short_calls():
+    """Near the bound, and not under it where ranks have several messages under way."""
+    rows = simulated("--machine", MACHINES / "dgx-a100.machine", "-b", "8", "-n", "16,128,512")
+    ratios = [row["ratio"] for row in rows if row["algorithm"] == "node-aware"]
+    assert len(ratios) == 3 and all(1 <= ratio <= 1.3 for ratio in ratios), rows
+
+
+@with_simgrid
 @pytest.mark.skipif(not shutil.which("gnuplot"), reason="there is no gnuplot")
 def test_simulation_is_drawn(tmp_path):
     """What is wished for, in a picture with a curve for each algorithm and for the bound."""

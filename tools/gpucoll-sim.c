@@ -151,10 +151,11 @@ static double bound_of(const struct cluster *c, double bytes)
 				  .ranks = c->request.ranks,
 				  .nodes = c->network.nodes,
 				  .nics = c->network.nics,
-				  .net_latency = SIM_LEAST_HOPS * hop,
+				  .hop = hop,
 				  .bisection = sim_net_bisection(&c->network),
 				  .nic_rate = c->network.rate};
 
+	bound.num_levels = sim_net_levels(&c->network, bound.levels);
 	return sim_bound_time(&bound, c->request.coll, bytes);
 }
 

@@ -2,60 +2,54 @@
 #include "sim-bound.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- latency: how long until what one rank has is known to all ---- */
 
-/* Nodes that hear of it at a time. */
-struct birth {
-	double at, nodes;
-};
+/* Times are counted in these, us, and costs rounded down, so the bound is one still. */
+static const double tick = 0.01;
 
-enum { MOST_BIRTHS = 4096 };
-
-static int compare(const void *a, const void *b)
+static int ticks(double time)
 {
-	double x = ((const struct birth *)a)->at, y = ((const struct birth *)b)->at;
-
-	return (x > y) - (x < y);
+	return time < tick ? 1 : (int)(time / tick + 1e-6);
 }
 
-/* Add to those that are waited for, together with what comes at the same time. */
-static int add(struct birth *births, int num, int first, double at, double nodes)
+/*
+ * In a node all others know it as soon as they can have read it. Each rank that knows it tells
+ * ranks of other nodes: its host sends one message after the other, each of which takes alpha_net.
+ * No number of ranks know it earlier than where each message is to a node that has not heard of it.
+ * Returns when so many do, of all.
+ */
+static double spread_over_nodes(int ranks, int all, int per_node, double alpha_node,
+				double alpha_net, double tell)
 {
-	for (int i = first; i < num; i++) {
-		if (fabs(births[i].at - at) < 1e-9) {
-			births[i].nodes += nodes;
-			return num;
-		}
+	/* By doubling all know it then. */
+	int most = ticks(alpha_node + alpha_net * ceil(log2(all / per_node)) + 1);
+	double *told = calloc((size_t)most, sizeof(*told)),
+	       *read = calloc((size_t)most, sizeof(*read));
+	double known = 0;
+	int now;
+
+	if (!told || !read) {
+		fputs("gpucoll-sim: no memory\n", stderr);
+		exit(1);
 	}
-	if (num < MOST_BIRTHS)
-		births[num++] = (struct birth){at, nodes};
-	return num;
-}
+	told[0] = 1;
+	for (now = 0; now < most - 1; now++) {
+		double more = told[now] + read[now];
 
-/* In a node all others know it as soon as they can have read it. Each rank that knows it tells
- * other nodes, one after the other. */
-static double spread_over_nodes(int nodes, int ranks, double alpha_node, double alpha_net)
-{
-	struct birth births[MOST_BIRTHS];
-	double known = 0, last = 0;
-	int num = add(births, 0, 0, 0, 1);
-
-	for (int i = 0; i < num && known < nodes; i++) {
-		int first = i + 1;
-
-		known += births[i].nodes;
-		last = births[i].at;
-		for (int j = 1; j <= 24; j++) {
-			num = add(births, num, first, last + j * alpha_net, births[i].nodes);
-			num = add(births, num, first, last + alpha_node + j * alpha_net,
-				  births[i].nodes * (ranks - 1));
-		}
-		qsort(births + first, (size_t)(num - first), sizeof(*births), compare);
+		known += more;
+		if (known >= ranks)
+			break;
+		if (now + ticks(alpha_node) < most)
+			read[now + ticks(alpha_node)] += told[now] * (per_node - 1);
+		for (int at = now + ticks(alpha_net); more > 0 && at < most; at += ticks(tell))
+			told[at] += more;
 	}
-	return last;
+	free(told);
+	free(read);
+	return now * tick;
 }
 
 static double least_latency(const struct sched_fabric *fabric)
@@ -71,12 +65,21 @@ static double latency(const struct sim_bound *b)
 {
 	const struct sched_costs *costs = &b->fabric->costs;
 	double alpha_node = costs->step + least_latency(b->fabric);
-	double alpha_net = costs->step + costs->tell + b->net_latency;
-	int ranks = b->ranks / b->nodes;
+	double alpha_net = costs->step + costs->tell + SIM_LEAST_HOPS * b->hop, time;
+	int per_node = b->ranks / b->nodes;
 
 	if (b->nodes == 1)
 		return alpha_node;
-	return spread_over_nodes(b->nodes, ranks, alpha_node, alpha_net);
+	time = spread_over_nodes(b->ranks, b->ranks, per_node, alpha_node, alpha_net, costs->tell);
+	/* Who is farther away hears of it by a message, at least, that goes farther. */
+	for (int i = 0; i < b->num_levels; i++) {
+		int far = b->ranks - b->levels[i].nodes * per_node;
+
+		time = fmax(time, spread_over_nodes(far, b->ranks, per_node, alpha_node, alpha_net,
+						    costs->tell) +
+					  (b->levels[i].hops - SIM_LEAST_HOPS) * b->hop);
+	}
+	return time;
 }
 
 /* ---- bytes ---- */

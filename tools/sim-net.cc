@@ -152,10 +152,10 @@ unsigned number_of(unsigned size, unsigned all)
 }
 
 // Of switches of 64 ports, half of them up.
+const unsigned down = 32;
+
 s4u::FatTreeParams fat_tree(unsigned hosts)
 {
-	const unsigned down = 32;
-
 	if (hosts <= down)
 		return {1, {hosts}, {1}, {1}};
 	if (hosts <= down * down)
@@ -203,6 +203,24 @@ double sim_net_bisection(const struct sim_network *what)
 	if (what->shape != SIM_DRAGONFLY || groups == 1)
 		return hosts / 2 * what->rate;
 	return groups / 2 * (groups - groups / 2) * links_between_groups(groups) * what->rate;
+}
+
+// A leaf of rails has NICs of as many nodes as it has ports, and all other rails' leaves have those
+// of the same nodes, if they are filled.
+int sim_net_levels(const struct sim_network *what, struct sim_level levels[SIM_MOST_LEVELS])
+{
+	int hosts = 1, num = 0;
+
+	while (what->shape != SIM_DRAGONFLY && num < SIM_MOST_LEVELS) {
+		hosts *= down;
+		int nodes = what->shape == SIM_RAILS ? hosts : hosts / what->nics;
+
+		if (nodes >= what->nodes || what->nodes % nodes ||
+		    (what->shape == SIM_FAT_TREE && hosts % what->nics))
+			break;
+		levels[num++] = {nodes, SIM_LEAST_HOPS * (num + 1)};
+	}
+	return num;
 }
 
 void sim_net_run(const struct sim_network *what,

@@ -34,6 +34,15 @@ extern "C" {
 enum { SIM_LEAST_HOPS = 2 };
 double sim_net_bisection(const struct sim_network *network);
 
+/* Of the network's levels but the last: how many nodes are together there, and how many links, at
+ * least, are between NICs of nodes that are not. Returns how many levels there are, for which that
+ * is the same wherever one looks. */
+enum { SIM_MOST_LEVELS = 2 };
+struct sim_level {
+	int nodes, hops;
+};
+int sim_net_levels(const struct sim_network *network, struct sim_level levels[SIM_MOST_LEVELS]);
+
 /* Call `run` with the network. Once in a process: SimGrid can't be started again. */
 void sim_net_run(const struct sim_network *network,
 		 void (*run)(const struct sched_net *net, void *argument), void *argument);
