@@ -23,7 +23,7 @@
 
 static const char *const shapes[SIM_NUM_SHAPES] = {"rails", "fat-tree", "dragonfly"};
 
-enum { MOST_RANKS = 65536, MOST_LIST = 32, CHOSEN_AMONG = 256 };
+enum { MOST_RANKS = 65536, MOST_LIST = 32, CHOSEN_AMONG = 64 };
 
 /* us, of a link: two of them and what hosts do are about the 4 us that the library's model takes
  * for a message between nodes. */
