@@ -21,16 +21,16 @@ static bool is_pair(const struct sched *sched, int from, int to)
 	return sched_has_block(&sched->request, from, SCHED_IN, to);
 }
 
-/* `fifos`: of one channel, from each rank to each. */
-static void connect(struct sched *sched, int *fifos)
+/* `fifos`: of one channel, from each rank to each; -1: there is none, in any channel. */
+static void connect(struct sched *sched, int channel, int *fifos)
 {
 	int n = sched->request.ranks;
 
-	for (int from = 0; from < n; from++) {
-		for (int to = 0; to < n; to++) {
-			if (to != from && is_pair(sched, from, to))
-				fifos[from * n + to] = sched_connect(sched, from, to);
-		}
+	for (int i = 0; i < n * n; i++) {
+		int from = i / n, to = i % n;
+		bool linked = channel ? fifos[i] >= 0 : to != from && is_pair(sched, from, to);
+
+		fifos[i] = linked ? sched_connect(sched, from, to) : -1;
 	}
 }
 
@@ -44,10 +44,10 @@ static void pairwise_lane(struct sched *sched, int channel, int rank, const int 
 	for (int k = 1; k < n; k++) {
 		int to = (rank + k) % n, from = (rank - k + n) % n;
 
-		if (is_pair(sched, rank, to))
+		if (fifos[rank * n + to] >= 0)
 			sched_copy(sched, channel, sched_place(SCHED_IN, rank, to),
 				   sched_fifo(fifos[rank * n + to]));
-		if (is_pair(sched, from, rank))
+		if (fifos[from * n + rank] >= 0)
 			sched_copy(sched, channel, sched_fifo(fifos[from * n + rank]),
 				   sched_place(SCHED_OUT, rank, from));
 	}
@@ -71,7 +71,7 @@ static void exchange_lane(struct sched *sched, int channel, int rank, const int 
 
 static void pairwise_channel(struct sched *sched, int channel, int *fifos)
 {
-	connect(sched, fifos);
+	connect(sched, channel, fifos);
 	for (int rank = 0; rank < sched->request.ranks; rank++) {
 		sched_lane(sched, rank, channel);
 		if (sched->request.in_place)

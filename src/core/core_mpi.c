@@ -1517,8 +1517,9 @@ static void shape_alltoall(struct shaper *s)
 static void order_by_rank(const struct shaper *s, struct core_buffer *buffer, const int *ranks,
 			  int num)
 {
-	struct core_block blocks[CORE_MAX_RANKS] = {{0, 0}};
+	struct core_block blocks[CORE_MAX_RANKS];
 
+	memset(blocks, 0, (size_t)s->comm->size * sizeof(*blocks));
 	for (int i = 0; i < num; i++) {
 		if (ranks[i] >= 0)
 			blocks[ranks[i]] = buffer->blocks[i];
