@@ -681,6 +681,24 @@ def test_nodes_of_two_minds(run_mpi, mpi, algo):
 
 
 @each_mpi
+def test_nodes_sizes_that_differ(run_mpi, mpi):
+    result = on_nodes(run_mpi, mpi, "0011", "test_edges", "half_alltoall",
+                      env={"GPUCOLL_PROTO": "ll", "GPUCOLL_EXEC": "fused", "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"})
+    assert_passed(result)
+    assert count_calls(result.output, "stage", "MPI_Alltoall") == 1, result.output
+
+
+@pytest.mark.parametrize("shape,algo", [("2x1", "hier-ring"), ("2x2", "rail-ring")])
+def test_nodes_without_flags(run_mpi, shape, algo):
+    """Between nodes there are none, and who asked for them is told."""
+    result = on_nodes(run_mpi, "mpich", SHAPES[shape], "test_edges", "first_call",
+                      env={"GPUCOLL_ALGO": algo, "GPUCOLL_PROTO": "ll", "GPUCOLL_EXEC": "fused", "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16"})
+    assert_passed(result)
+    assert "GPUCOLL_PROTO=ll is not possible for MPI_Allreduce: no message stays within a node" in result.output, result.output
+    assert f"{algo} fused simple" in result.output, result.output
+
+
+@each_mpi
 def test_nodes_without_eager(run_mpi, mpi):
     """Short calls in messages, too, and those of ranks without data; without a pool that has room for their arenas."""
     result = on_nodes(run_mpi, mpi, SHAPES["uneven"], "test_coll", 1, env={"GPUCOLL_EAGER_MAX": "0", "GPUCOLL_STAGING_POOL": "1M"})

@@ -120,7 +120,8 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 	if (ranks == 1)
 		return NULL;
 	if (algo->needs & ALGO_NEEDS_FEW_RANKS && has_many_pairs(request))
-		return "it is for 256 ranks at most";
+		return request->pairs ? "it is for 65,536 pairs at most"
+				      : "it is for 256 ranks at most";
 	if (algo->needs & ALGO_NEEDS_EVEN && ranks % 2)
 		return "it needs an even number of ranks";
 	if (algo->needs & ALGO_NEEDS_POWER_OF_TWO && ranks & (ranks - 1))

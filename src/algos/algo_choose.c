@@ -143,22 +143,6 @@ static bool is_cut(const struct algo_table *table, enum sched_proto proto,
 	       sched_fabric_lines(table->setting.fabric, sched) < table->setting.lines;
 }
 
-/* Flags are for messages within nodes, of which rails have none. */
-static bool is_pointless(enum sched_proto proto, const struct sched *sched)
-{
-	const struct sched_request *request = &sched->request;
-
-	if (proto == SCHED_SIMPLE || request->num_nodes < 2)
-		return false;
-	for (uint32_t i = 0; i < sched->num_connections; i++) {
-		const struct sched_connection *c = &sched->connections[i];
-
-		if (request->nodes[c->from] == request->nodes[c->to])
-			return false;
-	}
-	return true;
-}
-
 /* What a job's schedule comes to. */
 enum figure { STEPS_OF_ALL, LINKS, LANES, PLACES, OPERANDS, TIME, NUM_FIGURES };
 
@@ -307,8 +291,10 @@ static double time_of_view(struct view *v, double most, uint64_t bytes)
 	v->candidate->scratch = v->scheds[v->num - 1]->scratch_blocks > 0;
 	v->candidate->looked_at = v->scheds[v->num - 1]->num_steps;
 	v->candidate->made = (uint32_t)fmin(figure_of(v, STEPS_OF_ALL), UINT32_MAX);
-	if (is_too_wide(v) || is_cut(v->table, v->candidate->proto, v->scheds[0]) ||
-	    is_pointless(v->candidate->proto, v->scheds[0]))
+	if (is_too_wide(v) || is_cut(v->table, v->candidate->proto, v->scheds[0]))
+		return INFINITY;
+	/* Flags are for messages within nodes, of which rails have none. */
+	if (v->candidate->proto != SCHED_SIMPLE && !sched_has_near_messages(v->scheds[v->num - 1]))
 		return INFINITY;
 	for (int i = 0; i < v->num; i++) {
 		double time = time_of_sample(v, i, most, bytes);

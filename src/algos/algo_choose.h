@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Which algorithm, with which protocol and how many channels: the one that takes the least time, as
- * sched_time.h says or as it was measured. There is no other rule, and no size at which one begins.
+ * sched_time.h says or as it was measured. There is no other rule, and no size at which one begins;
+ * but of ways whose modelled times are alike, one that takes less memory.
  *
  * Where times were measured only those count, and what was not measured is no candidate; but for
  * calls much larger than all that was, and where nothing else is wished for.
@@ -73,8 +74,8 @@ bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct a
 
 /*
  * The candidates that the wish grants for blocks of `bytes` bytes, the fastest first, but for one
- * without messages that is as good as that. Returns their number in `choices`, `most` at most; -1:
- * no memory. Not thread-safe.
+ * that is as good as that to the model and takes less: no messages, or messages without scratch.
+ * Returns their number in `choices`, `most` at most; -1: no memory. Not thread-safe.
  */
 int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
 		    struct algo_choice *choices, int most);

@@ -263,6 +263,19 @@ bool sched_is_in_place(const struct sched_request *request, int rank)
 	return request->in_place && (!colls[request->coll].has_root || rank == request->root);
 }
 
+bool sched_has_near_messages(const struct sched *sched)
+{
+	const struct sched_request *request = &sched->request;
+
+	for (uint32_t i = 0; i < sched->num_connections; i++) {
+		const struct sched_connection *c = &sched->connections[i];
+
+		if (!request->num_nodes || request->nodes[c->from] == request->nodes[c->to])
+			return true;
+	}
+	return false;
+}
+
 const char *sched_buffer_name(enum sched_buffer buffer)
 {
 	static const char *const names[SCHED_NUM_BUFFERS] = {"IN", "OUT", "SCRATCH", "HOLD"};

@@ -179,6 +179,9 @@ static inline const struct sched_operand *sched_targets(const struct sched *sche
 	return &sched->operands[step->first + (uint32_t)step->num_sources];
 }
 
+/* Whether some message stays within a node. */
+bool sched_has_near_messages(const struct sched *sched);
+
 /* "IN" and so on. */
 const char *sched_buffer_name(enum sched_buffer buffer);
 

@@ -7,7 +7,6 @@
 #define SCHED_PAIRS_H
 
 #include <stdbool.h>
-#include <stdint.h>
 
 struct sched_pairs {
 	int ranks;

@@ -181,9 +181,12 @@ static double write_target(struct run *run, int rank, const struct sched_operand
 /* With flags, on a node. */
 static double bytes_over(const struct run *run, const struct sched_operand *o, double bytes)
 {
-	const struct sched_connection *c = &run->sched->connections[o->fifo ? o->at : 0];
+	const struct sched_connection *c;
 
-	if (!o->fifo || is_net(run, c->from, c->to))
+	if (!o->fifo)
+		return bytes;
+	c = &run->sched->connections[o->at];
+	if (is_net(run, c->from, c->to))
 		return bytes;
 	return sched_proto_parts(run->terms->proto) * bytes;
 }

@@ -289,13 +289,13 @@ static bool is_same(const struct entry *entry, const struct sched_request *reque
 	const struct algo_setting *mine = &entry->setting;
 
 	return entry->request.coll == request->coll &&
-	       entry->request.in_place == request->in_place &&
-	       sched_pairs_equal(entry->request.pairs, request->pairs) &&
-	       mine->mapped == setting->mapped && mine->nodes_mapped == setting->nodes_mapped &&
-	       mine->fused == setting->fused && mine->protos == setting->protos &&
-	       mine->resident == setting->resident && mine->sizes_differ == setting->sizes_differ &&
-	       mine->channels == setting->channels && mine->lines == setting->lines &&
-	       mine->room.bytes[SCHED_SIMPLE] == setting->room.bytes[SCHED_SIMPLE];
+	       entry->request.in_place == request->in_place && mine->mapped == setting->mapped &&
+	       mine->nodes_mapped == setting->nodes_mapped && mine->fused == setting->fused &&
+	       mine->protos == setting->protos && mine->resident == setting->resident &&
+	       mine->sizes_differ == setting->sizes_differ && mine->channels == setting->channels &&
+	       mine->lines == setting->lines &&
+	       mine->room.bytes[SCHED_SIMPLE] == setting->room.bytes[SCHED_SIMPLE] &&
+	       sched_pairs_equal(entry->request.pairs, request->pairs);
 }
 
 static struct entry *find(struct core_choices *all, const struct sched_request *request,

@@ -288,6 +288,8 @@ static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto
 {
 	if (proto == SCHED_LL128 && accel->comm->spans)
 		return "ranks are on several nodes";
+	if (!sched_has_near_messages(accel->sched))
+		return "no message stays within a node";
 	if (!fused)
 		return "the execution is not fused";
 	if (!core_links_know_sizes(accel))

@@ -1509,8 +1509,12 @@ static void shape_alltoall(struct shaper *s)
 	if (!shape->in_place)
 		shape_blocks(s, &shape->in, call->sendbuf, &from);
 	shape_blocks(s, &shape->out, call->recvbuf, &to);
-	if (!s->refusal && call->coll == CORE_ALLTOALL)
-		shape->bytes = shape->out.blocks[0].bytes;
+	if (s->refusal || call->coll != CORE_ALLTOALL)
+		return;
+	shape->bytes = shape->out.blocks[0].bytes;
+	/* All sizes are one, as who waits for flags relies on. */
+	if (!shape->in_place && shape->in.blocks[0].bytes != shape->bytes)
+		refuse(s, bad);
 }
 
 /* From a block for each neighbour to one for each rank. */
@@ -2157,11 +2161,11 @@ static struct core_graph *read_dist_graph(MPI_Comm comm)
 /* `counts`: of all ranks; negative: theirs can't be had. NULL: no memory. */
 static int *gather_neighbors(MPI_Comm comm, int size, const int *mine, int num, const int *counts)
 {
-	int *lengths = malloc(2 * (size_t)size * sizeof(int)), *starts = lengths + size, *all;
-	int total = 0;
+	int *lengths = malloc(2 * (size_t)size * sizeof(int)), *starts, *all, total = 0;
 
 	if (!lengths)
 		return NULL;
+	starts = lengths + size;
 	for (int i = 0; i < size; i++) {
 		starts[i] = total;
 		lengths[i] = counts[i] > 0 ? counts[i] : 0;

@@ -104,7 +104,8 @@ void core_mpi_stop(void);
 
 /*
  * Give a communicator that was just made an identity: its lowest rank draws it, one broadcast
- * spreads it. Collective over it. Intercommunicators and MPI_COMM_NULL get none.
+ * spreads it; and, if it has a topology, tell all its ranks who is whose neighbour. Collective over
+ * it. Intercommunicators and MPI_COMM_NULL get none.
  */
 void core_mpi_comm_identify(core_handle comm);
 

@@ -97,7 +97,8 @@ static const struct option options[] = {
 	 "which is faster for small ones and halves the bandwidth. ll128: a flag in each line of "
 	 "128 bytes, over NVLinks; where it is not known whether such lines arrive whole (within a "
 	 "GPU), only if it alone is asked for. Those with flags only in fused execution, and not "
-	 "for gathers, scatters and calls whose sizes may differ. "
+	 "for gathers, scatters and calls whose sizes may differ; over several nodes only ll, for "
+	 "messages within them. "
 	 "Empty, or auto: all. The value of the communicator's first rank counts."},
 	{"GPUCOLL_TUNING_FILE", TYPE_STRING, FIELD(tuning_file), "", NULL,
 	 "The file in which gpucoll-tune keeps the times that it measured, by which the library "

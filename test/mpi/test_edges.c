@@ -839,7 +839,24 @@ static void first_call(void)
 	buffer_free(&out);
 }
 
+/* Fewer are sent than are received, which is the real MPI's to judge: nobody waits for the rest. */
+static void half_alltoall(void)
+{
+	enum { COUNT = 50000 };
+	int *send = device_ints(COUNT * test_size, test_rank),
+	    *recv = device_ints(2 * COUNT * test_size, -1);
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Alltoall(send, COUNT, MPI_INT, recv, 2 * COUNT, MPI_INT, MPI_COMM_WORLD);
+	snprintf(test_name, sizeof(test_name), "after half of what is received");
+	MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	test_result(int_at(recv, COUNT - 1) == test_size * (test_size - 1) / 2);
+	cudaFree(send);
+	cudaFree(recv);
+}
+
 static const struct test_case cases[] = {
+	{"half_alltoall", half_alltoall},
 	{"first_call", first_call},
 	{"outside", outside},
 	{"host_structure", host_structure},

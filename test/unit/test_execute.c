@@ -487,7 +487,8 @@ static void draw_execution(struct a_case *c)
 	bool reduces = sched_coll_reduces(c->request.coll);
 
 	c->protocol = draw(GPU_PROTOCOL_NUM);
-	c->spans = draw(2);
+	/* Rails are between nodes, and flags are not. */
+	c->spans = draw(2) || c->algo->needs & ALGO_NEEDS_NODES_MAPPED;
 	/* Hierarchical ones have many lanes. */
 	c->parts = c->algo->needs & ALGO_NEEDS_NODES ? 1 : 1U << draw(3);
 	c->piece_bytes = (reduces ? 8192 : GPU_PART_UNIT * c->parts) * (1 + draw(reduces ? 2 : 16));
@@ -521,7 +522,7 @@ static void run_one(const struct algo *algo, enum sched_coll coll, int ranks, bo
 	 * be sent up. ThreadSanitizer does not know of such an order.
 	 */
 	if (UNDER_TSAN && in_place &&
-	    (!strcmp(algo->name, "tree") || algo->needs & ALGO_NEEDS_NODES))
+	    (!strcmp(algo->name, "tree") || !strncmp(algo->name, "hier-", strlen("hier-"))))
 		c.protocol = GPU_PROTOCOL_SIMPLE;
 	run_case(&c);
 }
