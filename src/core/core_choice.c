@@ -426,7 +426,8 @@ void core_choice_note(const struct core_accel *accel)
 	const struct core_choices *all = accel ? accel->comm->choices : NULL;
 
 	last.way.algo = NULL;
-	if (!all || accel->eager || !accel->schedule)
+	/* Times are kept of exchanges of all only. */
+	if (!all || accel->eager || !accel->schedule || accel->sched->request.pairs)
 		return;
 	last.key = all->key;
 	last.coll = accel->sched->request.coll;

@@ -354,7 +354,8 @@ static void choose_blocks(struct core_accel *accel, bool fused)
 	uint32_t most =
 		fused || !accel->launches ? accel->common.blocks : gpu_launch_most(&accel->launch);
 
-	most = gpu_launch_blocks(piece, most > lanes ? most / lanes : 1);
+	/* Where nobody has a neighbour there are no lanes. */
+	most = gpu_launch_blocks(piece, lanes && most > lanes ? most / lanes : 1);
 	/* A power of two, which divides a slot. */
 	args->parts = GPU_MAX_PARTS;
 	while (args->parts > most)
