@@ -101,7 +101,7 @@ emu/runtime.map:
 emu/$(CUDART_SO): emu/emu_cudart.o emu/emu_config.o emu/runtime_stubs.c emu/libcuda.so.1 emu/runtime.map
 	$(AM_V_CCLD)$(EMU_LD) -Wl,-soname,$(CUDART_SO) -Wl,--version-script=emu/runtime.map -o $@ \
 		emu/emu_cudart.o emu/emu_config.o emu/runtime_stubs.c -Lemu -l:libcuda.so.1
-emu/.stamp: emu/libcuda.so.1 emu/$(CUDART_SO) emu/yield_shim.so
+emu/.stamp: emu/libcuda.so.1 emu/$(CUDART_SO) emu/yield_shim.so emu/emu_ucp.so
 	$(AM_V_at)touch $@
 -include $(wildcard emu/*.d)
 
@@ -109,3 +109,6 @@ emu/.stamp: emu/libcuda.so.1 emu/$(CUDART_SO) emu/yield_shim.so
 emu/yield_shim.so: $(top_srcdir)/test/mpi/yield_shim.c
 	$(AM_V_at)$(MKDIR_P) emu
 	$(AM_V_CCLD)$(CC) -D_GNU_SOURCE -std=gnu11 -fPIC $(WARN_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
+emu/emu_ucp.so: $(top_srcdir)/test/emu/emu_ucp.c
+	$(AM_V_at)$(MKDIR_P) emu
+	$(AM_V_CCLD)$(CC) -std=gnu11 -fPIC $(WARN_CFLAGS) $(CUDA_CPPFLAGS) $(UCX_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl

@@ -778,20 +778,16 @@ def test_network_devices(run_mpi, mpi, tmp_path):
         assert result.output.count(f"of the network's devices UCX uses {nic}") == chosen, result.output
 
 
-@pytest.fixture(scope="session")
-def ucx_with_cuda(tmp_path_factory):
-    library = tmp_path_factory.mktemp("ucx") / "emu_ucp.so"
-    compile_with("cc", "-std=gnu11", "-shared", "-fPIC", f"-I{CUDA}/include", "-o", library, SOURCE / "test/emu/emu_ucp.c")
-    return str(library)
+UCX_WITH_CUDA = str(BUILD / "emu/emu_ucp.so")
 
 
 @emulated_only
 @each_mpi
 @pytest.mark.parametrize("off", ["", "1"])
-def test_nodes_with_device_memory(run_mpi, mpi, off, ucx_with_cuda):
+def test_nodes_with_device_memory(run_mpi, mpi, off):
     """UCX is given device memory, where it takes that; one rank does not."""
     first = f'test $r != "{off}" || export GPUCOLL_NET_GDR=off;'
-    result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, first=first, after=[ucx_with_cuda])
+    result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, first=first, after=[UCX_WITH_CUDA])
     assert_passed(result)
     used = re.findall(r"emu_ucp: (\d+) messages from device memory, (\d+) into it", result.output)
     assert len(used) == (2 if off else 3) and all(int(n) > 0 for pair in used for n in pair), used

@@ -38,9 +38,6 @@ static void pairwise_lane(struct sched *sched, int channel, int rank, const int 
 {
 	int n = sched->request.ranks;
 
-	if (is_pair(sched, rank, rank))
-		sched_copy(sched, channel, sched_place(SCHED_IN, rank, rank),
-			   sched_place(SCHED_OUT, rank, rank));
 	for (int k = 1; k < n; k++) {
 		int to = (rank + k) % n, from = (rank - k + n) % n;
 
@@ -51,6 +48,16 @@ static void pairwise_lane(struct sched *sched, int channel, int rank, const int 
 			sched_copy(sched, channel, sched_fifo(fifos[from * n + rank]),
 				   sched_place(SCHED_OUT, rank, from));
 	}
+}
+
+/* In a lane of its own, as messages need not wait for it. */
+static void own_lane(struct sched *sched, int channel, int rank)
+{
+	if (sched->request.in_place || !is_pair(sched, rank, rank))
+		return;
+	sched_lane(sched, rank, channel);
+	sched_copy(sched, channel, sched_place(SCHED_IN, rank, rank),
+		   sched_place(SCHED_OUT, rank, rank));
 }
 
 /* In a step all partners are partners of each other, so nobody waits for who waits for another. */
@@ -78,6 +85,7 @@ static void pairwise_channel(struct sched *sched, int channel, int *fifos)
 			exchange_lane(sched, channel, rank, fifos);
 		else
 			pairwise_lane(sched, channel, rank, fifos);
+		own_lane(sched, channel, rank);
 	}
 }
 

@@ -228,6 +228,7 @@ static double time_of_sample(const struct view *v, int i, double most, uint64_t 
 	const struct algo_setting *setting = &v->table->setting;
 	const struct candidate *c = v->candidate;
 	struct sched_terms terms = {.fused = setting->fused,
+				    .gdr = setting->gdr,
 				    .proto = c->proto,
 				    .blocks = setting->resident,
 				    .bytes = bytes,

@@ -43,6 +43,7 @@ struct algo_setting {
 	uint32_t most_operands; /* of a step */
 	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
 	bool nodes_mapped;      /* those of each of several nodes do, all */
+	bool gdr;               /* the network reaches device memory */
 	bool fused;             /* kernels can wait for messages; then: */
 	uint32_t protos; /* of messages, a bit for each enum sched_proto; stepped: SCHED_SIMPLE */
 	int resident;    /* so many blocks of a rank */

@@ -263,15 +263,32 @@ bool sched_is_in_place(const struct sched_request *request, int rank)
 	return request->in_place && (!colls[request->coll].has_root || rank == request->root);
 }
 
+bool sched_is_far(const struct sched *sched, const struct sched_connection *connection)
+{
+	const struct sched_request *r = &sched->request;
+
+	return r->num_nodes && r->nodes[connection->from] != r->nodes[connection->to];
+}
+
 bool sched_has_near_messages(const struct sched *sched)
 {
-	const struct sched_request *request = &sched->request;
-
 	for (uint32_t i = 0; i < sched->num_connections; i++) {
-		const struct sched_connection *c = &sched->connections[i];
-
-		if (!request->num_nodes || request->nodes[c->from] == request->nodes[c->to])
+		if (!sched_is_far(sched, &sched->connections[i]))
 			return true;
+	}
+	return false;
+}
+
+bool sched_is_remote(const struct sched *sched, const struct sched_lane *lane)
+{
+	for (uint32_t i = lane->first; i < lane->first + lane->num; i++) {
+		const struct sched_step *step = &sched->steps[i];
+		const struct sched_operand *o = sched_sources(sched, step);
+
+		for (int j = 0; j < step->num_sources + step->num_targets; j++) {
+			if (!o[j].fifo && o[j].at != lane->rank)
+				return true;
+		}
 	}
 	return false;
 }

@@ -179,8 +179,12 @@ static inline const struct sched_operand *sched_targets(const struct sched *sche
 	return &sched->operands[step->first + (uint32_t)step->num_sources];
 }
 
-/* Whether some message stays within a node. */
+/* Whether the lane's steps touch other ranks' buffers. */
+bool sched_is_remote(const struct sched *sched, const struct sched_lane *lane);
+
+/* Whether some message stays within a node; and whether the connection leads to another one. */
 bool sched_has_near_messages(const struct sched *sched);
+bool sched_is_far(const struct sched *sched, const struct sched_connection *connection);
 
 /* "IN" and so on. */
 const char *sched_buffer_name(enum sched_buffer buffer);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "algos/sched_time.h"
+#include "algos/sched_carry.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,7 +52,8 @@ struct run {
 	int *lanes_of;           /* by rank */
 	struct event *heap;
 	uint32_t num_events;
-	uint32_t rounds; /* that are looked at */
+	uint8_t *carried; /* by step: whether the network does it; NULL: none */
+	uint32_t rounds;  /* that are looked at */
 	double lane_rate;
 	double *ends;      /* of rounds */
 	uint64_t underway; /* messages in a network that is simulated elsewhere */
@@ -163,7 +165,7 @@ static double read_source(struct run *run, int rank, const struct sched_operand 
 
 	if (!c)
 		return touch(run, o->at, rank, o->at, start, bytes);
-	if (!is_net(run, c->from, rank))
+	if (!is_net(run, c->from, rank) || run->terms->gdr)
 		return touch(run, rank, rank, rank, start, bytes);
 	return take_route(run, &home_of(run, rank)->from_host, start, bytes);
 }
@@ -173,6 +175,8 @@ static double write_target(struct run *run, int rank, const struct sched_operand
 {
 	int to = o->fifo ? run->sched->connections[o->at].to : o->at;
 
+	if (o->fifo && is_net(run, rank, to) && run->terms->gdr)
+		return touch(run, rank, rank, rank, start, bytes);
 	if (o->fifo && is_net(run, rank, to))
 		return take_route(run, &home_of(run, rank)->to_host, start, bytes);
 	return touch(run, rank, to, to, start, bytes);
@@ -404,14 +408,26 @@ static void go_on(struct run *run, uint32_t lane)
 	l->round++;
 }
 
+static bool is_carried(const struct run *run, const struct sched_step *step)
+{
+	return run->carried && run->carried[step - run->sched->steps];
+}
+
+/* Whether the lane's next step goes on in the launch of the one before. */
+static bool follows(const struct run *run, uint32_t lane)
+{
+	const struct sched_step *step = step_of(run, lane);
+
+	return run->lanes[lane].step && !has_messages(run, step) && !is_carried(run, step - 1);
+}
+
 /* Where hosts wait, a step with messages begins a launch, and so does the first one; others follow
- * in theirs. False: it waits for the next one. */
+ * in theirs, and the network's are in none. False: it waits for the next one. */
 static bool is_launched(struct run *run, struct event event, double *start)
 {
 	struct launch *launch = &run->launches[run->sched->lanes[event.lane].rank];
 
-	if (!run->launched ||
-	    (run->lanes[event.lane].step && !has_messages(run, step_of(run, event.lane))))
+	if (!run->launched || follows(run, event.lane))
 		return true;
 	if (event.at > launch->begin && event.at < launch->end) {
 		push(run, launch->end, event.lane);
@@ -422,21 +438,33 @@ static bool is_launched(struct run *run, struct event event, double *start)
 	return true;
 }
 
+/* From `start` on, in a kernel. When it has ended. */
+static double run_step(struct run *run, uint32_t number, const struct sched_step *step,
+		       double start, double bytes)
+{
+	struct lane *lane = &run->lanes[number];
+	struct launch *launch = &run->launches[run->sched->lanes[number].rank];
+	double work = work_of(run, step, bytes), end;
+
+	lane->work += work;
+	lane->busy = later(lane->busy, start) + work;
+	end = later(lane->busy, move(run, run->sched->lanes[number].rank, step, start, bytes));
+	launch->end = later(launch->end, end);
+	return end;
+}
+
 static void do_step(struct run *run, struct event event)
 {
 	const struct sched_step *step = step_of(run, event.lane);
 	struct lane *lane = &run->lanes[event.lane];
-	struct launch *launch = &run->launches[run->sched->lanes[event.lane].rank];
-	double bytes = (double)bytes_of(run, event.lane), start = event.at, work, end;
+	double bytes = (double)bytes_of(run, event.lane), start = event.at, end = start;
 
-	if (!is_launched(run, event, &start))
-		return;
-	start += run->fabric->costs.step;
-	work = work_of(run, step, bytes);
-	lane->work += work;
-	lane->busy = later(lane->busy, start) + work;
-	end = later(lane->busy, move(run, run->sched->lanes[event.lane].rank, step, start, bytes));
-	launch->end = later(launch->end, end);
+	if (!is_carried(run, step)) {
+		if (!is_launched(run, event, &start))
+			return;
+		start += run->fabric->costs.step;
+		end = run_step(run, event.lane, step, start, bytes);
+	}
 	lane->end = later(lane->end, end);
 	/* Blocks go on to what does not wait for anything. */
 	lane->at = run->links ? end : start;
@@ -513,20 +541,6 @@ static double rate_of_lane(const struct run *run, int phase)
 	return later(blocks, 1) * costs->block_rate;
 }
 
-static bool is_remote(const struct run *run, const struct sched_lane *lane)
-{
-	for (uint32_t i = lane->first; i < lane->first + lane->num; i++) {
-		const struct sched_step *step = &run->sched->steps[i];
-		const struct sched_operand *o = sched_sources(run->sched, step);
-
-		for (int j = 0; j < step->num_sources + step->num_targets; j++) {
-			if (!o[j].fifo && o[j].at != lane->rank)
-				return true;
-		}
-	}
-	return false;
-}
-
 static uint32_t rounds_to_look_at(const struct run *run, double all)
 {
 	uint32_t steps = run->sched->num_steps ? run->sched->num_steps : 1;
@@ -564,7 +578,7 @@ static void begin_phase(struct run *run, int phase, double start)
 		run->lanes[i] = (struct lane){.at = start, .busy = start, .end = start};
 		if (sched->lanes[i].phase != phase || !sched->lanes[i].num)
 			continue;
-		run->remote |= is_remote(run, &sched->lanes[i]);
+		run->remote |= sched_is_remote(sched, &sched->lanes[i]);
 		look(run, i);
 	}
 }
@@ -623,6 +637,22 @@ static double run_all(struct run *run)
 	return at + (run->remote ? costs->meet : 0);
 }
 
+/* False: no memory. */
+static bool find_carried(struct run *run)
+{
+	const struct sched *sched = run->sched;
+	uint8_t mask = sched->request.in_place ? SCHED_CARRY_ALWAYS : SCHED_CARRY_APART;
+
+	if (!run->terms->gdr || run->terms->fused)
+		return true;
+	run->carried = malloc(sched->num_steps + (size_t)1);
+	if (!run->carried || !sched_find_carried(sched, run->carried))
+		return false;
+	for (uint32_t i = 0; i < sched->num_steps; i++)
+		run->carried[i] &= mask;
+	return true;
+}
+
 static bool prepare(struct run *run)
 {
 	const struct sched *sched = run->sched;
@@ -642,6 +672,8 @@ static bool prepare(struct run *run)
 		calloc(rounds_to_look_at(run, num_rounds(run, 0)) + (size_t)1, sizeof(*run->ends));
 	if (!run->free || !run->work || !run->hosts || !run->lines || !run->lanes ||
 	    !run->launches || !run->lanes_of || !run->heap || !run->memory || !run->ends)
+		return false;
+	if (!find_carried(run))
 		return false;
 	for (size_t i = 0; i < lines; i++) {
 		run->lines[i].arrived = &run->memory[3 * slots * i];
@@ -671,6 +703,7 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 	free(run.heap);
 	free(run.memory);
 	free(run.ends);
+	free(run.carried);
 	return time;
 }
 

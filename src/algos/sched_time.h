@@ -32,8 +32,8 @@ struct sched_route {
 	struct sched_leg *legs;
 };
 
-/* Where a site is. Messages to other nodes are taken through its host's memory, and sent by the
- * host. */
+/* Where a site is. Messages to other nodes are taken through its host's memory, unless the network
+ * reaches its own, and sent by the host. */
 struct sched_home {
 	int node, number; /* among the node's sites */
 	int out, in;      /* ways: those of the NIC that it uses */
@@ -92,6 +92,7 @@ struct sched_net {
 /* How a schedule with messages is carried out; without any, only `bytes` matters. */
 struct sched_terms {
 	bool fused; /* kernels wait for messages; else hosts do */
+	bool gdr;   /* the network reaches device memory, and does steps alone (sched_carry.h) */
 	enum sched_proto proto;
 	int blocks; /* of a rank that may wait, in all lanes */
 	struct sched_slots slots;

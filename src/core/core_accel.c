@@ -42,9 +42,10 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->running = accel->copying = false;
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
+	accel->broken_off = false;
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
 	accel->fetching = accel->eager = accel->scattered = false;
-	accel->touches = true;
+	accel->touches = accel->plain = true;
 	accel->polls = 0;
 	accel->failed_at = 0;
 	accel->rounds = 1;
@@ -670,6 +671,31 @@ static enum util_status tell_failure(struct core_accel *accel)
 		       : UTIL_IN_PROGRESS;
 }
 
+/*
+ * What UCX reads from and writes to the application's memory must end before the application has
+ * it back. Who is alive lets go of it soon; a connection to who does not is broken off.
+ */
+static enum util_status recall_memory(struct core_accel *accel)
+{
+	static const uint64_t patience =
+		2000000000; /* ns; and as much again for what was broken off */
+	uint64_t waited = util_now() - accel->failed_at;
+
+	if (!core_wire_has_memory(accel->comm->wire))
+		return UTIL_OK;
+	if (waited > patience && !accel->broken_off) {
+		accel->broken_off = true;
+		core_net_break_off(accel->comm);
+	}
+	if (waited <= 2 * patience)
+		return UTIL_IN_PROGRESS;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "UCX does not let go of the buffers of call %llu of communicator %#llx, which has "
+		 "failed",
+		 (unsigned long long)accel->number, (unsigned long long)accel->comm->id);
+	return UTIL_OK;
+}
+
 /* Messages to other nodes move no further when this process has left. */
 static enum util_status drain(struct core_accel *accel)
 {
@@ -688,7 +714,10 @@ static enum util_status drain(struct core_accel *accel)
 	} else {
 		status = UTIL_OK;
 	}
-	return accel->result == UTIL_OK ? status : tell_failure(accel);
+	if (accel->result == UTIL_OK)
+		return status;
+	status = tell_failure(accel);
+	return status == UTIL_OK ? recall_memory(accel) : status;
 }
 
 static void start_last(struct core_accel *accel)

@@ -85,6 +85,7 @@ struct core_accel {
 	bool tries;    /* whether kernels run together is to be tried */
 	unsigned polls;
 	uint64_t failed_at;             /* ns, when other nodes began to be told; 0: not yet */
+	bool broken_off;                /* connections, as UCX would not let go of buffers */
 	uint64_t messages;              /* of a link, fewer than so many */
 	uint64_t scratch_start;         /* in the arena, of the schedule's scratch blocks */
 	bool linked;                    /* the schedule has links */
@@ -93,6 +94,7 @@ struct core_accel {
 	bool fetching;                  /* the copy of core_eager.h has begun */
 	bool eager;                     /* inputs come from there */
 	bool scattered;                 /* a buffer is not in one allocation */
+	bool plain;                     /* buffers are in what cuMemAlloc gives */
 	size_t eager_used;              /* of the room for them */
 	struct core_schedule *schedule; /* NULL: none was taken */
 	const struct sched *sched;      /* of it */

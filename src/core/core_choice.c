@@ -272,6 +272,7 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 				       .most_places = GPU_MAX_PLACES,
 				       .mapped = mapped,
 				       .nodes_mapped = core_summary_is_mapped(common),
+				       .gdr = common->all & CORE_OFFER_DEVICE_WIRE,
 				       .fused = fused,
 				       .protos = protos_of(accel, all, fused),
 				       .resident = blocks,
@@ -291,9 +292,9 @@ static bool is_same(const struct entry *entry, const struct sched_request *reque
 	return entry->request.coll == request->coll &&
 	       entry->request.in_place == request->in_place && mine->mapped == setting->mapped &&
 	       mine->nodes_mapped == setting->nodes_mapped && mine->fused == setting->fused &&
-	       mine->protos == setting->protos && mine->resident == setting->resident &&
-	       mine->sizes_differ == setting->sizes_differ && mine->channels == setting->channels &&
-	       mine->lines == setting->lines &&
+	       mine->gdr == setting->gdr && mine->protos == setting->protos &&
+	       mine->resident == setting->resident && mine->sizes_differ == setting->sizes_differ &&
+	       mine->channels == setting->channels && mine->lines == setting->lines &&
 	       mine->room.bytes[SCHED_SIMPLE] == setting->room.bytes[SCHED_SIMPLE] &&
 	       sched_pairs_equal(entry->request.pairs, request->pairs);
 }

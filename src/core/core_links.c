@@ -5,6 +5,7 @@
  *
  * Everything is decided from the offers and from what votes said, so all ranks decide alike.
  */
+#include "algos/sched_carry.h"
 #include "algos/sched_slots.h"
 #include "core/core_accel.h"
 #include "core/core_choice.h"
@@ -364,6 +365,25 @@ static void choose_blocks(struct core_accel *accel, bool fused)
 	accel->steps.bytes = piece / args->parts;
 }
 
+/*
+ * At which level of sched_carry.h the network does steps alone: where arenas are in device memory,
+ * UCX is given the application's, too, if that is of the kind that it knows best.
+ */
+static void choose_carried(struct core_accel *accel)
+{
+	const struct core_buffer *in = &accel->shape.in, *out = &accel->shape.out;
+	bool apart = !accel->shape.in_place &&
+		     ((int64_t)in->address + in->hi <= (int64_t)out->address + out->lo ||
+		      (int64_t)out->address + out->hi <= (int64_t)in->address + in->lo);
+
+	accel->steps.carry = accel->steps.early = 0;
+	if (!accel->comm->spans || !accel->plain || !core_wire_takes_memory(accel->comm->wire))
+		return;
+	accel->steps.carry = apart ? SCHED_CARRY_APART : SCHED_CARRY_ALWAYS;
+	accel->steps.early = apart ? SCHED_CARRY_EARLY_APART : SCHED_CARRY_EARLY_ALWAYS;
+	accel->steps.carry &= accel->schedule->program->can_carry;
+}
+
 void core_links_decide(struct core_accel *accel)
 {
 	const char *why = why_stepped(accel);
@@ -377,6 +397,7 @@ void core_links_decide(struct core_accel *accel)
 	if (why)
 		accel->steps.args.protocol = GPU_PROTOCOL_SIMPLE;
 	choose_blocks(accel, !why);
+	choose_carried(accel);
 	accel->reason = core_plan_linked_name(accel);
 }
 
@@ -408,6 +429,20 @@ const char *core_links_make(struct core_accel *accel)
 
 /* ---- launches ---- */
 
+/* Tell the wire which messages do not go to slots, before any does. */
+static void mark_messages(struct core_accel *accel)
+{
+	const struct core_program *program = accel->schedule->program;
+
+	for (uint32_t i = 0; i < GPU_MAX_LINKS && accel->steps.carry; i++) {
+		const struct core_link *link = &program->incoming[i];
+
+		if (link->per_round)
+			core_wire_mark(accel->comm->wire, i, &program->carried[link->first],
+				       link->per_round, accel->steps.carry);
+	}
+}
+
 static uint64_t epoch_of(const struct core_accel *accel)
 {
 	return (accel->number + 1) << GPU_EPOCH_SHIFT;
@@ -433,6 +468,7 @@ void core_links_set_args(struct core_accel *accel)
 		return;
 	args->theirs[GPU_PEER_FAR] = core_wire_outbox(comm->wire);
 	args->mine[GPU_TRANSPORT_NET] = core_wire_inbox(comm->wire);
+	mark_messages(accel);
 	core_wire_lay_out(comm->wire, args->slots[GPU_PROTOCOL_SIMPLE], args->slot_bytes,
 			  args->num_slots, accel->common.any & CORE_OFFER_DEVICE_WIRE);
 }

@@ -228,6 +228,14 @@ int core_net_find_behind(const struct core_comm *comm, uint64_t call)
 	return -1;
 }
 
+void core_net_break_off(const struct core_comm *comm)
+{
+	for (int i = 0; i < comm->size; i++) {
+		if (!core_comm_is_near(comm, i))
+			net_break_off(comm->members[i].process);
+	}
+}
+
 /* ---- start and stop ---- */
 
 /* Every process takes part in every exchange, whatever has become of its own start. */

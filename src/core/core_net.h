@@ -51,6 +51,10 @@ void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, 
  */
 int core_net_find_lost(const struct core_comm *comm, uint64_t call);
 
+/* Break off the connections to all members on other nodes, so that UCX is done with all that it has
+ * of them. They are lost then. */
+void core_net_break_off(const struct core_comm *comm);
+
 /* A member on this node whose process lives and is not past the call; -1: none. */
 int core_net_find_behind(const struct core_comm *comm, uint64_t call);
 

@@ -138,13 +138,13 @@ static const char *direct_name(const struct core_accel *accel, const struct algo
 
 const char *core_plan_linked_name(const struct core_accel *accel)
 {
-	enum { WAYS = 1 + GPU_PROTOCOL_NUM, MOST_ALGOS = 64 };
-	static const char *const ways[WAYS] = {"fused simple", "fused ll", "fused ll128",
-					       "stepped"};
+	enum { STEPPED = GPU_PROTOCOL_NUM, CARRIED, WAYS, MOST_ALGOS = 64 };
+	static const char *const ways[WAYS] = {"fused simple", "fused ll", "fused ll128", "stepped",
+					       "stepped gdr"};
 	static char names[MOST_ALGOS][WAYS][32];
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	const struct gpu_execute_args *args = &accel->steps.args;
-	int way = args->waits ? (int)args->protocol : GPU_PROTOCOL_NUM;
+	int way = args->waits ? (int)args->protocol : accel->steps.carry ? CARRIED : STEPPED;
 	char *name = names[(accel->schedule->algo - algo_catalogue) % MOST_ALGOS][way];
 
 	pthread_mutex_lock(&lock);
@@ -652,6 +652,7 @@ static void set_direct(struct core_accel *accel, uint32_t phase, struct volume v
 	args->width = 0;
 	args->waits = 0;
 	args->protocol = GPU_PROTOCOL_SIMPLE;
+	accel->steps.carry = 0;
 	accel->steps.bytes = volume.total;
 	accel->steps.rounds = 1;
 }

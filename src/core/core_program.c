@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_program.h"
+#include "algos/sched_carry.h"
 #include "algos/sched_slots.h"
 
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct maker {
 	const int *peers;
 	struct core_program *program;
 	struct link *links;
+	uint8_t *levels;       /* of all steps: see sched_carry.h */
 	uint32_t most_places;  /* of a rank */
 	uint32_t num_messages; /* of a round, of the rank's links so far */
 };
@@ -40,14 +42,13 @@ static bool number_links(struct maker *m)
 	return numbers && m->links;
 }
 
-static void look_at_step(struct maker *m, int rank, const struct sched_step *step)
+static void look_at_step(struct maker *m, const struct sched_step *step)
 {
 	const struct sched_operand *o = sched_sources(m->sched, step);
 	uint32_t num = (uint32_t)(step->num_sources + step->num_targets);
 
 	for (uint32_t i = 0; i < num; i++) {
 		m->program->has_links |= o[i].fifo;
-		m->program->is_mapped |= !o[i].fifo && o[i].at != rank;
 		if (o[i].fifo && i < (uint32_t)step->num_sources)
 			m->links[o[i].at].per_round++;
 	}
@@ -59,7 +60,8 @@ static void look_at_lanes(struct maker *m)
 		const struct sched_lane *lane = &m->sched->lanes[i];
 
 		for (uint32_t j = 0; j < lane->num; j++)
-			look_at_step(m, lane->rank, &m->sched->steps[lane->first + j]);
+			look_at_step(m, &m->sched->steps[lane->first + j]);
+		m->program->is_mapped |= sched_is_remote(m->sched, lane);
 	}
 }
 
@@ -171,6 +173,8 @@ static void add_step(struct maker *m, const struct sched_step *from)
 	struct gpu_step *step = &program->steps[program->num_steps++];
 	const struct sched_operand *o = sched_sources(m->sched, from);
 
+	program->carries[program->num_steps - 1] = m->levels[from - m->sched->steps];
+	program->can_carry |= m->levels[from - m->sched->steps];
 	*step = (struct gpu_step){.first = program->num_operands,
 				  .piece = (uint16_t)from->piece,
 				  .span = (uint16_t)from->span,
@@ -236,9 +240,14 @@ static void list_messages(struct core_program *program)
 		const struct gpu_operand *o = &program->operands[step->first];
 
 		for (int j = 0; j < step->num_sources + step->num_targets; j++) {
-			if (core_program_is_link(&o[j]))
-				program->messages[link_of(program, &o[j])->first + o[j].message] =
-					i;
+			uint32_t number;
+
+			if (!core_program_is_link(&o[j]))
+				continue;
+			number = link_of(program, &o[j])->first + o[j].message;
+			program->messages[number] = i;
+			if (o[j].kind == GPU_OPERAND_RECEIVE)
+				program->carried[number] = program->carries[i];
 		}
 	}
 }
@@ -263,7 +272,16 @@ static bool allocate(struct maker *m)
 	program->operands = (struct gpu_operand *)(program->steps + steps);
 	program->messages = calloc(operands + 1, sizeof(*program->messages));
 	program->places = calloc(operands + 1, sizeof(*program->places));
-	return program->steps && program->messages && program->places;
+	program->carries = calloc(steps + 1, sizeof(*program->carries));
+	program->carried = calloc(operands + 1, sizeof(*program->carried));
+	return program->steps && program->messages && program->places && program->carries &&
+	       program->carried;
+}
+
+static bool find_carried(struct maker *m)
+{
+	m->levels = malloc(m->sched->num_steps + (size_t)1);
+	return m->levels && sched_find_carried(m->sched, m->levels);
 }
 
 /* Why it can't be done; NULL: it is. */
@@ -300,10 +318,12 @@ struct core_program *core_program_make(const struct sched *sched, int rank, cons
 			  .rank = rank,
 			  .peers = peers,
 			  .program = calloc(1, sizeof(*m.program))};
-	bool enough = m.program && count(&m) && number_links(&m) && allocate(&m);
+	bool enough =
+		m.program && count(&m) && number_links(&m) && allocate(&m) && find_carried(&m);
 
 	*why = enough ? fill(&m) : NULL;
 	free(m.links);
+	free(m.levels);
 	if (enough && !*why && make_entries(m.program))
 		return m.program;
 	core_program_free(m.program);
@@ -327,6 +347,8 @@ void core_program_free(struct core_program *program)
 		return;
 	release(program);
 	free(program->messages);
+	free(program->carries);
+	free(program->carried);
 	free(program->places);
 	free(program->entries);
 	free(program->steps);

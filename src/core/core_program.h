@@ -43,6 +43,10 @@ struct core_program {
 	struct gpu_operand *operands; /* in one piece of memory with the steps */
 	struct core_link incoming[GPU_MAX_LINKS], outgoing[GPU_MAX_LINKS];
 	uint32_t *messages; /* of the links' messages of a round: the step that has it */
+	/* See sched_carry.h: of each step; and of such messages, for those that a step receives,
+	 * the same of that; and of any. */
+	uint8_t *carries, *carried;
+	unsigned can_carry;
 	/* Over all ranks, so all have the same numbers. */
 	uint32_t most_lanes;    /* of a rank at a time */
 	uint32_t most_links;    /* of a rank, in either direction */

@@ -91,7 +91,7 @@ static enum util_status carry_out(struct core_steps *steps, struct core_carried 
 
 	while (l->moved < l->total && has_done(steps, l, l->moved + 1)) {
 		core_wire_send(comm, l->link->peer, l->index, l->link->theirs, steps->call,
-			       l->moved, bytes_of_next(steps, l));
+			       l->moved, 0, bytes_of_next(steps, l));
 		l->moved++;
 	}
 	while (l->freed < l->moved) {

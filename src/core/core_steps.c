@@ -52,16 +52,25 @@ static int peer_of(const struct core_steps *steps, const struct gpu_operand *o)
 	return core_program_link(steps->program, o)->peer;
 }
 
-/* See context_of in gpu_execute.cu. */
-uint64_t core_steps_bytes(const struct core_steps *steps, const struct gpu_step *step,
-			  uint32_t round)
+/* What the step is about in the round, of each of its places. See context_of in gpu_execute.cu. */
+static struct sched_span span_of(const struct core_steps *steps, const struct gpu_step *step,
+				 uint32_t round)
 {
 	const struct gpu_execute_args *args = &steps->args;
 	uint64_t bytes = steps->places[step->sized].bytes, offset = round * args->width;
+	struct sched_span span;
 
 	bytes = bytes > offset ? bytes - offset : 0;
 	bytes = bytes < args->width ? bytes : args->width;
-	return sched_range(bytes, args->unit, (int)args->pieces, step->piece, step->span).bytes;
+	span = sched_range(bytes, args->unit, (int)args->pieces, step->piece, step->span);
+	span.offset += offset;
+	return span;
+}
+
+uint64_t core_steps_bytes(const struct core_steps *steps, const struct gpu_step *step,
+			  uint32_t round)
+{
+	return span_of(steps, step, round).bytes;
 }
 
 /* The pair of pass_on, of the hosts at both ends; what kernels did before is done. */
@@ -110,16 +119,21 @@ static void pass_on_near(const struct core_steps *steps, const struct gpu_operan
 			o->theirs, value);
 }
 
+/* `from`: 0: its slot. */
+static void send_far(const struct core_steps *steps, const struct gpu_step *step,
+		     const struct gpu_operand *o, uint32_t round, uint64_t from)
+{
+	core_wire_send(steps->comm, peer_of(steps, o), o->index, o->theirs, steps->call,
+		       message_of(o, round), from, core_steps_bytes(steps, step, round));
+}
+
 static void pass_on_far(const struct core_steps *steps, const struct gpu_step *step,
 			const struct gpu_operand *o, uint32_t round)
 {
-	uint64_t k = message_of(o, round);
-
 	if (o->kind == GPU_OPERAND_SEND)
-		core_wire_send(steps->comm, peer_of(steps, o), o->index, o->theirs, steps->call, k,
-			       core_steps_bytes(steps, step, round));
+		send_far(steps, step, o, round, 0);
 	else
-		core_wire_consume(steps->comm->wire, o->index, k);
+		core_wire_consume(steps->comm->wire, o->index, message_of(o, round));
 }
 
 static void pass_on(const struct core_steps *steps, const struct gpu_step *step,
@@ -158,6 +172,127 @@ static enum util_status look_at_step(struct core_steps *steps, const struct gpu_
 	return status;
 }
 
+/* ---- steps that the network does ---- */
+
+static void go_on(struct core_steps *steps, uint32_t lane)
+{
+	if (steps->lanes[lane].placed)
+		steps->lanes[lane].placed--;
+	if (++steps->lanes[lane].step == lane_of(steps, lane)->num_steps) {
+		steps->lanes[lane].step = 0;
+		steps->lanes[lane].round++;
+	}
+}
+
+/* A step of a lane that is to come. */
+struct coming {
+	uint32_t round;
+	const struct gpu_step *step;
+	const struct gpu_operand *o;
+	unsigned levels;
+};
+
+/* The n-th from the lane's next one on. False: there is none. */
+static bool find_coming(const struct core_steps *steps, uint32_t lane, uint32_t n,
+			struct coming *coming)
+{
+	const struct gpu_work *work = lane_of(steps, lane);
+	uint32_t at = steps->lanes[lane].step + n;
+
+	coming->round = steps->lanes[lane].round + at / work->num_steps;
+	coming->step = step_at(steps, lane, at % work->num_steps);
+	coming->o = &steps->program->operands[coming->step->first];
+	coming->levels = steps->program->carries[coming->step - steps->program->steps];
+	return coming->round < steps->rounds;
+}
+
+/* Whether the lane's next step is the network's. */
+static bool is_carried(const struct core_steps *steps, uint32_t lane)
+{
+	struct coming next;
+
+	return steps->carry && find_coming(steps, lane, 0, &next) && next.levels & steps->carry;
+}
+
+static bool receives(const struct coming *coming)
+{
+	return coming->o->kind == GPU_OPERAND_RECEIVE;
+}
+
+/* Where the step's chunk is in the application's memory. */
+static uint64_t address_of(const struct core_steps *steps, const struct coming *coming)
+{
+	const struct gpu_operand *place = receives(coming) ? coming->o + 1 : coming->o;
+
+	return steps->places[place->index].address +
+	       span_of(steps, coming->step, coming->round).offset;
+}
+
+/* Say where messages go, also those of the steps after the next one, so that one is fetched while
+ * another is on its way. */
+static void place_next(struct core_steps *steps, uint32_t lane)
+{
+	enum { MOST = 2 * CORE_WIRE_MAX_SLOTS };
+	uint32_t *placed = &steps->lanes[lane].placed;
+	struct coming c;
+
+	while (*placed < MOST && find_coming(steps, lane, *placed, &c) && c.levels & steps->carry) {
+		if (receives(&c)) {
+			if (*placed && !(c.levels & steps->early))
+				return;
+			if (!core_wire_place(steps->comm->wire, c.o->index,
+					     message_of(c.o, c.round), address_of(steps, &c),
+					     core_steps_bytes(steps, c.step, c.round)))
+				return;
+		}
+		(*placed)++;
+	}
+}
+
+static void pass_on_carried(const struct core_steps *steps, const struct coming *c)
+{
+	for (uint32_t i = 0; i < num_operands(c->step); i++) {
+		const struct gpu_operand *o = &c->o[i];
+
+		if (o->kind == GPU_OPERAND_SEND)
+			send_far(steps, c->step, o, c->round, address_of(steps, c));
+		else
+			pass_on(steps, c->step, o, c->round);
+	}
+}
+
+/* UTIL_OK: the lane's next step is done, but for what is on its way to others. */
+static enum util_status carry(struct core_steps *steps, uint32_t lane)
+{
+	enum util_status status;
+	struct coming next;
+
+	place_next(steps, lane);
+	find_coming(steps, lane, 0, &next);
+	status = look_at_step(steps, next.step, next.round);
+	if (status == UTIL_OK)
+		pass_on_carried(steps, &next);
+	return status;
+}
+
+/* Lanes that have steps in the launch wait for its end. */
+static enum util_status carry_all(struct core_steps *steps)
+{
+	enum util_status status = UTIL_OK;
+
+	for (uint32_t i = 0; i < num_lanes(steps); i++) {
+		while (!steps->lanes[i].launched && is_carried(steps, i)) {
+			status = carry(steps, i);
+			if (status == UTIL_IN_PROGRESS)
+				break;
+			if (status != UTIL_OK)
+				return status;
+			go_on(steps, i);
+		}
+	}
+	return UTIL_OK;
+}
+
 /* ---- launches ---- */
 
 /* Steps of the lane's round that can be launched together: one that may have messages, and those
@@ -167,7 +302,7 @@ static uint32_t count_ready(struct core_steps *steps, uint32_t lane, enum util_s
 	uint32_t first = steps->lanes[lane].step, num = lane_of(steps, lane)->num_steps, i;
 	enum util_status status;
 
-	if (steps->lanes[lane].round == steps->rounds)
+	if (steps->lanes[lane].round == steps->rounds || is_carried(steps, lane))
 		return 0;
 	status = look_at_step(steps, step_at(steps, lane, first), steps->lanes[lane].round);
 	if (status != UTIL_OK && status != UTIL_IN_PROGRESS)
@@ -213,22 +348,17 @@ static bool is_at_end(const struct core_steps *steps)
 /* What was launched has been done. */
 static void advance(struct core_steps *steps, uint32_t lane)
 {
-	uint32_t *round = &steps->lanes[lane].round, *step = &steps->lanes[lane].step;
-	uint32_t end = *step + steps->lanes[lane].launched;
-
 	if (steps->args.waits) {
-		*round = steps->rounds;
+		steps->lanes[lane].round = steps->rounds;
 		return;
 	}
-	for (; *step < end; (*step)++) {
-		const struct gpu_step *done = step_at(steps, lane, *step);
+	for (; steps->lanes[lane].launched; steps->lanes[lane].launched--) {
+		const struct gpu_step *done = step_at(steps, lane, steps->lanes[lane].step);
 
 		for (uint32_t i = 0; i < num_operands(done); i++)
-			pass_on(steps, done, &steps->program->operands[done->first + i], *round);
-	}
-	if (*step == lane_of(steps, lane)->num_steps) {
-		*step = 0;
-		(*round)++;
+			pass_on(steps, done, &steps->program->operands[done->first + i],
+				steps->lanes[lane].round);
+		go_on(steps, lane);
 	}
 }
 
@@ -262,9 +392,14 @@ static enum util_status finish(struct core_steps *steps)
 enum util_status core_steps_progress(struct core_steps *steps)
 {
 	struct gpu_work work[GPU_MAX_LANES];
-	enum util_status status = finish(steps);
+	enum util_status status = finish(steps), carried;
 	uint32_t num;
 
+	if (status != UTIL_OK && status != UTIL_IN_PROGRESS)
+		return status;
+	carried = carry_all(steps);
+	if (carried != UTIL_OK)
+		return carried;
 	if (status != UTIL_OK || is_at_end(steps))
 		return status;
 	num = collect(steps, work, &status);

@@ -6,7 +6,8 @@
  * between nodes this process carries meanwhile (core_proxy.h).
  * Stepped, a launch has from each lane the steps for which all is there, and this file waits for
  * messages and passes them on, with words on the board; kernels then wait for nobody. Steps without
- * messages wait for nothing, so a direct algorithm is one launch either way.
+ * messages wait for nothing, so a direct algorithm is one launch either way. Steps that the network
+ * can do alone (sched_carry.h) are in no launch.
  */
 #ifndef CORE_STEPS_H
 #define CORE_STEPS_H
@@ -28,12 +29,17 @@ struct core_steps {
 	uint64_t bytes;           /* that the largest part of a step moves to each of its targets */
 	uint32_t rounds;          /* within a launch, or several launches */
 	uint32_t phase;
+	/* At which level of sched_carry.h steps are the network's, and before their turn; 0: none
+	 * are.
+	 */
+	unsigned carry, early;
 	/* Where it is. */
 	bool running;
 	bool truncates; /* a message from another node was longer than what it is for */
 	struct {
 		uint32_t round, step; /* the next one to do */
 		uint32_t launched;    /* steps that are running */
+		uint32_t placed;      /* of the network's, from the next one on: see place_next */
 	} lanes[GPU_MAX_LANES];
 	struct core_proxy proxy;
 };

@@ -20,7 +20,13 @@ struct incoming {
 		uint64_t message; /* + 1: the one that is in it, or on its way */
 		uint64_t bytes;
 		_Atomic int status;
+		uint64_t placed; /* + 1: the one that is to go to `to` instead */
+		uint64_t to, room;
 	} slots[CORE_WIRE_MAX_SLOTS];
+	/* See core_wire_mark; NULL: all have slots. */
+	const uint8_t *marks;
+	uint32_t per_round;
+	unsigned mask;
 };
 
 struct outgoing {
@@ -47,6 +53,7 @@ struct core_wire {
 	uint64_t start, slot_bytes;
 	uint32_t num_slots;
 	bool failed; /* a message can't be had */
+	bool lends;  /* messages of the call go from or to the application's memory */
 	struct held *held;
 	struct incoming incoming[GPU_MAX_LINKS];
 	struct outgoing outgoing[GPU_MAX_LINKS];
@@ -240,6 +247,11 @@ bool core_wire_is_on_device(const struct core_wire *wire)
 	return wire->in.device || wire->out.device;
 }
 
+bool core_wire_takes_memory(const struct core_wire *wire)
+{
+	return wire->in.device && wire->out.device;
+}
+
 uint64_t core_wire_inbox(const struct core_wire *wire)
 {
 	return wire->in.address;
@@ -285,10 +297,33 @@ static char *slot_at(const struct core_wire *wire, const struct arena *arena, ui
 
 /* ---- messages that come ---- */
 
+static bool is_marked(const struct incoming *in, uint32_t message)
+{
+	return in->marks && in->marks[message % in->per_round] & in->mask;
+}
+
 /* The message's slot is free when what was in it was read. */
 static bool can_take(const struct core_wire *wire, uint32_t link, uint32_t message)
 {
-	return wire->laid_out && message < wire->incoming[link].read + wire->num_slots;
+	const struct incoming *in = &wire->incoming[link];
+
+	if (!wire->laid_out || message >= in->read + wire->num_slots)
+		return false;
+	return !is_marked(in, message) ||
+	       in->slots[message % wire->num_slots].placed == message + UINT64_C(1);
+}
+
+/* Where the message goes. One that is too long for its place goes to the slot, for its length to be
+ * found out. */
+static char *target_of(const struct core_wire *wire, uint32_t link, uint32_t message,
+		       uint64_t bytes)
+{
+	const struct incoming *in = &wire->incoming[link];
+	uint32_t slot = message % wire->num_slots;
+
+	if (is_marked(in, message) && bytes <= in->slots[slot].room)
+		return (char *)in->slots[slot].to;
+	return slot_at(wire, &wire->in, link, message);
 }
 
 static void take(struct core_wire *wire, uint32_t link, uint32_t message,
@@ -299,7 +334,7 @@ static void take(struct core_wire *wire, uint32_t link, uint32_t message,
 
 	wire->incoming[link].slots[slot].message = message + UINT64_C(1);
 	wire->incoming[link].slots[slot].bytes = bytes;
-	net_payload_take(payload, slot_at(wire, &wire->in, link, message), wire->in.device != NULL,
+	net_payload_take(payload, target_of(wire, link, message, bytes), wire->in.device != NULL,
 			 &wire->incoming[link].slots[slot].status);
 }
 
@@ -364,13 +399,46 @@ void core_wire_begin(struct core_wire *wire, uint64_t call)
 	net_lock(NET_MAIN);
 	drop_held(wire);
 	wire->call = call + 1;
-	wire->laid_out = false;
+	wire->laid_out = wire->lends = false;
 	for (int i = 0; i < GPU_MAX_LINKS; i++) {
 		wire->incoming[i].read = 0;
+		wire->incoming[i].marks = NULL;
 		for (int j = 0; j < CORE_WIRE_MAX_SLOTS; j++)
-			wire->incoming[i].slots[j].message = 0;
+			wire->incoming[i].slots[j].message = wire->incoming[i].slots[j].placed = 0;
 	}
 	net_unlock(NET_MAIN);
+}
+
+void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks, uint32_t per_round,
+		    unsigned mask)
+{
+	struct incoming *in = &wire->incoming[link];
+
+	net_lock(NET_MAIN);
+	in->marks = marks;
+	in->per_round = per_round;
+	in->mask = mask;
+	net_unlock(NET_MAIN);
+}
+
+bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, uint64_t to,
+		     uint64_t room)
+{
+	struct incoming *in = &wire->incoming[link];
+	uint64_t slot = message % wire->num_slots;
+	bool is_free;
+
+	net_lock(NET_MAIN);
+	is_free = message < in->read + wire->num_slots;
+	if (is_free) {
+		in->slots[slot].placed = message + 1;
+		in->slots[slot].to = to;
+		in->slots[slot].room = room;
+		wire->lends = true;
+		take_held(wire);
+	}
+	net_unlock(NET_MAIN);
+	return is_free;
 }
 
 void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
@@ -417,7 +485,7 @@ enum util_status core_wire_has_room(struct core_wire *wire, uint32_t link, uint6
 }
 
 void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint32_t theirs,
-		    uint64_t call, uint64_t message, uint64_t bytes)
+		    uint64_t call, uint64_t message, uint64_t from, uint64_t bytes)
 {
 	struct core_wire *wire = comm->wire;
 	struct net_header header = {.kind = CORE_NET_DATA,
@@ -427,11 +495,13 @@ void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint3
 				    .message = (uint32_t)message};
 
 	/* Short ones would not hold up their sender, however many they are. */
-	struct net_data data = {.at = slot_at(wire, &wire->out, link, message),
+	struct net_data data = {.at = from ? (char *)from
+					   : slot_at(wire, &wire->out, link, message),
 				.bytes = bytes,
 				.device = wire->out.device != NULL,
 				.fetched = wire->all_long || message >= wire->num_slots};
 
+	wire->lends |= from != 0;
 	core_net_send(comm, rank, &header, &data,
 		      &wire->outgoing[link].status[message % wire->num_slots]);
 }
@@ -448,4 +518,16 @@ enum util_status core_wire_drain(struct core_wire *wire)
 		}
 	}
 	return UTIL_OK;
+}
+
+bool core_wire_has_memory(struct core_wire *wire)
+{
+	bool has;
+
+	net_lock(NET_MAIN);
+	wire->call = 0;
+	drop_held(wire);
+	has = wire->lends && is_busy(wire);
+	net_unlock(NET_MAIN);
+	return has;
 }

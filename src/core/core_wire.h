@@ -14,6 +14,9 @@
  * Kernels see what the network has written as they are launched after UCX has told of it, or find a
  * word that is written after that (core_proxy.h).
  *
+ * Where UCX takes device memory, messages may also be sent from, and put into, the application's
+ * buffers (sched_carry.h). Their slots then are not used, but are as many.
+ *
  * Of a communicator there is one call at a time. Messages of others are late ones, of a call that
  * failed, and are dropped.
  */
@@ -34,11 +37,13 @@ void core_wire_free(struct core_wire *wire); /* NULL is allowed */
  * Make the arenas, of so many bytes, or larger ones if these are smaller and there is memory, and
  * have kernels in the stream's context reach them. No call is under way. UTIL_ERR_UNSUPPORTED,
  * without a warning: there is no memory for any. core_wire_bytes: of each. core_wire_is_on_device:
- * whether one is there.
+ * whether one is there. core_wire_takes_memory: both are, so that UCX can be given other memory of
+ * the context, too.
  */
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream);
 size_t core_wire_bytes(const struct core_wire *wire);
 bool core_wire_is_on_device(const struct core_wire *wire);
+bool core_wire_takes_memory(const struct core_wire *wire);
 
 /* For kernels: where arrives what comes in, and where they leave what goes out. */
 uint64_t core_wire_inbox(const struct core_wire *wire);
@@ -66,6 +71,18 @@ void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_byt
 		       uint32_t num_slots, bool all_long);
 
 /*
+ * Before core_wire_lay_out: messages of an incoming link that have no slot, those whose marks, of
+ * `per_round` messages one after the other, have a bit of the mask. They wait for core_wire_place,
+ * which says where such a one goes: into this process's device memory, which has room for so many
+ * bytes; once for each. False: one before it that has as much of a slot has not been consumed. Only
+ * with arenas on the device.
+ */
+void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks, uint32_t per_round,
+		    unsigned mask);
+bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, uint64_t to,
+		     uint64_t room);
+
+/*
  * Message `message` of an incoming link: whether it is in its slot, and then how long it is, which
  * is not for its receiver to say. UTIL_IN_PROGRESS; UTIL_ERR_PEER: it won't come.
  */
@@ -77,12 +94,17 @@ void core_wire_consume(struct core_wire *wire, uint32_t link, uint64_t message);
 /* Whether there is room for a message in an outgoing link: as above. */
 enum util_status core_wire_has_room(struct core_wire *wire, uint32_t link, uint64_t message);
 
-/* Send what is in the slot to the rank, whose link it is there. */
+/* Send what is at an address in device memory, or, for 0, in the slot, to the rank, whose link it
+ * is there. */
 void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint32_t theirs,
-		    uint64_t call, uint64_t message, uint64_t bytes);
+		    uint64_t call, uint64_t message, uint64_t from, uint64_t bytes);
 
 /* UTIL_OK: all messages are out. UTIL_IN_PROGRESS, UTIL_ERR_PEER. */
 enum util_status core_wire_drain(struct core_wire *wire);
+
+/* The call has failed: what comes of it still is not wanted. True: UCX may yet read or write the
+ * application's memory. */
+bool core_wire_has_memory(struct core_wire *wire);
 
 /* A message has come; in the port's handler. */
 void core_wire_receive(struct core_comm *comm, const struct net_header *header,

@@ -360,6 +360,32 @@ bool net_is_lost(int process)
 	return atomic_load_explicit(&net.lost[process], memory_order_relaxed);
 }
 
+static void break_off(ucp_ep_h endpoint)
+{
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+						     UCP_OP_ATTR_FIELD_USER_DATA |
+						     UCP_OP_ATTR_FIELD_FLAGS,
+				     .flags = UCP_EP_CLOSE_FLAG_FORCE,
+				     .cb.send = on_done,
+				     .user_data = NULL}; /* nobody asks */
+
+	if (endpoint)
+		net_ucx.ucp_ep_close_nbx(endpoint, &param);
+}
+
+void net_break_off(int process)
+{
+	struct port *port = &net.ports[NET_MAIN];
+
+	lock(port);
+	atomic_store(&net.lost[process], true);
+	for (int i = 0; i < NET_NUM_PORTS; i++) {
+		break_off(port->endpoints[i][process]);
+		port->endpoints[i][process] = NULL;
+	}
+	unlock(port);
+}
+
 /* ---- sending ---- */
 
 /* What UCX reads until the message is out. */

@@ -131,6 +131,10 @@ void net_watch(int process);
 /* Whether a connection to it was lost. */
 bool net_is_lost(int process);
 
+/* Break off what the main port has to the process, which is lost then: what is sent to or fetched
+ * from it ends, in a while, with an error if it has not ended well. */
+void net_break_off(int process);
+
 /* Hold the port's lock, which handlers are called with: for what they share with others. It may be
  * taken again by who has it. */
 void net_lock(enum net_port port);

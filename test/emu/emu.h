@@ -122,6 +122,9 @@ bool emu_find(uintptr_t address, struct emu_alloc *out);
 bool emu_in_arena(uintptr_t address);
 /* Where the emulator may touch the byte that a program knows by this address. */
 void *emu_shadow(uintptr_t address);
+/* The same for hardware other than the GPU, which reads and writes its memory (emu_ucp.c, which
+ * finds it with dlsym). */
+EMU_API void *cuemu_shadow(uintptr_t address);
 /* Whether [address, address + size) is host memory or lies within one live allocation. */
 bool emu_range_is_valid(uintptr_t address, size_t size);
 /* Free all that belongs to a context that ends. */

@@ -68,6 +68,11 @@ void *emu_shadow(uintptr_t address)
 	return (void *)(emu_in_arena(address) ? address + emu_config.arena : address);
 }
 
+void *cuemu_shadow(uintptr_t address)
+{
+	return emu_shadow(address);
+}
+
 static size_t round_up(size_t value, size_t to)
 {
 	return (value + to - 1) / to * to;

@@ -5,18 +5,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 3, MOST_SLOTS = 8 };
+enum { ROUNDS = 3, MOST_SLOTS = 8, MOST_AHEAD = 8 };
 
 /* A sum, or the function x -> a x + b. */
 struct number {
 	uint64_t a, b;
 };
 
+/* A chunk of a buffer. */
+struct chunk {
+	const struct sched_operand *place;
+	int round, piece, num;
+};
+
+struct message {
+	struct number *pieces;
+	int num;
+	bool lent; /* it is still where it comes from */
+	bool put;  /* it is already where it goes */
+	struct chunk from;
+};
+
 struct fifo {
-	struct {
-		struct number *pieces;
-		int num;
-	} slots[MOST_SLOTS];
+	struct message slots[MOST_SLOTS];
 	unsigned written, read;
 };
 
@@ -26,6 +37,7 @@ struct lane {
 	uint32_t step, round;
 	int operand;                    /* of the step; -1: it has not begun */
 	struct number *values[2], *sum; /* of each piece */
+	bool put;                       /* what the step receives is there */
 	bool done;
 };
 
@@ -46,6 +58,8 @@ struct world {
 	struct fifo *fifos;
 	struct lane *lanes;
 	struct number *values; /* of lanes */
+	const uint8_t *levels; /* by step; NULL: no step is the network's */
+	unsigned carry, early;
 };
 
 static const uint64_t modulus = 2147483647;
@@ -209,33 +223,22 @@ static bool is_ready(struct world *w, const struct sched_step *step)
 	return true;
 }
 
-/* The message that is next, as long as the step is. NULL: there is none such. */
-static const struct number *next_message(const struct fifo *fifo, const struct sched_step *step)
+static bool is_carried(const struct world *w, const struct sched_step *step)
 {
-	unsigned slot = fifo->read % MOST_SLOTS;
-
-	return fifo->read < fifo->written && fifo->slots[slot].num == step->span
-		       ? fifo->slots[slot].pieces
-		       : NULL;
+	return w->levels && w->levels[step - w->sched->steps] & w->carry;
 }
 
-static void read_operand(struct world *w, const struct lane *lane, const struct sched_step *step,
-			 const struct sched_operand *o, struct number *values)
+static struct chunk chunk_of(const struct sched_operand *place, uint32_t round,
+			     const struct sched_step *step)
 {
-	const struct number *message = NULL;
+	return (struct chunk){place, (int)round, step->piece, step->span};
+}
 
-	memset(values, 0, (size_t)w->sched->most_span * sizeof(*values));
-	if (o->fifo) {
-		message = next_message(&w->fifos[o->at], step);
-		w->wrong |= !message;
-		if (message)
-			memcpy(values, message, (size_t)step->span * sizeof(*values));
-		w->fifos[o->at].read += message != NULL;
-		return;
-	}
-	for (int i = 0; i < step->span; i++) {
-		const struct number *from =
-			cell(w, o->at, o->buffer, o->block, (int)lane->round, step->piece + i);
+static void read_chunk(struct world *w, const struct chunk *c, struct number *values)
+{
+	for (int i = 0; i < c->num; i++) {
+		const struct number *from = cell(w, c->place->at, c->place->buffer, c->place->block,
+						 c->round, c->piece + i);
 
 		w->wrong |= !from;
 		if (from)
@@ -243,32 +246,95 @@ static void read_operand(struct world *w, const struct lane *lane, const struct 
 	}
 }
 
-static void write_operand(struct world *w, const struct lane *lane, const struct sched_step *step,
-			  const struct sched_operand *o, const struct number *values)
+static void write_chunk(struct world *w, const struct chunk *c, const struct number *values)
 {
-	struct fifo *fifo = o->fifo ? &w->fifos[o->at] : NULL;
-	unsigned slot = fifo ? fifo->written % MOST_SLOTS : 0;
-
-	if (fifo && fifo->written - fifo->read == (unsigned)w->slots) {
-		w->wrong = true;
-		return;
-	}
-	if (fifo) {
-		free(fifo->slots[slot].pieces);
-		fifo->slots[slot].pieces = malloc((size_t)step->span * sizeof(*values));
-		fifo->slots[slot].num = step->span;
-		memcpy(fifo->slots[slot].pieces, values, (size_t)step->span * sizeof(*values));
-		fifo->written++;
-		return;
-	}
-	for (int i = 0; i < step->span; i++) {
-		struct number *to =
-			cell(w, o->at, o->buffer, o->block, (int)lane->round, step->piece + i);
+	for (int i = 0; i < c->num; i++) {
+		struct number *to = cell(w, c->place->at, c->place->buffer, c->place->block,
+					 c->round, c->piece + i);
 
 		w->wrong |= !to;
 		if (to)
 			*to = values[i];
 	}
+}
+
+/* The message that is next, or `ahead` of that, as long as the step is. NULL: there is none such.
+ */
+static struct message *next_message(struct world *w, struct fifo *fifo, unsigned ahead,
+				    const struct sched_step *step)
+{
+	struct message *message = &fifo->slots[(fifo->read + ahead) % MOST_SLOTS];
+
+	if (fifo->written - fifo->read <= ahead || message->num != step->span)
+		return NULL;
+	if (message->lent)
+		read_chunk(w, &message->from, message->pieces);
+	message->lent = false;
+	return message;
+}
+
+static void read_message(struct world *w, struct lane *lane, const struct sched_step *step,
+			 struct fifo *fifo, struct number *values)
+{
+	struct message *message = next_message(w, fifo, 0, step);
+
+	w->wrong |= !message;
+	if (!message)
+		return;
+	lane->put = message->put;
+	memcpy(values, message->pieces, (size_t)step->span * sizeof(*values));
+	fifo->read++;
+}
+
+static void read_operand(struct world *w, struct lane *lane, const struct sched_step *step,
+			 const struct sched_operand *o, struct number *values)
+{
+	struct chunk chunk = chunk_of(o, lane->round, step);
+
+	memset(values, 0, (size_t)w->sched->most_span * sizeof(*values));
+	if (o->fifo)
+		read_message(w, lane, step, &w->fifos[o->at], values);
+	else
+		read_chunk(w, &chunk, values);
+}
+
+/* What is sent by the network, which the step's first place has. */
+static struct chunk source_of(const struct world *w, const struct lane *lane,
+			      const struct sched_step *step)
+{
+	const struct sched_operand *o = &w->sched->operands[step->first];
+
+	return chunk_of(o->fifo ? o + 1 : o, lane->round, step);
+}
+
+static void write_message(struct world *w, const struct lane *lane, const struct sched_step *step,
+			  struct fifo *fifo, const struct number *values)
+{
+	struct message *message = &fifo->slots[fifo->written % MOST_SLOTS];
+
+	if (fifo->written - fifo->read == (unsigned)w->slots) {
+		w->wrong = true;
+		return;
+	}
+	free(message->pieces);
+	*message = (struct message){.pieces = malloc((size_t)step->span * sizeof(*values)),
+				    .num = step->span,
+				    .lent = is_carried(w, step)};
+	memcpy(message->pieces, values, (size_t)step->span * sizeof(*values));
+	if (message->lent)
+		message->from = source_of(w, lane, step);
+	fifo->written++;
+}
+
+static void write_operand(struct world *w, const struct lane *lane, const struct sched_step *step,
+			  const struct sched_operand *o, const struct number *values)
+{
+	struct chunk chunk = chunk_of(o, lane->round, step);
+
+	if (o->fifo)
+		write_message(w, lane, step, &w->fifos[o->at], values);
+	else if (!lane->put)
+		write_chunk(w, &chunk, values);
 }
 
 /* The index-th target to be written: places come before messages. */
@@ -310,11 +376,55 @@ static void touch(struct world *w, struct lane *lane, const struct sched_step *s
 static void next_step(struct lane *lane)
 {
 	lane->operand = -1;
+	lane->put = false;
 	if (++lane->step < lane->plan->num)
 		return;
 	lane->step = 0;
 	if (++lane->round == ROUNDS)
 		lane->done = true;
+}
+
+/* A message that has come may be put where it goes. */
+static void put(struct world *w, const struct sched_step *step, uint32_t round, unsigned ahead)
+{
+	const struct sched_operand *o = &w->sched->operands[step->first];
+	struct chunk to = chunk_of(o + 1, round, step);
+	struct message *message;
+
+	if (oracle_draw(w->state) % 2)
+		return;
+	message = next_message(w, &w->fifos[o->at], ahead, step);
+	if (!message || message->put)
+		return;
+	write_chunk(w, &to, message->pieces);
+	message->put = true;
+}
+
+/* What the network receives for the lane's next steps, as long as they are all the network's. */
+static void put_early(struct world *w, const struct lane *lane)
+{
+	unsigned ahead[MOST_AHEAD] = {0};
+	uint32_t at = lane->step, round = lane->round;
+	int fifos[MOST_AHEAD] = {0}, num = 0;
+
+	for (int i = 0; i < MOST_AHEAD && round < ROUNDS; i++) {
+		const struct sched_step *step = &w->sched->steps[lane->plan->first + at];
+		const struct sched_operand *o = &w->sched->operands[step->first];
+		int j = 0;
+
+		if (!is_carried(w, step) ||
+		    (o->fifo && i && !(w->levels[step - w->sched->steps] & w->early)))
+			return;
+		while (j < num && fifos[j] != o->at)
+			j++;
+		if (o->fifo) {
+			fifos[j] = o->at;
+			num += j == num;
+			put(w, step, round, ahead[j]++);
+		}
+		round += at + 1 == lane->plan->num;
+		at = (at + 1) % lane->plan->num;
+	}
 }
 
 /* One thing. False: the lane waits, or is done. */
@@ -324,6 +434,8 @@ static bool advance(struct world *w, struct lane *lane)
 
 	if (lane->done)
 		return false;
+	if (lane->operand < 0 && w->levels)
+		put_early(w, lane);
 	if (lane->operand < 0) {
 		if (!is_ready(w, step))
 			return false;
@@ -468,11 +580,21 @@ static void clean_up(struct world *w)
 enum oracle_verdict oracle_run(const struct sched *sched, int slots, enum oracle_op op,
 			       uint64_t *state)
 {
+	return oracle_run_carried(sched, slots, op, NULL, 0, 0, state);
+}
+
+enum oracle_verdict oracle_run_carried(const struct sched *sched, int slots, enum oracle_op op,
+				       const uint8_t *levels, unsigned carry, unsigned early,
+				       uint64_t *state)
+{
 	struct world w = {.sched = sched,
 			  .request = &sched->request,
 			  .op = op,
 			  .slots = slots,
-			  .state = state};
+			  .state = state,
+			  .levels = levels,
+			  .carry = carry,
+			  .early = early};
 	enum oracle_verdict verdict = ORACLE_RIGHT;
 
 	set_up(&w);

@@ -18,6 +18,15 @@ enum oracle_op { ORACLE_SUM, ORACLE_COMPOSE };
 enum oracle_verdict oracle_run(const struct sched *sched, int slots, enum oracle_op op,
 			       uint64_t *state);
 
+/*
+ * The same, where the network does some steps alone: of each step `levels` has the bits that
+ * sched_find_carried finds, of which `carry` and `early` count. It reads what is sent as late as it
+ * can, and writes what is received at any time from when it may.
+ */
+enum oracle_verdict oracle_run_carried(const struct sched *sched, int slots, enum oracle_op op,
+				       const uint8_t *levels, unsigned carry, unsigned early,
+				       uint64_t *state);
+
 uint64_t oracle_draw(uint64_t *state);
 
 #endif

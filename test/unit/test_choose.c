@@ -54,13 +54,17 @@ static void make_plain(int ranks, int nodes, struct sched_fabric *fabric)
 					     .blocks = 64};
 }
 
+/* GDR: stepped, and the network reaches device memory. */
+enum way { STEPPED, FUSED, GDR };
+
 static double time_on(const char *name, const struct sched_request *request,
-		      const struct sched_fabric *fabric, uint64_t bytes, bool fused,
+		      const struct sched_fabric *fabric, uint64_t bytes, enum way way,
 		      enum sched_proto proto, const struct sched_net *net)
 {
 	const struct algo *algo = algo_find(name, request->coll);
 	struct sched *sched = algo_make(algo, request);
-	struct sched_terms terms = {.fused = fused,
+	struct sched_terms terms = {.fused = way == FUSED,
+				    .gdr = way == GDR,
 				    .proto = proto,
 				    .blocks = 64,
 				    .bytes = bytes,
@@ -79,10 +83,10 @@ static double time_on(const char *name, const struct sched_request *request,
 }
 
 static double time_of(const char *name, const struct sched_request *request,
-		      const struct sched_fabric *fabric, uint64_t bytes, bool fused,
+		      const struct sched_fabric *fabric, uint64_t bytes, enum way way,
 		      enum sched_proto proto)
 {
-	return time_on(name, request, fabric, bytes, fused, proto, NULL);
+	return time_on(name, request, fabric, bytes, way, proto, NULL);
 }
 
 static struct sched_request request_of(enum sched_coll coll, int ranks)
@@ -106,7 +110,7 @@ static void direct_by_hand(void **state)
 
 	(void)state;
 	make_plain(2, 1, &fabric);
-	is_near(time_of("direct", &request, &fabric, MIB, true, SCHED_SIMPLE),
+	is_near(time_of("direct", &request, &fabric, MIB, FUSED, SCHED_SIMPLE),
 		1 + 10 + 0.25 + 2 * 2 + MIB / 1e4 + 3, 1e-9);
 	sched_fabric_free(&fabric);
 }
@@ -121,13 +125,13 @@ static void messages_by_hand(void **state)
 
 	(void)state;
 	make_plain(3, 1, &fabric);
-	is_near(time_of("ring", &request, &fabric, 1024, true, SCHED_SIMPLE),
+	is_near(time_of("ring", &request, &fabric, 1024, FUSED, SCHED_SIMPLE),
 		1 + 10 + 2 * (0.25 + bytes + 2 + 1) + 0.25 + 1024 / 1e9, 1e-6);
-	is_near(time_of("ring", &request, &fabric, 1024, true, SCHED_LL),
+	is_near(time_of("ring", &request, &fabric, 1024, FUSED, SCHED_LL),
 		1 + 10 + 2 * (0.25 + 2 * bytes + 2) + 0.25 + 2048 / 1e9, 1e-6);
-	is_near(time_of("ring", &request, &fabric, 1024, true, SCHED_LL128),
+	is_near(time_of("ring", &request, &fabric, 1024, FUSED, SCHED_LL128),
 		1 + 10 + 2 * (0.25 + bytes / 0.9375 + 2 + 0.5) + 0.25 + 1024 / 0.9375 / 1e9, 1e-6);
-	is_near(time_of("ring", &request, &fabric, 1024, false, SCHED_SIMPLE),
+	is_near(time_of("ring", &request, &fabric, 1024, STEPPED, SCHED_SIMPLE),
 		1 + 3 * (10 + 0.25) + 2 * (bytes + 0.5) + 1024 / 1e9, 1e-6);
 	sched_fabric_free(&fabric);
 }
@@ -144,8 +148,32 @@ static void nodes_by_hand(void **state)
 	request.num_nodes = 2;
 	request.nodes = nodes;
 	make_plain(2, 2, &fabric);
-	is_near(time_of("ring", &request, &fabric, 4096, false, SCHED_SIMPLE),
+	is_near(time_of("ring", &request, &fabric, 4096, STEPPED, SCHED_SIMPLE),
 		1 + 2 * (10 + 0.25) + 0.5 + 2 + 3 * bytes, 1e-6);
+	sched_fabric_free(&fabric);
+}
+
+/* Where the network reaches device memory only what is added takes a launch. */
+static void gdr_by_hand(void **state)
+{
+	static const int nodes[] = {0, 1};
+	struct sched_request request = request_of(SCHED_BCAST, 2);
+	struct sched_fabric fabric;
+	double bytes = 8192 / 1e4, added = 10 + 0.25 + 2 * 8192 / 1e9;
+
+	(void)state;
+	request.num_nodes = 2;
+	request.nodes = nodes;
+	make_plain(2, 2, &fabric);
+	is_near(time_of("ring", &request, &fabric, 8192, GDR, SCHED_SIMPLE), 1 + 0.5 + bytes + 2,
+		1e-6);
+	request.coll = SCHED_ALLREDUCE;
+	is_near(time_of("ring", &request, &fabric, 16384, GDR, SCHED_SIMPLE),
+		1 + 2 * (0.5 + bytes + 2) + added, 1e-4);
+	/* In place it goes by way of a slot. */
+	request.in_place = true;
+	is_near(time_of("ring", &request, &fabric, 16384, GDR, SCHED_SIMPLE),
+		1 + 2 * (0.5 + bytes + 2) + added + 10 + 0.25 + 8192 / 1e9, 1e-4);
 	sched_fabric_free(&fabric);
 }
 
@@ -213,9 +241,9 @@ static void network_may_be_elsewhere(void **state)
 		make_plain(6, 6, &fabric);
 		assert_true(fabric.num_ways <= 4 * MOST_RANKS);
 		net.fabric = &fabric;
-		here = time_of(names[i / 2], &request, &fabric, i % 2 ? 64 * MIB : 64 << 10, true,
+		here = time_of(names[i / 2], &request, &fabric, i % 2 ? 64 * MIB : 64 << 10, FUSED,
 			       SCHED_SIMPLE);
-		there = time_on(names[i / 2], &request, &fabric, i % 2 ? 64 * MIB : 64 << 10, true,
+		there = time_on(names[i / 2], &request, &fabric, i % 2 ? 64 * MIB : 64 << 10, FUSED,
 				SCHED_SIMPLE, &calls);
 		is_near(there, here, 0.001);
 		assert_int_equal(net.num, 0);
@@ -236,12 +264,12 @@ static void large_calls_reach_the_limit(void **state)
 	(void)state;
 	make_plain(8, 1, &fabric);
 	request.channels = 2; /* both ways round */
-	is_near(time_of("ring", &request, &fabric, 256 * MIB, true, SCHED_SIMPLE), least, 0.03);
-	is_near(time_of("twoshot", &request, &fabric, 256 * MIB, true, SCHED_SIMPLE), least, 0.03);
+	is_near(time_of("ring", &request, &fabric, 256 * MIB, FUSED, SCHED_SIMPLE), least, 0.03);
+	is_near(time_of("twoshot", &request, &fabric, 256 * MIB, FUSED, SCHED_SIMPLE), least, 0.03);
 	request.coll = SCHED_ALLGATHER;
-	is_near(time_of("ring", &request, &fabric, 32 * MIB, true, SCHED_SIMPLE), least / 2, 0.03);
+	is_near(time_of("ring", &request, &fabric, 32 * MIB, FUSED, SCHED_SIMPLE), least / 2, 0.03);
 	request.coll = SCHED_BCAST;
-	is_near(time_of("ring", &request, &fabric, 256 * MIB, true, SCHED_SIMPLE), 256 * MIB / 1e4,
+	is_near(time_of("ring", &request, &fabric, 256 * MIB, FUSED, SCHED_SIMPLE), 256 * MIB / 1e4,
 		0.03);
 	sched_fabric_free(&fabric);
 }
@@ -268,7 +296,7 @@ static void check_limit(const struct algo *algo, const struct sched_request *req
 {
 	const uint64_t bytes = 256 * MIB;
 	double least = least_in(request->coll, request->ranks) * (double)bytes / 1e4;
-	double time = time_of(algo->name, request, fabric, bytes, true, false);
+	double time = time_of(algo->name, request, fabric, bytes, FUSED, false);
 
 	if (time < least)
 		fail_msg("%s %s, %d ranks, %d channels: %g us, and %g is the least", algo->name,
@@ -312,17 +340,17 @@ static void ways_are_shared(void **state)
 	assert_int_equal(fabric.num_sites, 1);
 	fabric.rates[0] = 1e5;
 	/* Each block is read four times and written four times. */
-	is_near(time_of("direct", &request, &fabric, 64 * MIB, true, SCHED_SIMPLE),
+	is_near(time_of("direct", &request, &fabric, 64 * MIB, FUSED, SCHED_SIMPLE),
 		4 * 8 * 64.0 * MIB / 1e5, 0.01);
 	sched_fabric_free(&fabric);
 
 	make_plain(4, 1, &fabric);
-	alone = time_of("direct", &request, &fabric, 64 * MIB, true, SCHED_SIMPLE);
+	alone = time_of("direct", &request, &fabric, 64 * MIB, FUSED, SCHED_SIMPLE);
 	for (int i = 0; i < 16; i++) {
 		for (int j = 0; j < fabric.routes[i].num; j++)
 			fabric.routes[i].legs[j].way = 4;
 	}
-	together = time_of("direct", &request, &fabric, 64 * MIB, true, SCHED_SIMPLE);
+	together = time_of("direct", &request, &fabric, 64 * MIB, FUSED, SCHED_SIMPLE);
 	is_near(together, 8 * alone, 0.01); /* 12 blocks twice over one way, not 3 over each */
 	sched_fabric_free(&fabric);
 }
@@ -613,7 +641,6 @@ static void what_is_alike_is_modest(void **state)
 		struct place p;
 
 		open_place(&p, files[i], SCHED_ALLTOALL, 2, 2, false);
-		p.setting.fused = false;
 		p.setting.protos = 1 << SCHED_SIMPLE;
 		table = algo_table_new(&p.request, &p.setting);
 		assert_non_null(table);
@@ -712,6 +739,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(direct_by_hand),
 		cmocka_unit_test(messages_by_hand),
 		cmocka_unit_test(nodes_by_hand),
+		cmocka_unit_test(gdr_by_hand),
 		cmocka_unit_test(network_may_be_elsewhere),
 		cmocka_unit_test(large_calls_reach_the_limit),
 		cmocka_unit_test(nobody_is_too_fast),

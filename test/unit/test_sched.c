@@ -5,6 +5,7 @@
  * schedule by hand for each thing that the verifier looks at.
  */
 #include "algos/algo.h"
+#include "algos/sched_carry.h"
 #include "algos/sched_trace.h"
 #include "algos/sched_verify.h"
 #include "sched_oracle.h"
@@ -112,7 +113,7 @@ static struct shape shape_of(const int *sizes, enum placement placement)
 	return shape;
 }
 
-static long for_shape(const int *sizes, int channels,
+static long for_shape(const int *sizes, int channels, bool flat_too,
 		      void (*call)(const struct algo *, const struct sched_request *))
 {
 	long calls = 0;
@@ -125,7 +126,7 @@ static long for_shape(const int *sizes, int channels,
 					     .nodes = shape.nodes};
 
 		for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
-			if (algo->needs & ALGO_NEEDS_NODES)
+			if (flat_too || algo->needs & ALGO_NEEDS_NODES)
 				calls += for_all_of(algo, &like, shape.ranks > 16 ? 7 : 1, call);
 		}
 	}
@@ -147,10 +148,10 @@ static void hierarchies_are_proved(void **state)
 	(void)state;
 	for (int i = 0; i < NUM_SHAPES; i++) {
 		for (int channels = 1; channels <= 3; channels++)
-			assert_true(for_shape(shapes[i], channels, prove) > 20);
+			assert_true(for_shape(shapes[i], channels, false, prove) > 20);
 	}
 	for (int i = 0; i < 3; i++)
-		assert_true(for_shape(large[i], 1, prove) > 20);
+		assert_true(for_shape(large[i], 1, false, prove) > 20);
 }
 
 /* ---- exchanges of few ---- */
@@ -462,7 +463,40 @@ static void oracle_finds_hierarchies_right(void **state)
 {
 	(void)state;
 	for (int i = 0; i < NUM_SHAPES; i++)
-		for_shape(shapes[i], 1 + i % 3, ask_oracle);
+		for_shape(shapes[i], 1 + i % 3, false, ask_oracle);
+}
+
+/* The steps that a network may do, of each rank by whether it is in place. */
+static void ask_oracle_of_network(const struct algo *algo, const struct sched_request *request)
+{
+	struct sched *sched = algo_make(algo, request);
+	uint8_t *levels = malloc(sched->num_steps + (size_t)1);
+
+	assert_true(levels && sched_find_carried(sched, levels));
+	for (uint32_t i = 0; i < sched->num_lanes; i++) {
+		const struct sched_lane *lane = &sched->lanes[i];
+		bool in_place = sched_is_in_place(request, lane->rank);
+
+		/* The bits of what is in place stand beside the others. */
+		for (uint32_t j = lane->first; in_place && j < lane->first + lane->num; j++)
+			levels[j] >>= 1;
+	}
+	for (int i = 0; i < 2; i++) {
+		if (oracle_run_carried(sched, algo->slots + i, ORACLE_SUM, levels,
+				       SCHED_CARRY_APART, SCHED_CARRY_EARLY_APART, &seed))
+			fail_msg("%s %s, %d ranks on %d nodes, root %d, in place %d", algo->name,
+				 sched_coll_name(request->coll), request->ranks, request->num_nodes,
+				 request->root, request->in_place);
+	}
+	free(levels);
+	sched_free(sched);
+}
+
+static void oracle_finds_the_network_right(void **state)
+{
+	(void)state;
+	for (int i = 0; i < NUM_SHAPES; i++)
+		for_shape(shapes[i], 1 + i % 3, true, ask_oracle_of_network);
 }
 
 /* What is said to need a commutative operation gives other results with one that is not. */
@@ -680,6 +714,156 @@ static void refuse_with(struct sched *sched, int slots, const char *why)
 static void refuse(struct sched *sched, const char *why)
 {
 	refuse_with(sched, 1, why);
+}
+
+/* Two ranks on two nodes, with a connection in each direction. */
+static struct sched *two_nodes(void)
+{
+	static const int nodes[] = {0, 1};
+	struct sched_request r = {
+		.coll = SCHED_ALLREDUCE, .ranks = 2, .channels = 1, .num_nodes = 2, .nodes = nodes};
+	struct sched *s = sched_new(&r);
+
+	sched_connect(s, 0, 1);
+	sched_connect(s, 1, 0);
+	s->pieces = 2;
+	sched_lane(s, 0, 0);
+	return s;
+}
+
+/* Add a step of rank 0 by the network: piece 0 of IN or OUT goes, or piece 1 comes to OUT. */
+static void add_sent(struct sched *s, struct sched_operand place)
+{
+	sched_copy(s, 0, place, sched_fifo(0));
+}
+
+static void add_received(struct sched *s)
+{
+	sched_copy(s, 1, sched_fifo(1), out(0));
+}
+
+static void expect_levels(struct sched *s, uint32_t step, uint8_t expected)
+{
+	uint8_t levels[8];
+
+	assert_true(s->num_steps <= 8 && sched_find_carried(s, levels));
+	assert_int_equal(levels[step], expected);
+	sched_free(s);
+}
+
+enum {
+	APART = SCHED_CARRY_APART,
+	ALWAYS = SCHED_CARRY_APART | SCHED_CARRY_ALWAYS,
+	EARLY_APART = SCHED_CARRY_EARLY_APART,
+	EARLY_ALWAYS = SCHED_CARRY_EARLY_APART | SCHED_CARRY_EARLY_ALWAYS
+};
+
+/* What no algorithm of the catalogue has may be in the next one. */
+static void the_network_sends_what_stays(void **state)
+{
+	struct sched *s = two_nodes();
+
+	(void)state;
+	add_sent(s, in(0));
+	expect_levels(s, 0, ALWAYS);
+
+	s = two_nodes();
+	add_sent(s, in(0));
+	sched_copy(s, 1, in(0), out(0));
+	expect_levels(s, 0, APART);
+
+	/* Before, in the lane; but in another one? */
+	s = two_nodes();
+	sched_copy(s, 1, in(0), out(0));
+	add_sent(s, in(0));
+	expect_levels(s, 1, ALWAYS);
+	s = two_nodes();
+	sched_copy(s, 1, in(0), out(0));
+	sched_lane(s, 0, 0);
+	add_sent(s, in(0));
+	expect_levels(s, 1, APART);
+
+	s = two_nodes();
+	sched_copy(s, 0, in(0), out(0));
+	add_sent(s, out(0));
+	expect_levels(s, 1, ALWAYS);
+	s = two_nodes();
+	add_sent(s, out(0));
+	sched_copy(s, 0, in(0), out(0));
+	expect_levels(s, 0, 0);
+	s = two_nodes();
+	add_sent(s, out(0));
+	sched_copy(s, 1, in(0), out(0));
+	expect_levels(s, 0, ALWAYS);
+	s = two_nodes();
+	add_sent(s, in(0));
+	sched_swap(s, 0, in(0), out(0));
+	expect_levels(s, 0, 0);
+
+	/* Where others write to OUT they may any time. */
+	s = two_nodes();
+	add_sent(s, out(0));
+	sched_copy(s, 1, in(0), out(1));
+	expect_levels(s, 0, 0);
+	s = two_nodes();
+	add_sent(s, in(0));
+	sched_copy(s, 1, in(0), out(1));
+	expect_levels(s, 0, APART);
+
+	/* Nothing is to be done with it, and it is the rank's own. */
+	s = two_nodes();
+	sched_reduce(s, 0, in(0), out(0), sched_fifo(0));
+	expect_levels(s, 0, 0);
+	s = two_nodes();
+	add_sent(s, in(1));
+	expect_levels(s, 0, 0);
+	s = two_nodes();
+	sched_copy(s, 0, in(0), out(0));
+	sched_to(s, sched_fifo(0));
+	expect_levels(s, 0, 0);
+}
+
+static void the_network_receives_early_where_nobody_looks(void **state)
+{
+	struct sched *s = two_nodes();
+
+	(void)state;
+	add_received(s);
+	expect_levels(s, 0, ALWAYS | EARLY_ALWAYS);
+
+	s = two_nodes();
+	sched_copy(s, 1, out(0), sched_place(SCHED_HOLD, 0, 0));
+	sched_lane(s, 0, 0);
+	add_received(s);
+	expect_levels(s, 1, ALWAYS);
+	s = two_nodes();
+	sched_copy(s, 0, out(0), sched_place(SCHED_HOLD, 0, 0));
+	sched_lane(s, 0, 0);
+	add_received(s);
+	expect_levels(s, 1, ALWAYS | EARLY_ALWAYS);
+	s = two_nodes();
+	sched_copy(s, 1, in(0), sched_place(SCHED_HOLD, 0, 0));
+	sched_lane(s, 0, 0);
+	add_received(s);
+	expect_levels(s, 1, ALWAYS | EARLY_APART);
+	s = two_nodes();
+	add_received(s);
+	sched_copy(s, 0, in(1), out(0));
+	expect_levels(s, 0, ALWAYS);
+
+	/* On from there. */
+	s = two_nodes();
+	add_received(s);
+	sched_to(s, sched_fifo(0));
+	expect_levels(s, 0, ALWAYS | EARLY_ALWAYS);
+	s = two_nodes();
+	add_received(s);
+	sched_to(s, sched_fifo(0));
+	sched_copy(s, 1, in(0), out(0));
+	expect_levels(s, 0, EARLY_ALWAYS);
+	s = two_nodes();
+	sched_reduce(s, 1, sched_fifo(1), in(0), out(0));
+	expect_levels(s, 0, 0);
 }
 
 static void add_both(struct sched *s, int rank)
@@ -986,6 +1170,7 @@ int main(void)
 		cmocka_unit_test(all_are_proved),
 		cmocka_unit_test(hierarchies_are_proved),
 		cmocka_unit_test(oracle_finds_hierarchies_right),
+		cmocka_unit_test(oracle_finds_the_network_right),
 		cmocka_unit_test(samples_of_many_ranks_are_proved),
 		cmocka_unit_test(exchanges_of_few_are_proved),
 		cmocka_unit_test(many_ranks_of_a_grid_are_proved),
@@ -995,6 +1180,8 @@ int main(void)
 		cmocka_unit_test(oracle_finds_all_right),
 		cmocka_unit_test(order_matters_where_it_is_said_to),
 		cmocka_unit_test(broken_schedules_are_refused),
+		cmocka_unit_test(the_network_sends_what_stays),
+		cmocka_unit_test(the_network_receives_early_where_nobody_looks),
 		cmocka_unit_test(a_race_is_refused),
 		cmocka_unit_test(two_writers_are_refused),
 		cmocka_unit_test(a_write_while_another_reads_is_refused),
