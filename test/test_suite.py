@@ -587,6 +587,10 @@ def test_each_rank_has_a_gpu(run_mpi, mpi):
 SHAPES = {"2x1": "01", "2x2": "0011", "round-robin": "0101", "3+1": "0001", "uneven": "01022", "2x3+1": "0001112", "4x2": "00112233"}
 
 
+# Preloaded, it makes an installed UCX take device memory, on the emulated driver.
+UCX_WITH_CUDA = str(BUILD / "emu/emu_ucp.so")
+
+
 # What a shell does for a rank's node to be its digit of the shape.
 HOSTID = 's={shape}; r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; export GPUCOLL_HOSTID="node $(echo $s | cut -c$((r + 1)))";'
 
@@ -778,7 +782,9 @@ def test_network_devices(run_mpi, mpi, tmp_path):
         assert result.output.count(f"of the network's devices UCX uses {nic}") == chosen, result.output
 
 
-UCX_WITH_CUDA = str(BUILD / "emu/emu_ucp.so")
+def messages_of_device_memory(output):
+    """How many each rank's UCX sent from there, and received into it."""
+    return [(int(sent), int(received)) for sent, received in re.findall(r"emu_ucp: (\d+) messages from device memory, (\d+) into it", output)]
 
 
 @emulated_only
@@ -789,8 +795,37 @@ def test_nodes_with_device_memory(run_mpi, mpi, off):
     first = f'test $r != "{off}" || export GPUCOLL_NET_GDR=off;'
     result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, first=first, after=[UCX_WITH_CUDA])
     assert_passed(result)
-    used = re.findall(r"emu_ucp: (\d+) messages from device memory, (\d+) into it", result.output)
-    assert len(used) == (2 if off else 3) and all(int(n) > 0 for pair in used for n in pair), used
+    used = messages_of_device_memory(result.output)
+    assert len(used) == (2 if off else 3) and all(n > 0 for pair in used for n in pair), used
+    assert "stepped gdr" in result.output, result.output
+
+
+@emulated_only
+@pytest.mark.parametrize("mpi,algos", [
+    ("mpich", "allreduce:ring;bcast:ring;reduce:ring;allgather:ring;reduce_scatter:ring;alltoall:pairwise;gather:linear;scatter:linear"),
+    ("openmpi", "allreduce:tree;bcast:tree;reduce:tree;allgather:doubling;alltoall:bruck;scan:doubling;exscan:doubling"),
+    ("mpich", "allreduce:hier-ring;bcast:hier-tree;reduce:hier-ring;allgather:hier-ring;reduce_scatter:hier-ring"),
+    ("openmpi", "allreduce:rail-halving;bcast:rail-ring;allgather:rail-ring;alltoall:rail-pairwise;gather:rail-linear;scatter:rail-linear")])
+def test_nodes_gdr_algorithms(run_mpi, mpi, algos):
+    """Steps that the network does alone, in many rounds."""
+    env = {"GPUCOLL_ALGO": algos, "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_SCRATCH": "1M"}
+    result = on_nodes(run_mpi, mpi, "01022", "test_coll", 1, env=env, after=[UCX_WITH_CUDA])
+    assert_passed(result)
+    assert "stepped gdr" in result.output, result.output
+
+
+@emulated_only
+@each_mpi
+def test_nodes_gdr_random_calls(run_mpi, mpi):
+    env = {"GPUCOLL_EAGER_MAX": "0", "GPUCOLL_SCRATCH": "1M"}
+    assert_passed(on_nodes(run_mpi, mpi, SHAPES["3+1"], "test_agree", "fuzz", 300, 4, env=env, after=[UCX_WITH_CUDA]))
+
+
+@emulated_only
+@pytest.mark.parametrize("mpi,collective", [("mpich", "bcast"), ("openmpi", "alltoall")])
+def test_nodes_gdr_sizes(run_mpi, mpi, collective):
+    result = on_nodes(run_mpi, mpi, "0011", "gpucoll-bench", collective, "-b", "1", "-e", "16M", "-f", "4", "-n", "2", after=[UCX_WITH_CUDA])
+    assert result.status == 0 and "0 wrong values" in result.output and "stepped gdr" in result.output, result.output
 
 
 @each_mpi
@@ -840,14 +875,38 @@ def assert_survived(result, survivors):
     assert result.status != "timeout" and len(said) == survivors, result.output[-4000:]
 
 
+def kill(run_mpi, mpi, shape, victim, **more):
+    script = SURVIVING.format(environment=HOSTID.format(shape=shape))
+    result = run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "killed", victim, 5,
+                     options=RECOVERY[mpi], timeout=60, **more)
+    assert_survived(result, len(shape) - 1)
+    assert result.output.count("and the others: 0 wrong") == len(shape) - 1, result.output[-4000:]
+    return result
+
+
 @each_mpi
 @pytest.mark.parametrize("shape,victim", [("000", 1), ("01", 1), ("0011", 3)])
 def test_killed_rank(run_mpi, mpi, shape, victim):
     """A rank is killed, in or between calls: all others get an error, wherever they are."""
-    script = SURVIVING.format(environment=HOSTID.format(shape=shape))
-    result = run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "killed", victim, 5,
-                     env={"CUEMU_SMS": "8", "GPUCOLL_EXEC": "fused" if victim == 3 else "auto"}, options=RECOVERY[mpi], timeout=60)
-    assert_survived(result, len(shape) - 1)
+    kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_EXEC": "fused" if victim == 3 else "auto"})
+
+
+@emulated_only
+def test_stuck_rank_by_gdr(run_mpi):
+    """A connection to who does not take what was sent from the application's memory is broken off."""
+    script = SURVIVING.format(environment=HOSTID.format(shape="012"))
+    env = {"CUEMU_SMS": "8", "GPUCOLL_ALGO": "ring", "GPUCOLL_DEBUG": "info"}
+    result = run_mpi("mpich", 3, "/bin/sh", "-c", script, "sh", BUILD / "mpi/mpich/test_agree", "stuck", 1, env=env, after=[UCX_WITH_CUDA],
+                     options=RECOVERY["mpich"], timeout=60)
+    assert_survived(result, 1)
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("shape,victim", [("01", 0), ("0122", 1)])
+def test_killed_rank_by_gdr(run_mpi, mpi, shape, victim):
+    """The others' buffers, which UCX reads and writes, are theirs again, and freed."""
+    kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8"}, after=[UCX_WITH_CUDA])
 
 
 def on_hosts(cluster, mpi, ranks, program, *arguments, env=(), options=(), timeout=150, when=None):

@@ -108,6 +108,7 @@ struct emu_alloc {
 	unsigned long long buffer_id;
 	bool sync_memops;
 	bool unmapped;             /* registered host memory that kernels don't reach */
+	int uses;                  /* by other hardware */
 	struct emu_region *region; /* NULL for host memory */
 	void *physical;            /* of memory of the virtual memory API */
 	void *pool;                /* of pool memory */
@@ -122,9 +123,9 @@ bool emu_find(uintptr_t address, struct emu_alloc *out);
 bool emu_in_arena(uintptr_t address);
 /* Where the emulator may touch the byte that a program knows by this address. */
 void *emu_shadow(uintptr_t address);
-/* The same for hardware other than the GPU, which reads and writes its memory (emu_ucp.c, which
- * finds it with dlsym). */
-EMU_API void *cuemu_shadow(uintptr_t address);
+/* The same for other hardware, which begins (1) or ends (-1) to read or write what is allocated
+ * there, and must not be when it is freed (emu_ucp.c, which finds this with dlsym). */
+EMU_API void *cuemu_reach(uintptr_t address, int change);
 /* Whether [address, address + size) is host memory or lies within one live allocation. */
 bool emu_range_is_valid(uintptr_t address, size_t size);
 /* Free all that belongs to a context that ends. */

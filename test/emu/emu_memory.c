@@ -68,11 +68,6 @@ void *emu_shadow(uintptr_t address)
 	return (void *)(emu_in_arena(address) ? address + emu_config.arena : address);
 }
 
-void *cuemu_shadow(uintptr_t address)
-{
-	return emu_shadow(address);
-}
-
 static size_t round_up(size_t value, size_t to)
 {
 	return (value + to - 1) / to * to;
@@ -210,6 +205,18 @@ bool emu_find(uintptr_t address, struct emu_alloc *out)
 	return entry != NULL;
 }
 
+void *cuemu_reach(uintptr_t address, int change)
+{
+	struct entry *entry;
+
+	pthread_mutex_lock(&lock);
+	entry = find(address);
+	if (entry)
+		entry->alloc.uses += change;
+	pthread_mutex_unlock(&lock);
+	return emu_shadow(address);
+}
+
 bool emu_range_is_valid(uintptr_t address, size_t size)
 {
 	struct emu_alloc alloc;
@@ -338,6 +345,8 @@ EMU_API CUresult CUDAAPI cuMemFree(CUdeviceptr address)
 	entry = find(address);
 	if (entry && entry->alloc.address == address && entry->alloc.kind != EMU_HOST &&
 	    entry->alloc.kind != EMU_REGISTERED && entry->alloc.kind != EMU_IPC) {
+		if (entry->alloc.uses)
+			emu_die("cuMemFree of memory that other hardware reads or writes");
 		entry_free(entry);
 		result = CUDA_SUCCESS;
 	}

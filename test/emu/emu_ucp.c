@@ -19,6 +19,12 @@
 
 static atomic_long sent, received;
 
+/* What a message's callback needs. */
+struct use {
+	ucp_request_param_t theirs;
+	uintptr_t device;
+};
+
 static void *next(const char *name)
 {
 	void *address = dlsym(RTLD_NEXT, name);
@@ -58,16 +64,38 @@ static void check(CUdeviceptr address, size_t bytes)
 		abort();
 }
 
-/* Where the network finds device memory: `*ours` are the parameters for there. */
-static void *reach(const void *device, size_t bytes, const ucp_request_param_t *param,
-		   ucp_request_param_t *ours)
+static void *reach(uintptr_t device, int change)
 {
-	void *(*shadow)(uintptr_t) = driver("cuemu_shadow");
+	void *(*reach_memory)(uintptr_t, int) = driver("cuemu_reach");
 
+	return reach_memory(device, change);
+}
+
+/* `*ours`: the parameters for where the network finds device memory, and for a callback that gets
+ * the use. */
+static struct use *begin_use(const void *device, size_t bytes, const ucp_request_param_t *param,
+			     ucp_request_param_t *ours)
+{
+	struct use *use = malloc(sizeof(*use));
+
+	if (!use)
+		abort();
 	check((CUdeviceptr)device, bytes);
+	*use = (struct use){*param, (uintptr_t)device};
 	*ours = *param;
 	ours->memory_type = UCS_MEMORY_TYPE_HOST;
-	return shadow((uintptr_t)device);
+	ours->user_data = use;
+	return use;
+}
+
+/* Returns what the caller gave. */
+static ucp_request_param_t end_use(struct use *use)
+{
+	ucp_request_param_t theirs = use->theirs;
+
+	reach(use->device, -1);
+	free(use);
+	return theirs;
 }
 
 static bool is_device(const ucp_request_param_t *param, size_t bytes)
@@ -86,30 +114,58 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attrib
 	return status;
 }
 
+static void on_sent(void *request, ucs_status_t status, void *user)
+{
+	ucp_request_param_t theirs = end_use(user);
+
+	theirs.cb.send(request, status, theirs.user_data);
+}
+
 ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h endpoint, unsigned id, const void *header,
 				 size_t header_bytes, const void *data, size_t bytes,
 				 const ucp_request_param_t *param)
 {
 	__typeof__(&ucp_am_send_nbx) send = next("ucp_am_send_nbx");
 	ucp_request_param_t ours;
+	ucs_status_ptr_t request;
+	struct use *use;
 
 	if (!is_device(param, bytes))
 		return send(endpoint, id, header, header_bytes, data, bytes, param);
+	use = begin_use(data, bytes, param, &ours);
+	ours.cb.send = on_sent;
+	request = send(endpoint, id, header, header_bytes, reach(use->device, 1), bytes, &ours);
+	if (!UCS_PTR_IS_PTR(request))
+		end_use(use);
 	atomic_fetch_add(&sent, 1);
-	return send(endpoint, id, header, header_bytes, reach(data, bytes, param, &ours), bytes,
-		    &ours);
+	return request;
 }
 
+static void on_received(void *request, ucs_status_t status, size_t bytes, void *user)
+{
+	ucp_request_param_t theirs = end_use(user);
+
+	theirs.cb.recv_am(request, status, bytes, theirs.user_data);
+}
+
+/* Only as this library calls it: it never completes at once. */
 ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void *descriptor, void *to, size_t bytes,
 				      const ucp_request_param_t *param)
 {
 	__typeof__(&ucp_am_recv_data_nbx) receive = next("ucp_am_recv_data_nbx");
 	ucp_request_param_t ours;
+	ucs_status_ptr_t request;
+	struct use *use;
 
 	if (!is_device(param, bytes))
 		return receive(worker, descriptor, to, bytes, param);
+	use = begin_use(to, bytes, param, &ours);
+	ours.cb.recv_am = on_received;
+	request = receive(worker, descriptor, reach(use->device, 1), bytes, &ours);
+	if (!UCS_PTR_IS_PTR(request))
+		end_use(use);
 	atomic_fetch_add(&received, 1);
-	return receive(worker, descriptor, reach(to, bytes, param, &ours), bytes, &ours);
+	return request;
 }
 
 /* Who looks for UCX's functions in what this returns finds those above. */

@@ -15,6 +15,7 @@
  *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
  *     test_agree fault             a rank loses its device: an error, or the right result
  *     test_agree killed RANK MS    the rank is killed: all others get an error
+ *     test_agree stuck RANK        so it is when the next one was stopped before
  *     test_agree cut               somebody else takes a link down: all get an error
  *     test_agree late SECONDS      the last rank comes to a call so late
  *     test_agree leave [CALLS]     a root waits in the real MPI for those to whom it has sent
@@ -312,13 +313,42 @@ static void fuzz_communicator(uint64_t *common, uint64_t seed, int calls)
  * MPI_Finalize, which could not succeed. With no victim (-1) it is the link that somebody takes
  * down, once rank 0 has said that calls are under way.
  */
-static void *kill_soon(void *argument)
+struct end {
+	int ms, signal;
+};
+
+static void *end_soon(void *argument)
 {
-	struct timespec delay = {0, 1000000 * (long)(intptr_t)argument};
+	const struct end *end = argument;
+	struct timespec delay = {0, 1000000L * end->ms};
 
 	nanosleep(&delay, NULL);
-	kill(getpid(), SIGKILL);
+	kill(getpid(), end->signal);
 	return NULL;
+}
+
+/* Those who are left are well among themselves, with memory that was the failed call's. */
+static void call_others(MPI_Comm others)
+{
+	enum { CALLS = 30, COUNT = 50000 };
+	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int *values = calloc(COUNT, sizeof(int)), size, wrong = 0;
+
+	MPI_Comm_size(others, &size);
+	for (int i = 0; i < COUNT; i++)
+		values[i] = i;
+	buffer_put(&from, values, COUNT * sizeof(int));
+	for (int i = 0; i < CALLS; i++)
+		wrong += MPI_Allreduce(from.data, to.data, COUNT, MPI_INT, MPI_SUM, others) !=
+			 MPI_SUCCESS;
+	for (int i = 0; i < COUNT; i++)
+		values[i] *= size;
+	wrong += !buffer_equals(&to, values, "of the others");
+	printf("rank %d and the others: %d wrong\n", test_rank, wrong);
+	free(values);
+	buffer_free(&from);
+	buffer_free(&to);
 }
 
 static void test_killed(int victim, int ms)
@@ -330,13 +360,16 @@ static void test_killed(int victim, int ms)
 	char text[MPI_MAX_ERROR_STRING] = "";
 	double since = MPI_Wtime();
 	bool told = false;
+	struct end end = {ms, SIGKILL};
 	pthread_t thread;
+	MPI_Comm others;
 
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Comm_split(MPI_COMM_WORLD, test_rank == victim, 0, &others);
 	signal(SIGUSR1, SIG_IGN); /* by which Hydra tells of a death, and who knows not dies too */
 	for (int i = 0; i < CALLS && !error; i++) {
 		if (i == 20 && test_rank == victim)
-			pthread_create(&thread, NULL, kill_soon, (void *)(intptr_t)ms);
+			pthread_create(&thread, NULL, end_soon, &end);
 		/* The connections that watch the link are made some 100 ms after the first calls.
 		 */
 		if (victim < 0 && test_rank == 0 && !told && MPI_Wtime() - since > 1) {
@@ -347,10 +380,44 @@ static void test_killed(int victim, int ms)
 		error = MPI_Allreduce(from.data, to.data, i % 3 ? COUNT : 1, MPI_INT, MPI_SUM,
 				      MPI_COMM_WORLD);
 	}
+	buffer_free(&from);
+	buffer_free(&to);
 	MPI_Error_string(error, text, &length);
 	printf("rank %d survives: %s\n", test_rank, text);
+	if (victim >= 0)
+		call_others(others);
 	fflush(stdout);
 	sleep(1); /* Hydra ends the job when the first one leaves without MPI_Finalize */
+	_exit(0);
+}
+
+/*
+ * A rank is stopped in the middle of a call, as by a debugger, and then the one after it is killed:
+ * rank 0 gets an error though what it has sent to the first one is not taken, and has its memory.
+ */
+static void test_stuck(int stopped)
+{
+	enum { COUNT = 16 << 20 };
+	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	struct end stop = {100, SIGSTOP}, end = {400, SIGKILL};
+	int pids[MAX_RANKS], pid = getpid(), error = MPI_SUCCESS;
+	pthread_t thread;
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	signal(SIGUSR1, SIG_IGN);
+	MPI_Allgather(&pid, 1, MPI_INT, pids, 1, MPI_INT, MPI_COMM_WORLD);
+	for (int i = 0; !error; i++) {
+		if (i == 1 && test_rank >= stopped)
+			pthread_create(&thread, NULL, end_soon,
+				       test_rank == stopped ? &stop : &end);
+		error = MPI_Allreduce(from.data, to.data, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	}
+	buffer_free(&from);
+	buffer_free(&to);
+	printf("rank %d survives: it has an error\n", test_rank);
+	fflush(stdout);
+	kill(pids[stopped], SIGKILL);
 	_exit(0);
 }
 
@@ -664,6 +731,8 @@ int main(int argc, char **argv)
 		test_killed(calls, argc > 3 ? atoi(argv[3]) : 0);
 	else if (!strcmp(name, "cut"))
 		test_killed(-1, 0);
+	else if (!strcmp(name, "stuck"))
+		test_stuck(calls);
 	else if (!strcmp(name, "late"))
 		test_late(calls);
 	else if (!strcmp(name, "leave"))
