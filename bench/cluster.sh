@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# What two hosts do over one link: collectives on device buffers by the library, and on host buffers by the real MPI, beside the
-# rate of the wire:
+# What two hosts do over one link: collectives on device buffers by the library, through pinned memory and where UCX is given
+# device memory (GPUDirect RDMA, emulated), and on host buffers by the real MPI, beside the rate of the wire:
 #
 #   bench/cluster.sh MPI...        for example: bench/cluster.sh mpich openmpi
 #
@@ -45,6 +45,8 @@ for mpi in "$@"; do
 			common=("$collective" -b "$least" -e "$most" -f "$factor" -n "$times" -w 2)
 			echo "== $mpi, $collective: the library"
 			bench "$mpi" "$build/mpi/$mpi/libgpucoll.so.0" "${common[@]}" || true
+			echo "== $mpi, $collective: the library, device memory given to UCX"
+			bench "$mpi" "$build/mpi/$mpi/libgpucoll.so.0:$build/emu/emu_ucp.so" "${common[@]}" || true
 			echo "== $mpi, $collective: the MPI, host buffers"
 			bench "$mpi" "" "${common[@]}" -m host || true
 		done

@@ -1327,7 +1327,8 @@ def test_info_choices():
     (["-p", "bcast", "--nodes", "2,0"], "--nodes 0: a number from 1"), (["-p", "bcast", "--algo", "hier-ring"], "several nodes"),
     (["-p", "bcast", "-n", "0"], "-n 0: a number from 1 to 1024"), (["-p", "bcast", "-s", "1T"], "-s 1T: a number"),
     (["-p", "bcast", "--root", "4"], "there is no rank 4 among 4"), (["-p", "scan", "--root", "1"], "scan has no root"),
-    (["-p", "bcast", "--in-place"], "bcast has one buffer"), (["--algo", "ring"], "need -p"), (["-p", "bcast", "--proto", "tcp"], "--proto tcp: simple, ll or ll128"), (["-p", "scan", "--svg"], "need --algo")])
+    (["-p", "bcast", "--in-place"], "bcast has one buffer"), (["--algo", "ring"], "need -p"), (["-p", "bcast", "--proto", "tcp"], "--proto tcp: simple, ll or ll128"),
+    (["-p", "bcast", "--exec", "gpu"], "--exec gpu: fused, stepped or gdr"), (["-p", "scan", "--svg"], "need --algo")])
 def test_info_plan_refuses(options, said):
     result = run_tool(BUILD / "gpucoll-info", *options)
     assert result.status == 2 and said in result.output, result.output

@@ -35,6 +35,9 @@ static void usage(FILE *out)
 	      "      -s, --size BYTES    a buffer, or a block for each rank, of that size; K, M, G "
 	      "may follow (with --algo 1M)\n"
 	      "      --algo NAME, --proto simple|ll|ll128, --channels N, --root RANK, --in-place\n"
+	      "      --exec fused|stepped|gdr   kernels wait for messages; hosts do; hosts do, and "
+	      "the\n"
+	      "                          network reaches device memory\n"
 	      "      --dot, --svg        with --algo: a graph for Graphviz, a picture; --svg "
 	      "without "
 	      "-p: the machine\n"
@@ -157,6 +160,20 @@ static void set_proto(struct plan *plan, const char *name)
 	plan->call.proto = (enum sched_proto)proto;
 }
 
+static void set_exec(struct plan *plan, const char *name)
+{
+	static const char *const names[INFO_NUM_EXECS] = {"fused", "stepped", "gdr"};
+	int exec = 0;
+
+	while (exec < INFO_NUM_EXECS && strcmp(name, names[exec]))
+		exec++;
+	if (exec == INFO_NUM_EXECS) {
+		fprintf(stderr, "gpucoll-info: --exec %s: fused, stepped or gdr\n", name);
+		exit(2);
+	}
+	plan->call.exec = (enum info_exec)exec;
+}
+
 /* "2,2": ranks 0 and 1 on one node, 2 and 3 on another. */
 static void set_nodes(struct plan *plan, const char *text)
 {
@@ -182,6 +199,7 @@ enum {
 	OPTION_NODES,
 	OPTION_PROTO,
 	OPTION_CHANNELS,
+	OPTION_EXEC,
 	OPTION_ROOT,
 	OPTION_IN_PLACE,
 	OPTION_DOT,
@@ -212,6 +230,9 @@ static bool plan_option(struct plan *plan, int option, const char *text)
 		return true;
 	case OPTION_PROTO:
 		set_proto(plan, text);
+		return true;
+	case OPTION_EXEC:
+		set_exec(plan, text);
 		return true;
 	case OPTION_CHANNELS:
 		plan->call.request.channels = (int)number("--channels", text, 1, 32, false);
@@ -309,6 +330,7 @@ int main(int argc, char **argv)
 		{"nodes", required_argument, NULL, OPTION_NODES},
 		{"algo", required_argument, NULL, OPTION_ALGO},
 		{"proto", required_argument, NULL, OPTION_PROTO},
+		{"exec", required_argument, NULL, OPTION_EXEC},
 		{"channels", required_argument, NULL, OPTION_CHANNELS},
 		{"root", required_argument, NULL, OPTION_ROOT},
 		{"in-place", no_argument, NULL, OPTION_IN_PLACE},

@@ -136,10 +136,13 @@ static int print_sizes(FILE *out, struct algo_table *table)
 }
 
 /* As core_choice.c has them. */
-static uint32_t protos_of(const struct sched_request *request)
+static uint32_t protos_of(const struct info_call *call)
 {
+	const struct sched_request *request = &call->request;
 	uint32_t protos = 1 << SCHED_SIMPLE;
 
+	if (call->exec != INFO_FUSED)
+		return protos;
 	if (request->num_nodes < 2)
 		return protos | 1 << SCHED_LL | 1 << SCHED_LL128;
 	return request->num_nodes < request->ranks ? protos | 1 << SCHED_LL : protos;
@@ -160,8 +163,9 @@ static int print(FILE *out, const struct info_call *call, const struct core_clus
 		.most_places = GPU_MAX_PLACES,
 		.mapped = mapped && request->num_nodes < 2,
 		.nodes_mapped = mapped,
-		.fused = true,
-		.protos = protos_of(request),
+		.gdr = call->exec == INFO_GDR,
+		.fused = call->exec == INFO_FUSED,
+		.protos = protos_of(call),
 		.lines = SCHED_LINES_WHOLE,
 		.resident = core_room_resident(fabric->costs.blocks * sharers, sharers)};
 	struct algo_table *table;

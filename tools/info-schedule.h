@@ -10,10 +10,14 @@
 enum info_form { INFO_TEXT, INFO_DOT, INFO_SVG };
 
 /* A call to look at: blocks of `bytes` bytes. */
+/* Who waits for messages: kernels; hosts; hosts, and the network reaches device memory. */
+enum info_exec { INFO_FUSED, INFO_STEPPED, INFO_GDR, INFO_NUM_EXECS };
+
 struct info_call {
 	struct sched_request request;
 	uint64_t bytes;
 	enum sched_proto proto;
+	enum info_exec exec;
 };
 
 /* The algorithms that can do the call, and what each costs. Returns an exit status. */

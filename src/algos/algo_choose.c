@@ -29,7 +29,7 @@ struct point {
 };
 
 /* Times that are as near as this are alike to the model. */
-static const double alike = 1.02;
+static const double alike = 1.02, equal = 1.001;
 
 struct candidate {
 	const struct algo *algo;
@@ -533,6 +533,13 @@ static int burden_of(const struct algo_table *table, const struct algo *algo)
 	return burden;
 }
 
+/* Whether a takes no more time than b, and has fewer messages. */
+static bool is_leaner(const struct algo_choice *a, const struct algo_choice *b)
+{
+	return a->algo == b->algo && a->proto == b->proto && a->channels < b->channels &&
+	       a->time <= equal * b->time;
+}
+
 /* Of those that are alike to the model the fastest of those that take least comes first. */
 static void prefer_modest(const struct algo_table *table, struct algo_choice *choices, int num)
 {
@@ -545,6 +552,10 @@ static void prefer_modest(const struct algo_table *table, struct algo_choice *ch
 	}
 	if (!num)
 		return;
+	for (int i = 0; i < num; i++) {
+		if (is_leaner(&choices[i], &choices[first]))
+			first = i;
+	}
 	choice = choices[first];
 	for (int i = first; i > 0; i--)
 		choices[i] = choices[i - 1];

@@ -75,7 +75,8 @@ bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct a
 
 /*
  * The candidates that the wish grants for blocks of `bytes` bytes, the fastest first, but for one
- * that is as good as that to the model and takes less: no messages, or messages without scratch.
+ * that is as good as that to the model and takes less: no messages, messages without scratch, or
+ * fewer channels.
  * Returns their number in `choices`, `most` at most; -1: no memory. Not thread-safe.
  */
 int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,

@@ -332,6 +332,15 @@ static double take_wire(struct run *run, const struct sched_home *from, const st
 	return later(out, take_way(run, to->in, start, bytes));
 }
 
+/* What a message between nodes takes before its bytes are on their way: it is announced and asked
+ * for. */
+static double time_to_fetch(const struct run *run, double bytes)
+{
+	double from = run->fabric->costs.fetched;
+
+	return run->terms->gdr || (from > 0 && bytes >= from) ? 2 * run->fabric->net_latency : 0;
+}
+
 static void send(struct run *run, const struct sched_operand *o, double end, double bytes)
 {
 	const struct sched_connection *c = &run->sched->connections[o->at];
@@ -340,9 +349,10 @@ static void send(struct run *run, const struct sched_operand *o, double end, dou
 	double at = end + run->fabric->costs.tell;
 
 	/* A host sends one message after the other. */
-	if (is_net(run, c->from, c->to))
-		at = run->hosts[c->from] =
-			later(run->hosts[c->from], end) + run->fabric->costs.tell;
+	if (is_net(run, c->from, c->to)) {
+		run->hosts[c->from] = later(run->hosts[c->from], end) + run->fabric->costs.tell;
+		at = run->hosts[c->from] + time_to_fetch(run, bytes);
+	}
 	if (run->terms->net && is_net(run, c->from, c->to)) {
 		line->bytes[line->sent++ % run->terms->slots.num] = bytes;
 		push(run, at, run->sched->num_lanes + (uint32_t)o->at);

@@ -49,6 +49,8 @@ struct sched_costs {
 	double step;       /* a step in a kernel */
 	double fence;      /* the counter of a message of the Simple protocol */
 	double line;       /* the threads of an LL128 line meet */
+	double fetched;    /* bytes from which on a message to another node is announced, and
+			      fetched by its receiver; 0: none is */
 	double block_rate; /* bytes/us that one block moves */
 	int blocks;        /* of a rank, at a time */
 };

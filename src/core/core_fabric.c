@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_fabric.h"
+#include "net/net_port.h"
 #include "topo/topo_way.h"
 
 #include <stdlib.h>
@@ -31,6 +32,7 @@ static const struct sched_costs usual_costs = {
 	.tell = 0.3,
 	.step = 0.3,
 	.fence = 1,
+	.fetched = NET_LONG,
 	.line = 0.3, /* of the way from LL to Simple as much as in NCCL's table of latencies */
 	.block_rate = 15000,
 };

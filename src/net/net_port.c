@@ -460,15 +460,13 @@ static void send_to(enum net_port from, int process, enum net_port to, struct se
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const struct net_data *data, _Atomic int *status)
 {
-	/* A long message is read by the receiver when it knows where to. */
-	enum { LONG = 32 << 10 };
 	struct net_data mine = *data;
 	struct send *send = prepare(header, 0);
 
 	tell(status, send ? UTIL_IN_PROGRESS : UTIL_ERR_PEER);
 	if (send)
 		send->status = status;
-	mine.fetched = data->bytes >= LONG || (data->fetched && data->bytes);
+	mine.fetched = data->bytes >= NET_LONG || (data->fetched && data->bytes);
 	send_to(from, process, to, send, &mine);
 }
 

@@ -84,6 +84,9 @@ void net_set_handler(enum net_port port, net_handler handler);
 bool net_takes_device_memory(void);
 void net_set_context(void (*enter)(void), void (*leave)(void));
 
+/* A message of so many bytes is long: the receiver fetches it when it knows where to. */
+enum { NET_LONG = 32 << 10 };
+
 /* What is sent. */
 struct net_data {
 	const void *at;
