@@ -126,12 +126,10 @@ static const struct option options[] = {
 	 "processes' are in one InfiniBand subnet or IPv4 network. off: not at all; "
 	 "calls on communicators of several nodes are staged. One process's off counts for all."},
 	{"GPUCOLL_NET_GDR", TYPE_ENUM, FIELD(net_gdr), "auto", gdr_words,
-	 "Whether UCX is given device memory for messages between nodes, which it moves by "
-	 "GPUDirect "
-	 "RDMA or as it knows best. auto: where it was built with CUDA. on: the same, and a "
-	 "warning "
-	 "where it was not. off: they go through pinned host memory. Each process decides for "
-	 "itself."},
+	 "Whether UCX is given device memory for messages between nodes, the application's buffers "
+	 "as well, which it moves by GPUDirect RDMA or as it knows best. auto: where it was built "
+	 "with CUDA. on: the same, and a warning where it was not. off: they go through pinned "
+	 "host memory. Each process decides for itself."},
 	{"GPUCOLL_CHANNELS", TYPE_STRING, FIELD(channels), "", NULL,
 	 "How many times an algorithm with messages uses each connection side by side, 1 to 16; "
 	 "also "
