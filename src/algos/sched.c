@@ -293,6 +293,25 @@ bool sched_is_remote(const struct sched *sched, const struct sched_lane *lane)
 	return false;
 }
 
+uint32_t *sched_sort_lanes(const struct sched *sched)
+{
+	uint32_t *next = calloc((size_t)sched->request.ranks + 1, sizeof(*next));
+	uint32_t *order = malloc(((size_t)sched->num_lanes + 1) * sizeof(*order));
+
+	for (uint32_t i = 0; next && order && i < sched->num_lanes; i++)
+		next[sched->lanes[i].rank + 1]++;
+	for (int rank = 0; next && rank < sched->request.ranks; rank++)
+		next[rank + 1] += next[rank];
+	for (uint32_t i = 0; next && order && i < sched->num_lanes; i++)
+		order[next[sched->lanes[i].rank]++] = i;
+	if (!next) {
+		free(order);
+		order = NULL;
+	}
+	free(next);
+	return order;
+}
+
 const char *sched_buffer_name(enum sched_buffer buffer)
 {
 	static const char *const names[SCHED_NUM_BUFFERS] = {"IN", "OUT", "SCRATCH", "HOLD"};

@@ -179,6 +179,9 @@ static inline const struct sched_operand *sched_targets(const struct sched *sche
 	return &sched->operands[step->first + (uint32_t)step->num_sources];
 }
 
+/* The lanes' numbers, by rank. NULL: no memory. The caller frees it. */
+uint32_t *sched_sort_lanes(const struct sched *sched);
+
 /* Whether the lane's steps touch other ranks' buffers. */
 bool sched_is_remote(const struct sched *sched, const struct sched_lane *lane);
 

@@ -15,11 +15,11 @@ struct uses {
 struct finder {
 	const struct sched *sched;
 	uint8_t *levels;
-	bool mapped;        /* ranks write to, or read, others' buffers */
-	uint32_t *of_ranks; /* lanes of the first phase, those of one rank after those of another */
-	uint32_t *first;    /* of them: each rank's */
+	bool mapped;     /* ranks write to, or read, others' buffers */
+	uint32_t *order; /* of the lanes: those of one rank after those of another */
 	/* Of the rank that is looked at. */
 	int rank;
+	uint32_t first, end; /* in the order */
 	struct uses *chunks; /* of OUT: by block, and by piece of it */
 	struct uses buffers[SCHED_NUM_BUFFERS];
 };
@@ -131,7 +131,7 @@ static uint8_t levels_of(const struct finder *f, uint32_t lane, uint32_t number)
 	int num = step->num_sources + step->num_targets;
 	uint8_t early;
 
-	if (step->num_sources != 1 || !is_own_buffer(f, &o[receives]))
+	if (step->num_sources != 1 || num < 2 || !is_own_buffer(f, &o[receives]))
 		return 0;
 	for (int i = receives + 1; i < num; i++) {
 		if (!is_far(f, &o[i]))
@@ -148,11 +148,11 @@ static uint8_t levels_of(const struct finder *f, uint32_t lane, uint32_t number)
 static void for_steps(struct finder *f,
 		      void (*look)(struct finder *f, uint32_t lane, uint32_t step))
 {
-	for (uint32_t i = f->first[f->rank]; i < f->first[f->rank + 1]; i++) {
-		const struct sched_lane *lane = &f->sched->lanes[f->of_ranks[i]];
+	for (uint32_t i = f->first; i < f->end; i++) {
+		const struct sched_lane *lane = &f->sched->lanes[f->order[i]];
 
-		for (uint32_t j = 0; j < lane->num; j++)
-			look(f, f->of_ranks[i], lane->first + j);
+		for (uint32_t j = 0; lane->phase == 0 && j < lane->num; j++)
+			look(f, f->order[i], lane->first + j);
 	}
 }
 
@@ -166,32 +166,17 @@ static size_t num_chunks(const struct sched *sched)
 	return (size_t)sched_num_blocks(&sched->request) * (size_t)sched->pieces;
 }
 
-static void look_at_rank(struct finder *f, int rank)
+/* The one whose lanes come next. */
+static void look_at_rank(struct finder *f)
 {
-	f->rank = rank;
+	f->first = f->end;
+	f->rank = f->sched->lanes[f->order[f->first]].rank;
+	while (f->end < f->sched->num_lanes && f->sched->lanes[f->order[f->end]].rank == f->rank)
+		f->end++;
 	memset(f->buffers, 0, sizeof(f->buffers));
 	memset(f->chunks, 0, num_chunks(f->sched) * sizeof(*f->chunks));
 	for_steps(f, note_step);
 	for_steps(f, judge);
-}
-
-/* A rank's lanes begin at `first` of its number, and end where the next one's begin. */
-static void sort_lanes(struct finder *f)
-{
-	const struct sched *sched = f->sched;
-	uint32_t *next = f->first + 1; /* by rank: where its next lane goes */
-
-	for (uint32_t i = 0; i < sched->num_lanes; i++) {
-		if (sched->lanes[i].phase == 0)
-			next[sched->lanes[i].rank + 1]++;
-	}
-	for (int i = 0; i < sched->request.ranks; i++)
-		next[i + 1] += next[i];
-	for (uint32_t i = 0; i < sched->num_lanes; i++) {
-		f->mapped |= sched_is_remote(sched, &sched->lanes[i]);
-		if (sched->lanes[i].phase == 0)
-			f->of_ranks[next[sched->lanes[i].rank]++] = i;
-	}
 }
 
 bool sched_find_carried(const struct sched *sched, uint8_t *levels)
@@ -200,16 +185,14 @@ bool sched_find_carried(const struct sched *sched, uint8_t *levels)
 	bool enough;
 
 	memset(levels, 0, sched->num_steps);
-	f.of_ranks = calloc(sched->num_lanes + 1, sizeof(*f.of_ranks));
-	f.first = calloc((size_t)sched->request.ranks + 2, sizeof(*f.first));
+	f.order = sched_sort_lanes(sched);
 	f.chunks = calloc(num_chunks(sched), sizeof(*f.chunks));
-	enough = f.of_ranks && f.first && f.chunks;
-	if (enough)
-		sort_lanes(&f);
-	for (int i = 0; enough && i < sched->request.ranks; i++)
-		look_at_rank(&f, i);
-	free(f.of_ranks);
-	free(f.first);
+	enough = f.order && f.chunks;
+	for (uint32_t i = 0; i < sched->num_lanes; i++)
+		f.mapped |= sched_is_remote(sched, &sched->lanes[i]);
+	while (enough && f.end < sched->num_lanes)
+		look_at_rank(&f);
+	free(f.order);
 	free(f.chunks);
 	return enough;
 }

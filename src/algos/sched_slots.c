@@ -65,26 +65,6 @@ uint32_t sched_most_operands(const struct sched *sched)
 	return most;
 }
 
-/* The lanes' numbers, by rank. NULL: no memory. The caller frees it. */
-static uint32_t *sort_lanes(const struct sched *sched)
-{
-	uint32_t *next = calloc((size_t)sched->request.ranks + 1, sizeof(*next));
-	uint32_t *order = malloc(((size_t)sched->num_lanes + 1) * sizeof(*order));
-
-	for (uint32_t i = 0; next && order && i < sched->num_lanes; i++)
-		next[sched->lanes[i].rank + 1]++;
-	for (int rank = 0; next && rank < sched->request.ranks; rank++)
-		next[rank + 1] += next[rank];
-	for (uint32_t i = 0; next && order && i < sched->num_lanes; i++)
-		order[next[sched->lanes[i].rank]++] = i;
-	if (!next) {
-		free(order);
-		order = NULL;
-	}
-	free(next);
-	return order;
-}
-
 /* Those of a lane that its rank, in other lanes, has not been seen to touch; `seen`, by place: the
  * last rank that has, + 1. */
 static uint32_t count_places(const struct sched *sched, const struct sched_lane *lane,
@@ -112,7 +92,7 @@ static uint32_t count_places(const struct sched *sched, const struct sched_lane 
 uint32_t sched_most_places(const struct sched *sched)
 {
 	size_t ranks = (size_t)sched->request.ranks, blocks;
-	uint32_t most = 0, num = 0, *seen, *order = sort_lanes(sched);
+	uint32_t most = 0, num = 0, *seen, *order = sched_sort_lanes(sched);
 	int rank = -1;
 
 	blocks = (size_t)sched_num_blocks(&sched->request);
