@@ -29,12 +29,12 @@ for test in "ucp_am_lat -s 64 -n 20000" "ucp_am_bw -s 524288 -n 800"; do
 		awk -v test="$test" '/^Final/ {print "#", test ~ /_lat/ ? $3 " us" : $6 " MB/s"}'
 done
 
-bench() { # MPI, libraries, then gpucoll-bench's arguments
-	local mpi=$1 libraries=$2
-	shift 2
+bench() { # MPI, libraries, GPUCOLL_NET_GDR, then gpucoll-bench's arguments
+	local mpi=$1 libraries=$2 gdr=$3
+	shift 3
 	[ "$mpi" = mpich ] && libraries=$libraries:$shim
 	on_hosts "$mpi" LD_PRELOAD="$libraries" LD_LIBRARY_PATH="$build/emu" CUEMU_THREADS=1 CUEMU_DELAY_US=0 CUEMU_SMS=1 \
-		CUEMU_IN_CALLER=1 GPUCOLL_EXEC=stepped \
+		CUEMU_IN_CALLER=1 GPUCOLL_EXEC=stepped GPUCOLL_NET_GDR="$gdr" \
 		"$build/mpi/$mpi/gpucoll-bench" "$@" 2>&1 | grep -E '^ +[0-9]|WARN'
 }
 
@@ -44,11 +44,11 @@ for mpi in "$@"; do
 			read -r least most factor times <<<"$size"
 			common=("$collective" -b "$least" -e "$most" -f "$factor" -n "$times" -w 2)
 			echo "== $mpi, $collective: the library"
-			bench "$mpi" "$build/mpi/$mpi/libgpucoll.so.0" "${common[@]}" || true
+			bench "$mpi" "$build/mpi/$mpi/libgpucoll.so.0" off "${common[@]}" || true
 			echo "== $mpi, $collective: the library, device memory given to UCX"
-			bench "$mpi" "$build/mpi/$mpi/libgpucoll.so.0:$build/emu/emu_ucp.so" "${common[@]}" || true
+			bench "$mpi" "$build/mpi/$mpi/libgpucoll.so.0:$build/emu/emu_ucp.so" on "${common[@]}" || true
 			echo "== $mpi, $collective: the MPI, host buffers"
-			bench "$mpi" "" "${common[@]}" -m host || true
+			bench "$mpi" "" off "${common[@]}" -m host || true
 		done
 	done
 done

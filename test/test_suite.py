@@ -792,7 +792,7 @@ def messages_of_device_memory(output):
 @pytest.mark.parametrize("off", ["", "1"])
 def test_nodes_with_device_memory(run_mpi, mpi, off):
     """UCX is given device memory, where it takes that; one rank does not."""
-    first = f'test $r != "{off}" || export GPUCOLL_NET_GDR=off;'
+    first = f'test $r = "{off}" && export GPUCOLL_NET_GDR=off || export GPUCOLL_NET_GDR=on;'
     result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, first=first, after=[UCX_WITH_CUDA])
     assert_passed(result)
     used = messages_of_device_memory(result.output)
@@ -808,7 +808,7 @@ def test_nodes_with_device_memory(run_mpi, mpi, off):
     ("openmpi", "allreduce:rail-halving;bcast:rail-ring;allgather:rail-ring;alltoall:rail-pairwise;gather:rail-linear;scatter:rail-linear")])
 def test_nodes_gdr_algorithms(run_mpi, mpi, algos):
     """Steps that the network does alone, in many rounds."""
-    env = {"GPUCOLL_ALGO": algos, "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_SCRATCH": "1M"}
+    env = {"GPUCOLL_NET_GDR": "on", "GPUCOLL_ALGO": algos, "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_SCRATCH": "1M"}
     result = on_nodes(run_mpi, mpi, "01022", "test_coll", 1, env=env, after=[UCX_WITH_CUDA])
     assert_passed(result)
     assert "stepped gdr" in result.output, result.output
@@ -817,15 +817,28 @@ def test_nodes_gdr_algorithms(run_mpi, mpi, algos):
 @emulated_only
 @each_mpi
 def test_nodes_gdr_random_calls(run_mpi, mpi):
-    env = {"GPUCOLL_EAGER_MAX": "0", "GPUCOLL_SCRATCH": "1M"}
+    env = {"GPUCOLL_NET_GDR": "on", "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_SCRATCH": "1M"}
     assert_passed(on_nodes(run_mpi, mpi, SHAPES["3+1"], "test_agree", "fuzz", 300, 4, env=env, after=[UCX_WITH_CUDA]))
 
 
 @emulated_only
 @pytest.mark.parametrize("mpi,collective", [("mpich", "bcast"), ("openmpi", "alltoall")])
 def test_nodes_gdr_sizes(run_mpi, mpi, collective):
-    result = on_nodes(run_mpi, mpi, "0011", "gpucoll-bench", collective, "-b", "1", "-e", "16M", "-f", "4", "-n", "2", after=[UCX_WITH_CUDA])
+    result = on_nodes(run_mpi, mpi, "0011", "gpucoll-bench", collective, "-b", "1", "-e", "16M", "-f", "4", "-n", "2", env={"GPUCOLL_NET_GDR": "on"},
+                      after=[UCX_WITH_CUDA])
     assert result.status == 0 and "0 wrong values" in result.output and "stepped gdr" in result.output, result.output
+
+
+@emulated_only
+@each_mpi
+def test_nodes_gdr_is_a_choice(run_mpi, mpi):
+    """Where messages cost a launch either way it is the model that chooses; kernels that are to wait do."""
+    call = ["gpucoll-bench", "alltoall", "-b", "64K", "-e", "4M", "-f", "8", "-n", "2"]
+    for env, gdr in (({}, True), ({"GPUCOLL_EXEC": "fused"}, False), ({"GPUCOLL_NET_GDR": "off"}, False)):
+        result = on_nodes(run_mpi, mpi, "01", *call, env=env, after=[UCX_WITH_CUDA])
+        assert result.status == 0 and "0 wrong values" in result.output, result.output
+        assert ("stepped gdr" in result.output) == gdr, result.output
+        assert bool(messages_of_device_memory(result.output)) == gdr, result.output
 
 
 @each_mpi
@@ -895,7 +908,7 @@ def test_killed_rank(run_mpi, mpi, shape, victim):
 def test_stuck_rank_by_gdr(run_mpi):
     """A connection to who does not take what was sent from the application's memory is broken off."""
     script = SURVIVING.format(environment=HOSTID.format(shape="012"))
-    env = {"CUEMU_SMS": "8", "GPUCOLL_ALGO": "ring", "GPUCOLL_DEBUG": "info"}
+    env = {"CUEMU_SMS": "8", "GPUCOLL_ALGO": "ring", "GPUCOLL_NET_GDR": "on"}
     result = run_mpi("mpich", 3, "/bin/sh", "-c", script, "sh", BUILD / "mpi/mpich/test_agree", "stuck", 1, env=env, after=[UCX_WITH_CUDA],
                      options=RECOVERY["mpich"], timeout=60)
     assert_survived(result, 1)
@@ -906,7 +919,7 @@ def test_stuck_rank_by_gdr(run_mpi):
 @pytest.mark.parametrize("shape,victim", [("01", 0), ("0122", 1)])
 def test_killed_rank_by_gdr(run_mpi, mpi, shape, victim):
     """The others' buffers, which UCX reads and writes, are theirs again, and freed."""
-    kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8"}, after=[UCX_WITH_CUDA])
+    kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_NET_GDR": "on"}, after=[UCX_WITH_CUDA])
 
 
 def on_hosts(cluster, mpi, ranks, program, *arguments, env=(), options=(), timeout=150, when=None):

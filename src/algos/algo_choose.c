@@ -610,3 +610,11 @@ int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_
 
 	return num ? num : rank_modelled(table, bytes, wish, choices, most);
 }
+
+double algo_table_expect(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish)
+{
+	struct algo_choice best;
+	int num = rank_modelled(table, bytes, wish, &best, 1);
+
+	return num > 0 ? best.time : num ? -1 : INFINITY;
+}

@@ -42,7 +42,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->running = accel->copying = false;
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
-	accel->broken_off = false;
+	accel->broken_off = accel->gdr = false;
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
 	accel->fetching = accel->eager = accel->scattered = false;
 	accel->touches = accel->plain = true;

@@ -95,6 +95,7 @@ struct core_accel {
 	bool eager;                     /* inputs come from there */
 	bool scattered;                 /* a buffer is not in one allocation */
 	bool plain;                     /* buffers are in what cuMemAlloc gives */
+	bool gdr;                       /* UCX moves device memory, of who has it do so */
 	size_t eager_used;              /* of the room for them */
 	struct core_schedule *schedule; /* NULL: none was taken */
 	const struct sched *sched;      /* of it */

@@ -40,9 +40,10 @@ enum {
 	CORE_OFFER_BEHIND = 512,       /* other nodes have calls to see before they hear of more */
 	CORE_OFFER_EAGER = 1024,       /* there is a record of its input (core_eager.h) */
 	CORE_OFFER_WHOLE = 2048,       /* of a node: there can be links between its members */
-	CORE_OFFER_DEVICE_WIRE = 4096, /* what other nodes send it comes into device memory */
+	CORE_OFFER_DEVICE_WIRE = 4096, /* UCX moves its device memory to other nodes */
 	CORE_OFFER_EXPORTED = 8192,    /* the regions name what others of its node may touch */
 	CORE_OFFER_MAPPED = 16384,     /* of a node: its members have mapped what was offered */
+	CORE_OFFER_WANTS_GDR = 32768,  /* ... and is to, whatever that takes */
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */

@@ -7,6 +7,7 @@
 #include "core/core_tuning.h"
 #include "util/util_log.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +24,8 @@ struct entry {
 	uint64_t bytes;
 	struct algo_wish wish;
 	struct algo_choice choices[CORE_CHOICE_MOST];
-	int num; /* -1: there was none */
+	int num;         /* -1: there was none */
+	double expected; /* us, by the model; NAN: it was not asked for */
 };
 
 /* What communicators whose ranks sit alike share. */
@@ -272,7 +274,6 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 				       .most_places = GPU_MAX_PLACES,
 				       .mapped = mapped,
 				       .nodes_mapped = core_summary_is_mapped(common),
-				       .gdr = common->all & CORE_OFFER_DEVICE_WIRE,
 				       .fused = fused,
 				       .protos = protos_of(accel, all, fused),
 				       .resident = blocks,
@@ -376,8 +377,54 @@ static int rank(struct entry *entry, uint64_t bytes, const struct algo_wish *wis
 		return entry->num;
 	entry->bytes = bytes;
 	entry->wish = *wish;
+	entry->expected = NAN;
 	entry->num = algo_table_rank(entry->table, bytes, wish, entry->choices, CORE_CHOICE_MOST);
 	return entry->num;
+}
+
+/* Of what was asked for last. Negative: no memory. */
+static double expected_of(struct entry *entry)
+{
+	if (isnan(entry->expected))
+		entry->expected = algo_table_expect(entry->table, entry->bytes, &entry->wish);
+	return entry->expected;
+}
+
+/* NULL: no memory. */
+static struct entry *get(struct core_choices *all, const struct sched_request *request,
+			 const struct algo_setting *setting)
+{
+	struct entry *entry = find(all, request, setting);
+
+	return entry ? entry : add(all, request, setting);
+}
+
+/*
+ * GPUDirect spares the host's memory, and kernels where data only move; but kernels can't wait for
+ * what it writes, so where much is added, or little moved, it may be slower. NULL: no memory.
+ */
+static struct entry *get_faster(struct core_accel *accel, struct core_choices *all,
+				const struct sched_request *request,
+				const struct algo_setting *setting, const struct algo_wish *wish)
+{
+	struct algo_setting by_gdr = *setting;
+	uint64_t bytes = accel->common.longest;
+	struct entry *entry = get(all, request, setting), *other;
+
+	if (!entry || rank(entry, bytes, wish) < 0)
+		return NULL;
+	if (!(accel->common.any & CORE_OFFER_DEVICE_WIRE))
+		return entry;
+	by_gdr.gdr = true;
+	by_gdr.fused = false;
+	by_gdr.protos = 1 << SCHED_SIMPLE;
+	other = get(all, request, &by_gdr);
+	if (!other || rank(other, bytes, wish) < 0 || expected_of(entry) < 0 ||
+	    expected_of(other) < 0)
+		return NULL;
+	accel->gdr =
+		accel->common.any & CORE_OFFER_WANTS_GDR || expected_of(other) < expected_of(entry);
+	return accel->gdr ? other : entry;
 }
 
 int core_choice_make(struct core_accel *accel, struct sched_request *request, bool mapped,
@@ -390,6 +437,7 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 
 	if (!all)
 		return -1;
+	accel->gdr = false;
 	setting = setting_of(accel, all, mapped);
 	/* The neighbours of a part of the ranks are not a part of an exchange of few. */
 	if (request->pairs)
@@ -398,10 +446,8 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 	request->rings = all->cluster.parts[0].rings;
 	request->nodes = all->cluster.parts[0].nodes;
 	pthread_mutex_lock(&all->lock);
-	entry = find(all, request, &setting);
-	if (!entry)
-		entry = add(all, request, &setting);
-	num = entry ? rank(entry, accel->common.longest, wish) : -1;
+	entry = get_faster(accel, all, request, &setting, wish);
+	num = entry ? entry->num : -1;
 	if (num > 0)
 		memcpy(choices, entry->choices, (size_t)num * sizeof(*choices));
 	pthread_mutex_unlock(&all->lock);

@@ -200,7 +200,7 @@ static bool is_any_apart(const struct core_accel *accel)
 /* What all ranks know; NULL: nothing is against it. */
 static const char *why_never_fused(const struct core_accel *accel)
 {
-	if (accel->common.any & CORE_OFFER_DEVICE_WIRE)
+	if (accel->gdr)
 		return "messages between nodes arrive in device memory";
 	if (accel->common.any & CORE_OFFER_LINKS_FAILED)
 		return "a call with messages failed earlier";
@@ -377,7 +377,7 @@ static void choose_carried(struct core_accel *accel)
 		      (int64_t)out->address + out->hi <= (int64_t)in->address + in->lo);
 
 	accel->steps.carry = accel->steps.early = 0;
-	if (!accel->comm->spans || !accel->plain || !core_wire_takes_memory(accel->comm->wire))
+	if (!accel->gdr || !accel->plain || !core_wire_takes_memory(accel->comm->wire))
 		return;
 	accel->steps.carry = apart ? SCHED_CARRY_APART : SCHED_CARRY_ALWAYS;
 	accel->steps.early = apart ? SCHED_CARRY_EARLY_APART : SCHED_CARRY_EARLY_ALWAYS;
@@ -466,11 +466,11 @@ void core_links_set_args(struct core_accel *accel)
 	}
 	if (!comm->spans)
 		return;
-	args->theirs[GPU_PEER_FAR] = core_wire_outbox(comm->wire);
-	args->mine[GPU_TRANSPORT_NET] = core_wire_inbox(comm->wire);
 	mark_messages(accel);
 	core_wire_lay_out(comm->wire, args->slots[GPU_PROTOCOL_SIMPLE], args->slot_bytes,
-			  args->num_slots, accel->common.any & CORE_OFFER_DEVICE_WIRE);
+			  args->num_slots, accel->gdr);
+	args->theirs[GPU_PEER_FAR] = core_wire_outbox(comm->wire);
+	args->mine[GPU_TRANSPORT_NET] = core_wire_inbox(comm->wire);
 }
 
 bool core_links_are_apart(void)

@@ -265,6 +265,17 @@ static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
 	return !accel->comm->spans || !gpu_launch_is_blocking();
 }
 
+/* Kernels that are to wait for messages, and a network that writes to device memory, are two wishes
+ * that don't go together. */
+static uint32_t offer_gdr(const struct core_comm *comm)
+{
+	if (!comm->spans || !core_wire_takes_memory(comm->wire))
+		return 0;
+	if (util_config.net_gdr == UTIL_GDR_ON)
+		return CORE_OFFER_DEVICE_WIRE | CORE_OFFER_WANTS_GDR;
+	return util_config.exec == UTIL_EXEC_FUSED ? 0 : CORE_OFFER_DEVICE_WIRE;
+}
+
 static enum util_status offer_arenas(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
@@ -297,8 +308,7 @@ static enum util_status offer_arenas(struct core_accel *accel)
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
 	offer->flags |= core_links_are_apart() ? CORE_OFFER_APART : 0;
 	offer->flags |= comm->links_failed ? CORE_OFFER_LINKS_FAILED : 0;
-	if (comm->spans && core_wire_is_on_device(comm->wire))
-		offer->flags |= CORE_OFFER_DEVICE_WIRE;
+	offer->flags |= offer_gdr(comm);
 	return UTIL_OK;
 }
 

@@ -138,13 +138,13 @@ static const char *direct_name(const struct core_accel *accel, const struct algo
 
 const char *core_plan_linked_name(const struct core_accel *accel)
 {
-	enum { STEPPED = GPU_PROTOCOL_NUM, CARRIED, WAYS, MOST_ALGOS = 64 };
+	enum { STEPPED = GPU_PROTOCOL_NUM, BY_GDR, WAYS, MOST_ALGOS = 64 };
 	static const char *const ways[WAYS] = {"fused simple", "fused ll", "fused ll128", "stepped",
 					       "stepped gdr"};
 	static char names[MOST_ALGOS][WAYS][32];
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	const struct gpu_execute_args *args = &accel->steps.args;
-	int way = args->waits ? (int)args->protocol : accel->steps.carry ? CARRIED : STEPPED;
+	int way = args->waits ? (int)args->protocol : accel->gdr ? BY_GDR : STEPPED;
 	char *name = names[(accel->schedule->algo - algo_catalogue) % MOST_ALGOS][way];
 
 	pthread_mutex_lock(&lock);

@@ -33,7 +33,9 @@ struct outgoing {
 	_Atomic int status[CORE_WIRE_MAX_SLOTS]; /* of the last message from the slot */
 };
 
-/* In host memory or in device memory. */
+/* Where arenas are. */
+enum place { ON_HOST, ON_DEVICE, NUM_PLACES };
+
 struct arena {
 	struct gpu_shm *host;
 	struct gpu_scratch *device;
@@ -45,10 +47,12 @@ struct arena {
 struct core_wire {
 	struct gpu_shm *ahead;  /* what comes in, then what goes out */
 	uint64_t ahead_address; /* for kernels */
-	struct arena in, out;
-	size_t bytes;   /* of each */
-	size_t refused; /* that could not be had, or are there */
-	uint64_t call;  /* + 1 */
+	struct arena in[NUM_PLACES], out[NUM_PLACES];
+	enum place place; /* the call's */
+	bool has_device;  /* there are those on the device, for the last stream asked for */
+	size_t bytes;     /* of each */
+	size_t refused;   /* that could not be had, or are there */
+	uint64_t call;    /* + 1 */
 	bool laid_out, all_long;
 	uint64_t start, slot_bytes;
 	uint32_t num_slots;
@@ -102,6 +106,12 @@ static void close_arena(struct arena *arena)
 	*arena = (struct arena){0};
 }
 
+static void close_arenas(struct arena *arenas)
+{
+	for (int i = 0; i < NUM_PLACES; i++)
+		close_arena(&arenas[i]);
+}
+
 /* What UCX may still touch, after a failure, is left to the end of the process. */
 void core_wire_free(struct core_wire *wire)
 {
@@ -111,8 +121,8 @@ void core_wire_free(struct core_wire *wire)
 		drop_held(wire);
 	if (is_busy(wire))
 		return;
-	close_arena(&wire->in);
-	close_arena(&wire->out);
+	close_arenas(wire->in);
+	close_arenas(wire->out);
 	if (wire->ahead)
 		gpu_shm_free(wire->ahead);
 	free(wire);
@@ -167,7 +177,7 @@ static bool is_our_context(const struct gpu_stream *stream)
 
 static bool open_device(struct arena *arena, size_t bytes, struct gpu_stream *stream)
 {
-	if (util_config.net_gdr == UTIL_GDR_OFF || !net_takes_device_memory() || arena->host ||
+	if (util_config.net_gdr == UTIL_GDR_OFF || !net_takes_device_memory() ||
 	    !is_our_context(stream))
 		return false;
 	if (!arena->device && gpu_scratch_get(bytes, stream, &arena->device) != UTIL_OK)
@@ -177,49 +187,54 @@ static bool open_device(struct arena *arena, size_t bytes, struct gpu_stream *st
 	return true;
 }
 
-/* In device memory until it has once been in host memory: for want of it, or for another context,
- * and then what UCX knows of the first one is left as it is. */
-static enum util_status open_arena(struct arena *arena, size_t bytes, struct gpu_stream *stream)
+/* Those on the device if that can be. */
+static enum util_status open_both(struct arena *in, struct arena *out, size_t bytes,
+				  struct gpu_stream *stream, bool *has_device)
 {
-	enum util_status status;
+	struct arena *hosts[] = {&in[ON_HOST], &out[ON_HOST]};
 
-	if (open_device(arena, bytes, stream))
-		return UTIL_OK;
-	arena->device = NULL;
-	status = open_host(&arena->host, bytes, stream, &arena->address);
-	if (status == UTIL_OK)
-		arena->base = gpu_shm_host(arena->host);
-	return status;
+	for (int i = 0; i < 2; i++) {
+		enum util_status status =
+			open_host(&hosts[i]->host, bytes, stream, &hosts[i]->address);
+
+		if (status != UTIL_OK)
+			return status;
+		hosts[i]->base = gpu_shm_host(hosts[i]->host);
+	}
+	*has_device = open_device(&in[ON_DEVICE], bytes, stream) &&
+		      open_device(&out[ON_DEVICE], bytes, stream);
+	return UTIL_OK;
 }
 
-static enum util_status open_both(struct arena *in, struct arena *out, size_t bytes,
-				  struct gpu_stream *stream)
+static void swap_arenas(struct arena *a, struct arena *b)
 {
-	enum util_status status = open_arena(in, bytes, stream);
+	for (int i = 0; i < NUM_PLACES; i++) {
+		struct arena swap = a[i];
 
-	return status == UTIL_OK ? open_arena(out, bytes, stream) : status;
+		a[i] = b[i];
+		b[i] = swap;
+	}
 }
 
 /* To larger ones, if they can be had and UCX is not at work on these, as it may be after a failure.
  */
 static void grow(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
 {
-	struct arena in = {0}, out = {0}, old_in = wire->in, old_out = wire->out;
-	bool well = open_both(&in, &out, bytes, stream) == UTIL_OK;
+	struct arena in[NUM_PLACES] = {0}, out[NUM_PLACES] = {0};
+	bool has_device, well = open_both(in, out, bytes, stream, &has_device) == UTIL_OK;
 
 	net_lock(NET_MAIN);
-	well &= !is_busy(wire);
-	if (well) {
+	if (well && !is_busy(wire)) {
 		/* What comes of the last call still has no place. */
 		wire->laid_out = false;
 		wire->call = 0;
-		wire->in = in;
-		wire->out = out;
+		swap_arenas(wire->in, in);
+		swap_arenas(wire->out, out);
 		wire->bytes = bytes;
 	}
 	net_unlock(NET_MAIN);
-	close_arena(well ? &old_in : &in);
-	close_arena(well ? &old_out : &out);
+	close_arenas(in);
+	close_arenas(out);
 }
 
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
@@ -234,7 +249,9 @@ enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu
 		wire->refused = bytes;
 	if (status == UTIL_OK && !wire->bytes)
 		status = UTIL_ERR_UNSUPPORTED;
-	return status == UTIL_OK ? open_both(&wire->in, &wire->out, wire->bytes, stream) : status;
+	return status == UTIL_OK
+		       ? open_both(wire->in, wire->out, wire->bytes, stream, &wire->has_device)
+		       : status;
 }
 
 size_t core_wire_bytes(const struct core_wire *wire)
@@ -242,34 +259,29 @@ size_t core_wire_bytes(const struct core_wire *wire)
 	return wire->bytes;
 }
 
-bool core_wire_is_on_device(const struct core_wire *wire)
-{
-	return wire->in.device || wire->out.device;
-}
-
 bool core_wire_takes_memory(const struct core_wire *wire)
 {
-	return wire->in.device && wire->out.device;
+	return wire->has_device;
 }
 
 uint64_t core_wire_inbox(const struct core_wire *wire)
 {
-	return wire->in.address;
+	return wire->in[wire->place].address;
 }
 
 uint64_t core_wire_outbox(const struct core_wire *wire)
 {
-	return wire->out.address;
+	return wire->out[wire->place].address;
 }
 
 void *core_wire_host_inbox(const struct core_wire *wire)
 {
-	return gpu_shm_host(wire->in.host);
+	return gpu_shm_host(wire->in[ON_HOST].host);
 }
 
 void *core_wire_host_outbox(const struct core_wire *wire)
 {
-	return gpu_shm_host(wire->out.host);
+	return gpu_shm_host(wire->out[ON_HOST].host);
 }
 
 void *core_wire_ahead_in(const struct core_wire *wire)
@@ -287,12 +299,13 @@ uint64_t core_wire_ahead_address(const struct core_wire *wire)
 	return wire->ahead_address;
 }
 
-static char *slot_at(const struct core_wire *wire, const struct arena *arena, uint32_t link,
+/* `arenas`: those for what comes in, or for what goes out. */
+static char *slot_at(const struct core_wire *wire, const struct arena *arenas, uint32_t link,
 		     uint64_t message)
 {
 	uint64_t slot = (uint64_t)link * wire->num_slots + message % wire->num_slots;
 
-	return arena->base + wire->start + slot * wire->slot_bytes;
+	return arenas[wire->place].base + wire->start + slot * wire->slot_bytes;
 }
 
 /* ---- messages that come ---- */
@@ -323,7 +336,7 @@ static char *target_of(const struct core_wire *wire, uint32_t link, uint32_t mes
 
 	if (is_marked(in, message) && bytes <= in->slots[slot].room)
 		return (char *)in->slots[slot].to;
-	return slot_at(wire, &wire->in, link, message);
+	return slot_at(wire, wire->in, link, message);
 }
 
 static void take(struct core_wire *wire, uint32_t link, uint32_t message,
@@ -334,7 +347,7 @@ static void take(struct core_wire *wire, uint32_t link, uint32_t message,
 
 	wire->incoming[link].slots[slot].message = message + UINT64_C(1);
 	wire->incoming[link].slots[slot].bytes = bytes;
-	net_payload_take(payload, target_of(wire, link, message, bytes), wire->in.device != NULL,
+	net_payload_take(payload, target_of(wire, link, message, bytes), wire->place == ON_DEVICE,
 			 &wire->incoming[link].slots[slot].status);
 }
 
@@ -442,13 +455,14 @@ bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, ui
 }
 
 void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
-		       uint32_t num_slots, bool all_long)
+		       uint32_t num_slots, bool by_gdr)
 {
 	net_lock(NET_MAIN);
+	wire->place = by_gdr && wire->has_device ? ON_DEVICE : ON_HOST;
 	wire->start = start;
 	wire->slot_bytes = slot_bytes;
 	wire->num_slots = num_slots;
-	wire->all_long = all_long;
+	wire->all_long = by_gdr;
 	wire->laid_out = true;
 	take_held(wire);
 	net_unlock(NET_MAIN);
@@ -495,10 +509,9 @@ void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint3
 				    .message = (uint32_t)message};
 
 	/* Short ones would not hold up their sender, however many they are. */
-	struct net_data data = {.at = from ? (char *)from
-					   : slot_at(wire, &wire->out, link, message),
+	struct net_data data = {.at = from ? (char *)from : slot_at(wire, wire->out, link, message),
 				.bytes = bytes,
-				.device = wire->out.device != NULL,
+				.device = wire->place == ON_DEVICE,
 				.fetched = wire->all_long || message >= wire->num_slots};
 
 	wire->lends |= from != 0;

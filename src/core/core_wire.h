@@ -9,8 +9,9 @@
  * other when it was read; a message that comes before its slot is free waits where it is, which
  * holds up its sender.
  *
- * The arenas are in pinned host memory, or, where UCX takes that, in device memory. UCX writes to
- * device memory only what it fetches, so if anybody's arenas are there all messages are long ones.
+ * The arenas are in pinned host memory; where UCX takes device memory there are others there, which
+ * calls by GPUDirect use, as all members agree. UCX writes to device memory only what it fetches,
+ * so all messages are long ones then.
  * Kernels see what the network has written as they are launched after UCX has told of it, or find a
  * word that is written after that (core_proxy.h).
  *
@@ -36,20 +37,19 @@ void core_wire_free(struct core_wire *wire); /* NULL is allowed */
 /*
  * Make the arenas, of so many bytes, or larger ones if these are smaller and there is memory, and
  * have kernels in the stream's context reach them. No call is under way. UTIL_ERR_UNSUPPORTED,
- * without a warning: there is no memory for any. core_wire_bytes: of each. core_wire_is_on_device:
- * whether one is there. core_wire_takes_memory: both are, so that UCX can be given other memory of
- * the context, too.
+ * without a warning: there is no memory for any. core_wire_bytes: of each. core_wire_takes_memory:
+ * there are some in device memory, and UCX can be given other memory of the context, too.
  */
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream);
 size_t core_wire_bytes(const struct core_wire *wire);
-bool core_wire_is_on_device(const struct core_wire *wire);
 bool core_wire_takes_memory(const struct core_wire *wire);
 
-/* For kernels: where arrives what comes in, and where they leave what goes out. */
+/* For kernels of the call that is laid out: where arrives what comes in, and where they leave what
+ * goes out. */
 uint64_t core_wire_inbox(const struct core_wire *wire);
 uint64_t core_wire_outbox(const struct core_wire *wire);
 
-/* What comes in, and what goes out, where it is for this process; not for arenas on the device. */
+/* The same where it is for this process, of arenas on the host. */
 void *core_wire_host_inbox(const struct core_wire *wire);
 void *core_wire_host_outbox(const struct core_wire *wire);
 
@@ -63,19 +63,19 @@ uint64_t core_wire_ahead_address(const struct core_wire *wire);
 /*
  * A call begins: its messages may come, and wait. Before this process announces itself.
  *
- * core_wire_lay_out: where they go; slots of `slot_bytes` begin at `start` in the arenas.
- * `all_long`: some member's arenas are in device memory.
+ * core_wire_lay_out: where they go; slots of `slot_bytes` begin at `start` in the arenas. `by_gdr`:
+ * those of members who have any are the ones in device memory.
  */
 void core_wire_begin(struct core_wire *wire, uint64_t call);
 void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
-		       uint32_t num_slots, bool all_long);
+		       uint32_t num_slots, bool by_gdr);
 
 /*
  * Before core_wire_lay_out: messages of an incoming link that have no slot, those whose marks, of
  * `per_round` messages one after the other, have a bit of the mask. They wait for core_wire_place,
  * which says where such a one goes: into this process's device memory, which has room for so many
  * bytes; once for each. False: one before it that has as much of a slot has not been consumed. Only
- * with arenas on the device.
+ * by GPUDirect.
  */
 void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks, uint32_t per_round,
 		    unsigned mask);

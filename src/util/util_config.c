@@ -128,8 +128,10 @@ static const struct option options[] = {
 	{"GPUCOLL_NET_GDR", TYPE_ENUM, FIELD(net_gdr), "auto", gdr_words,
 	 "Whether UCX is given device memory for messages between nodes, the application's buffers "
 	 "as well, which it moves by GPUDirect RDMA or as it knows best. auto: where it was built "
-	 "with CUDA. on: the same, and a warning where it was not. off: they go through pinned "
-	 "host memory. Each process decides for itself."},
+	 "with CUDA, in calls that are expected to be faster so, unless GPUCOLL_EXEC is fused. on: "
+	 "in all calls, if one process says so; and a warning where it was not. off: this "
+	 "process's "
+	 "messages go through pinned host memory."},
 	{"GPUCOLL_CHANNELS", TYPE_STRING, FIELD(channels), "", NULL,
 	 "How many times an algorithm with messages uses each connection side by side, 1 to 16; "
 	 "also "

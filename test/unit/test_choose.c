@@ -688,6 +688,41 @@ static void channels_are_worth_it(void **state)
 	}
 }
 
+static double expect(struct place *p, bool gdr, uint64_t bytes)
+{
+	struct algo_table *table;
+	double time;
+
+	p->setting.gdr = gdr;
+	p->setting.fused = !gdr;
+	p->setting.protos = gdr ? 1 << SCHED_SIMPLE : 1 << SCHED_SIMPLE | 1 << SCHED_LL;
+	p->setting.nodes_mapped = true;
+	table = algo_table_new(&p->request, &p->setting);
+	assert_non_null(table);
+	time = algo_table_expect(table, bytes, &anything);
+	algo_table_free(table);
+	return time;
+}
+
+/* GPUDirect takes the launches that kernels that wait do not, and spares the host's memory. */
+static void gdr_is_for_long_calls(void **state)
+{
+	int faster = 0;
+
+	(void)state;
+	for (int i = 0; i < num_files; i++) {
+		struct place p;
+
+		open_place(&p, files[i], SCHED_ALLREDUCE, 8, 2, false);
+		assert_true(expect(&p, false, 1024) < expect(&p, true, 1024));
+		close_place(&p);
+		open_place(&p, files[i], SCHED_ALLTOALL, 8, 2, false);
+		faster += expect(&p, true, 64 * MIB) < expect(&p, false, 64 * MIB);
+		close_place(&p);
+	}
+	assert_true(2 * faster > num_files);
+}
+
 static void choices_are_best(void **state)
 {
 	static const enum sched_coll colls[] = {SCHED_ALLREDUCE, SCHED_BCAST, SCHED_ALLGATHER,
@@ -785,6 +820,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(history_does_not_matter),
 		cmocka_unit_test(what_is_alike_is_modest),
 		cmocka_unit_test(channels_are_worth_it),
+		cmocka_unit_test(gdr_is_for_long_calls),
 		cmocka_unit_test(choices_are_best),
 		cmocka_unit_test(samples_are_like_the_whole),
 	};
