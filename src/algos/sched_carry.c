@@ -185,6 +185,8 @@ bool sched_find_carried(const struct sched *sched, uint8_t *levels)
 	bool enough;
 
 	memset(levels, 0, sched->num_steps);
+	if (!sched->request.num_nodes)
+		return true;
 	f.order = sched_sort_lanes(sched);
 	f.chunks = calloc(num_chunks(sched), sizeof(*f.chunks));
 	enough = f.order && f.chunks;

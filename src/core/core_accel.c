@@ -677,8 +677,8 @@ static enum util_status tell_failure(struct core_accel *accel)
  */
 static enum util_status recall_memory(struct core_accel *accel)
 {
-	static const uint64_t patience =
-		2000000000; /* ns; and as much again for what was broken off */
+	/* ns; and as much again for what was broken off */
+	static const uint64_t patience = 2000000000;
 	uint64_t waited = util_now() - accel->failed_at;
 
 	if (!core_wire_has_memory(accel->comm->wire))

@@ -366,8 +366,8 @@ static void choose_blocks(struct core_accel *accel, bool fused)
 }
 
 /*
- * At which level of sched_carry.h the network does steps alone: where arenas are in device memory,
- * UCX is given the application's, too, if that is of the kind that it knows best.
+ * At which level of sched_carry.h the network does steps alone: by GPUDirect UCX is given the
+ * application's memory, too, if that is of the kind that it knows best.
  */
 static void choose_carried(struct core_accel *accel)
 {

@@ -29,9 +29,8 @@ struct core_steps {
 	uint64_t bytes;           /* that the largest part of a step moves to each of its targets */
 	uint32_t rounds;          /* within a launch, or several launches */
 	uint32_t phase;
-	/* At which level of sched_carry.h steps are the network's, and before their turn; 0: none
-	 * are.
-	 */
+	/* At which level of sched_carry.h steps are the network's, and before their turn; 0: no
+	 * step is. */
 	unsigned carry, early;
 	/* Where it is. */
 	bool running;

@@ -171,7 +171,7 @@ static void copy(struct net_payload *payload, void *to, bool device, _Atomic int
 {
 	bool well = !device || !payload->bytes;
 
-	if (well)
+	if (well && payload->bytes)
 		memcpy(to, payload->data, payload->bytes);
 	if (payload->kept)
 		give_back(payload);

@@ -7,11 +7,15 @@
 
 enum util_status util_thread_start(pthread_t *thread, const char *name, void *(*run)(void *))
 {
-	sigset_t all, old;
+	/* A fault of the thread's own ends the process silently where its signal is blocked. */
+	static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+	sigset_t others, old;
 	int error;
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
+	sigfillset(&others);
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
+		sigdelset(&others, faults[i]);
+	pthread_sigmask(SIG_SETMASK, &others, &old);
 	error = pthread_create(thread, NULL, run, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (error) {
