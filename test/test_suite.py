@@ -39,13 +39,25 @@ def test_there_is_something_to_test():
     assert UNIT_TESTS, f"no unit tests were built in {BUILD}"
 
 
-@pytest.mark.parametrize("name", UNIT_TESTS)
-def test_unit(name):
+def run_unit_test(name):
     libraries = f"{BUILD / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     env = dict(os.environ, LD_LIBRARY_PATH=libraries, CUEMU_DEVICES="2",
                ASAN_OPTIONS=ASAN_OPTIONS)
     arguments = sorted(map(str, MACHINES.glob("*.machine"))) if name == "test_choose" else []
-    result = run_command([str(BUILD / name), *arguments], env, 120)
+    return run_command([str(BUILD / name), *arguments], env, 240)
+
+
+@pytest.fixture(scope="session")
+def unit_tests(request):
+    """Those that are asked for, under way two at a time: the long ones use one core each."""
+    names = [item.callspec.params["name"] for item in request.session.items if item.originalname == "test_unit"]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        yield {name: pool.submit(run_unit_test, name) for name in names}
+
+
+@pytest.mark.parametrize("name", UNIT_TESTS)
+def test_unit(name, unit_tests):
+    result = unit_tests[name].result()
     assert result.status == 0, result.output
 
 
@@ -161,6 +173,17 @@ def test_algorithm(run_mpi, algo, way, transport, room, mpi, ranks):
     assert_passed(result)
     used = sum(int(calls) for calls in re.findall(rf" accel +(\d+) .* {algo} {way} *$", result.output, re.MULTILINE))
     assert used > 10, result.output
+
+
+@pytest.mark.parametrize("mpi,way,room,ranks", [("openmpi", "fused simple", "little", 6), ("mpich", "fused ll", "much", 4), ("openmpi", "stepped", "little", 4)])
+def test_torus(run_mpi, mpi, way, room, ranks):
+    """An algorithm with messages for numbers of ranks that are no primes."""
+    if mpi not in MPIS:
+        pytest.skip(f"the library was not built for {mpi}")
+    env = {"CUEMU_SMS": "32", "GPUCOLL_ALGO": "allreduce:torus", **WAYS[way], **ROOMS[room], **PATHS["accel"]}
+    result = run_mpi(mpi, ranks, "test_coll", env=env)
+    assert_passed(result)
+    assert sum(int(calls) for calls in re.findall(rf" accel +(\d+) .* torus {way} *$", result.output, re.MULTILINE)) > 10, result.output
 
 
 @pytest.mark.parametrize("mpi,algo,way,ranks", [("openmpi", "tree", "fused simple", 4), ("openmpi", "halving", "stepped", 3),
@@ -655,17 +678,19 @@ def test_nodes_and_blocking_launches(run_mpi, mpi):
                                                 ("node-aware", "fused ll", "mpich"),
                                                 ("rail-ring", "fused simple", "mpich"), ("rail-ring", "stepped", "openmpi"),
                                                 ("rail-tree", "fused simple", "openmpi"), ("rail-halving", "stepped", "mpich"),
+                                                ("hier-torus", "stepped", "openmpi"), ("rail-torus", "fused simple", "mpich"),
                                                 ("rail-pairwise", "fused simple", "openmpi"), ("rail-pairwise", "stepped", "mpich"),
                                                 ("rail-linear", "fused simple", "mpich"), ("rail-linear", "stepped", "openmpi"),
                                                 ("rail-chain", "fused simple", "openmpi"), ("rail-doubling", "stepped", "mpich")])
 def test_nodes_algorithms(run_mpi, algo, exec_mode, mpi):
     """Each hierarchical algorithm, whoever waits for messages."""
-    colls = {"halving": ["allreduce"], "tree": ["allreduce", "bcast", "reduce"],
+    colls = {"halving": ["allreduce"], "torus": ["allreduce"], "tree": ["allreduce", "bcast", "reduce"],
              "ring": ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter"], "pairwise": ["alltoall"],
              "aware": ["allreduce"], "linear": ["gather", "scatter"], "chain": ["scan", "exscan"], "doubling": ["scan", "exscan"]}[algo.split("-")[1]]
     env = {"GPUCOLL_ALGO": ";".join(f"{coll}:{algo}" for coll in colls), "GPUCOLL_EXEC": exec_mode.split()[0], "GPUCOLL_EAGER_MAX": "0", "CUEMU_SMS": "16",
            "GPUCOLL_PROTO": exec_mode.split()[1] if "fused" in exec_mode else ""}
-    shape = "00122" if algo in ("rail-chain", "rail-doubling") else SHAPES["uneven"]  # ranks of a node that follow each other
+    # Some are for ranks of a node that follow each other, or for a grid of nodes.
+    shape = "00122" if algo in ("rail-chain", "rail-doubling") else "01023" if "torus" in algo else SHAPES["uneven"]
     result = on_nodes(run_mpi, mpi, shape, "test_coll", 1, env=env)
     assert_passed(result)
     assert f"{algo} {exec_mode}" in result.output, result.output

@@ -23,7 +23,13 @@
 
 static const char *const shapes[SIM_NUM_SHAPES] = {"rails", "fat-tree", "dragonfly"};
 
-enum { MOST_RANKS = 65536, MOST_LIST = 32, CHOSEN_AMONG = 64 };
+enum {
+	MOST_RANKS = 65536,
+	MOST_LIST = 32,
+	MOST_CHANNELS = 64,
+	CHOSEN_AMONG = 64,
+	MEASURED_AMONG = 512
+};
 
 /* us, of a link: two of them and what hosts do are about the 4 us that the library's model takes
  * for a message between nodes. */
@@ -37,6 +43,8 @@ static struct {
 	enum sim_shape shape;
 	enum sched_coll colls[SCHED_NUM_COLLS];
 	int num_colls, num_sizes, num_ranks, limit; /* s, of a row */
+	int channels;                               /* 0: any number */
+	bool best;                                  /* nothing to compare with */
 	uint64_t sizes[MOST_LIST];
 	int ranks[MOST_LIST];
 	struct algo_wish wishes[SCHED_NUM_COLLS];
@@ -246,11 +254,20 @@ static double time_in_child(struct cluster *c, const struct algo_choice *way, ui
 
 /* ---- which algorithms ---- */
 
+/* How many ranks a library has the memory for is of no interest here. */
+static bool is_refused(const struct algo *algo, const struct sched_request *request)
+{
+	struct algo any = *algo;
+
+	any.needs &= ~(unsigned)ALGO_NEEDS_FEW_RANKS;
+	return algo_refuses(&any, request, false) != NULL;
+}
+
 /* How many steps the schedule has, by what two smaller ones have. */
 static double steps_of(const struct algo *algo, enum sched_coll coll, int channels, int ranks)
 {
 	double steps[2] = {0};
-	int few[] = {CHOSEN_AMONG / 2, CHOSEN_AMONG};
+	int few[] = {MEASURED_AMONG / 2, MEASURED_AMONG};
 
 	for (int i = 0; i < 2; i++) {
 		struct cluster c;
@@ -258,14 +275,14 @@ static double steps_of(const struct algo *algo, enum sched_coll coll, int channe
 
 		make_cluster(&c, coll, few[i] < ranks ? few[i] : ranks);
 		c.request.channels = channels;
-		sched = algo_refuses(algo, &c.request, false) ? NULL : algo_make(algo, &c.request);
+		sched = is_refused(algo, &c.request) ? NULL : algo_make(algo, &c.request);
 		steps[i] = sched ? sched->num_steps : INFINITY;
 		sched_free(sched);
 		free_cluster(&c);
 	}
-	if (ranks <= CHOSEN_AMONG)
+	if (ranks <= MEASURED_AMONG)
 		return steps[1];
-	return steps[1] * pow(steps[1] / steps[0], log2((double)ranks / CHOSEN_AMONG));
+	return steps[1] * pow(steps[1] / steps[0], log2((double)ranks / MEASURED_AMONG));
 }
 
 /* The best that the library finds for as many ranks, or for the most for which it looks. */
@@ -288,7 +305,8 @@ static int list_best(enum sched_coll coll, int ranks, uint64_t bytes, struct alg
 					.nodes_mapped = true,
 					.fused = true,
 					.protos = 1 << SCHED_SIMPLE | 1 << SCHED_LL,
-					.resident = c.fabric.costs.blocks};
+					.resident = c.fabric.costs.blocks,
+					.channels = options.channels};
 	table = algo_table_new(&c.request, &setting);
 	num = table ? algo_table_rank(table, bytes, &options.wishes[coll], ways, most) : -1;
 	if (num < 0)
@@ -310,15 +328,6 @@ static void print_row(const struct cluster *c, const struct algo_choice *way, ui
 		shapes[options.shape], way->algo->name, sched_proto_name(way->proto), way->channels,
 		time, bound, time / bound);
 	fflush(options.out);
-}
-
-/* How many ranks a library has the memory for is of no interest here. */
-static bool is_refused(const struct algo *algo, const struct sched_request *request)
-{
-	struct algo any = *algo;
-
-	any.needs &= ~(unsigned)ALGO_NEEDS_FEW_RANKS;
-	return algo_refuses(&any, request, false) != NULL;
 }
 
 /* us; negative: it can't be simulated. */
@@ -361,7 +370,7 @@ static void add_rows(enum sched_coll coll, uint64_t bytes, int ranks)
 
 	make_cluster(&c, coll, ranks);
 	best = add_best(&c, bytes);
-	for (size_t i = 0; i < sizeof(flat) / sizeof(flat[0]); i++) {
+	for (size_t i = 0; !options.best && i < sizeof(flat) / sizeof(flat[0]); i++) {
 		const struct algo *algo = algo_find(flat[i], coll);
 		struct algo_choice way = {.algo = algo, .channels = 1, .proto = SCHED_SIMPLE};
 		double time = algo && algo != best ? simulate_way(&c, &way, bytes) : -1;
@@ -384,6 +393,8 @@ static void usage(FILE *out)
 	      "8,1G)\n"
 	      "  -n, --ranks LIST       (default 8,64,512,4096)\n"
 	      "  -a, --algo LIST        the best of these: as GPUCOLL_ALGO has them\n"
+	      "  -C, --channels NUMBER  and so many channels\n"
+	      "      --best             no rows of the flat ring and tree\n"
 	      "  -t, --time SECONDS     let go of a row after so long (default 600)\n"
 	      "  -o, --output FILE      the rows (default standard output)\n"
 	      "  -h, --help             this text\n",
@@ -491,6 +502,8 @@ static void take_options(int argc, char **argv)
 		{"bytes", required_argument, NULL, 'b'},
 		{"ranks", required_argument, NULL, 'n'},
 		{"algo", required_argument, NULL, 'a'},
+		{"channels", required_argument, NULL, 'C'},
+		{"best", no_argument, NULL, 'B'},
 		{"time", required_argument, NULL, 't'},
 		{"output", required_argument, NULL, 'o'},
 		{"help", no_argument, NULL, 'h'},
@@ -500,7 +513,7 @@ static void take_options(int argc, char **argv)
 
 	options.limit = 600;
 	options.out = stdout;
-	for (int c; (c = getopt_long(argc, argv, "s:c:b:n:a:t:o:h", names, NULL)) != -1;) {
+	for (int c; (c = getopt_long(argc, argv, "s:c:b:n:a:C:t:o:h", names, NULL)) != -1;) {
 		switch (c) {
 		case 'm':
 			take_machine(optarg);
@@ -519,6 +532,12 @@ static void take_options(int argc, char **argv)
 			break;
 		case 'a':
 			take_algos(optarg);
+			break;
+		case 'C':
+			options.channels = (int)number_of("-C", optarg, MOST_CHANNELS);
+			break;
+		case 'B':
+			options.best = true;
 			break;
 		case 't':
 			options.limit = (int)number_of("-t", optarg, 1000000);

@@ -27,6 +27,7 @@ enum {
 	IN_ORDER = ALGO_NEEDS_NODES_IN_ORDER,
 	FEW = ALGO_NEEDS_FEW_RANKS,
 	ALL_PAIRS = ALGO_NEEDS_ALL_PAIRS,
+	GRID = ALGO_NEEDS_GRID,
 };
 
 /* One line for each, which a formatter would break up. */
@@ -37,6 +38,7 @@ const struct algo algo_catalogue[] = {
 	{"hier-ring", ALLGATHER, NODES, 2, algo_hier_ring},
 	{"hier-ring", BCAST, NODES, 1, algo_hier_ring},
 	{"hier-halving", ALLREDUCE, NODES | COMMUTATIVE, 1, algo_hier_halving},
+	{"hier-torus", ALLREDUCE, NODES | COMMUTATIVE | GRID, 3, algo_hier_torus},
 	{"hier-tree", ALLREDUCE | REDUCE, NODES | COMMUTATIVE, 1, algo_hier_tree},
 	{"hier-tree", BCAST, NODES, 1, algo_hier_tree},
 	{"node-aware", ALLREDUCE, NODES | COMMUTATIVE, 1, algo_node_aware},
@@ -45,6 +47,7 @@ const struct algo algo_catalogue[] = {
 	{"rail-ring", ALLGATHER, RAILS, 2, algo_rail_ring},
 	{"rail-ring", BCAST, RAILS, 1, algo_rail_ring},
 	{"rail-halving", ALLREDUCE, RAILS | COMMUTATIVE, 1, algo_rail_halving},
+	{"rail-torus", ALLREDUCE, RAILS | COMMUTATIVE | GRID, 3, algo_rail_torus},
 	{"rail-tree", ALLREDUCE | REDUCE, RAILS | COMMUTATIVE, 1, algo_rail_tree},
 	{"rail-tree", BCAST, RAILS, 1, algo_rail_tree},
 	{"rail-pairwise", ALLTOALL, RAILS | TWO_BUFFERS | ALL_PAIRS, 1, algo_rail_pairwise},
@@ -55,6 +58,7 @@ const struct algo algo_catalogue[] = {
 	{"ring", REDUCE, COMMUTATIVE, 1, algo_ring},
 	{"ring", ALLGATHER, FEW, 2, algo_ring},
 	{"ring", BCAST, 0, 1, algo_ring},
+	{"torus", ALLREDUCE, COMMUTATIVE | GRID, 3, algo_torus},
 	{"tree", ALLREDUCE | REDUCE, COMMUTATIVE, 1, algo_tree},
 	{"tree", BCAST, 0, 1, algo_tree},
 	{"twoshot", ALLREDUCE | REDUCE, MAPPED, 1, algo_twoshot},
@@ -97,6 +101,16 @@ static bool are_nodes_in_order(const struct sched_request *request)
 	return true;
 }
 
+/* Of a grid of several dimensions: a product. */
+static bool is_grid(int number)
+{
+	for (int i = 2; i * i <= number; i++) {
+		if (number % i == 0)
+			return true;
+	}
+	return false;
+}
+
 static bool has_many_pairs(const struct sched_request *request)
 {
 	if (request->pairs)
@@ -117,6 +131,9 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 		return "each rank is alone on its node";
 	if (algo->needs & ALGO_NEEDS_NODES_IN_ORDER && !are_nodes_in_order(request))
 		return "the ranks of a node do not follow each other";
+	if (algo->needs & ALGO_NEEDS_GRID && algo->needs & ALGO_NEEDS_NODES &&
+	    !is_grid(request->num_nodes))
+		return "it needs a number of nodes that is no prime";
 	if (ranks == 1)
 		return NULL;
 	if (algo->needs & ALGO_NEEDS_FEW_RANKS && has_many_pairs(request))
@@ -126,6 +143,8 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 		return "it needs an even number of ranks";
 	if (algo->needs & ALGO_NEEDS_POWER_OF_TWO && ranks & (ranks - 1))
 		return "it needs a power of two of ranks";
+	if (algo->needs & ALGO_NEEDS_GRID && !(algo->needs & ALGO_NEEDS_NODES) && !is_grid(ranks))
+		return "it needs a number of ranks that is no prime";
 	if (algo->needs & ALGO_NEEDS_ALL_PAIRS && request->pairs)
 		return "it is for exchanges of all with all";
 	if (algo->needs & ALGO_NEEDS_TWO_BUFFERS && request->in_place)

@@ -30,8 +30,10 @@ enum algo_needs {
 	ALGO_NEEDS_FEW_RANKS = 1024,     /* ALGO_FEW_RANKS, or pairs of as many: there are steps for
 					    each pair */
 	ALGO_NEEDS_ALL_PAIRS = 2048,     /* an exchange of all with all */
-	ALGO_NEEDS_ALL_MAPPED = 128,     /* also buffers that only their own rank need touch: those
-					    that receive a bcast, or send in a gather */
+	ALGO_NEEDS_GRID = 4096,      /* a number of ranks, or, with several nodes, of nodes, that
+					is a product */
+	ALGO_NEEDS_ALL_MAPPED = 128, /* also buffers that only their own rank need touch: those
+					that receive a bcast, or send in a gather */
 };
 
 struct algo {
@@ -83,6 +85,7 @@ void algo_doubling(struct sched *sched);
 void algo_halving(struct sched *sched);
 void algo_hier_halving(struct sched *sched);
 void algo_hier_ring(struct sched *sched);
+void algo_hier_torus(struct sched *sched);
 void algo_hier_tree(struct sched *sched);
 void algo_linear(struct sched *sched);
 void algo_neighbor_exchange(struct sched *sched);
@@ -95,11 +98,13 @@ void algo_rail_halving(struct sched *sched);
 void algo_rail_linear(struct sched *sched);
 void algo_rail_pairwise(struct sched *sched);
 void algo_rail_ring(struct sched *sched);
+void algo_rail_torus(struct sched *sched);
 void algo_rail_tree(struct sched *sched);
 void algo_ring(struct sched *sched);
 void algo_scan_chain(struct sched *sched);
 void algo_scan_doubling(struct sched *sched);
 void algo_scatter_allgather(struct sched *sched);
+void algo_torus(struct sched *sched);
 void algo_tree(struct sched *sched);
 void algo_twoshot(struct sched *sched);
 

@@ -376,6 +376,11 @@ void algo_hier_ring(struct sched *sched)
 	make(sched, "ring", false);
 }
 
+void algo_hier_torus(struct sched *sched)
+{
+	make(sched, "torus", false);
+}
+
 void algo_hier_tree(struct sched *sched)
 {
 	make(sched, "tree", false);
@@ -389,6 +394,11 @@ void algo_rail_halving(struct sched *sched)
 void algo_rail_ring(struct sched *sched)
 {
 	make(sched, "ring", true);
+}
+
+void algo_rail_torus(struct sched *sched)
+{
+	make(sched, "torus", true);
 }
 
 void algo_rail_tree(struct sched *sched)

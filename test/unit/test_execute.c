@@ -638,26 +638,26 @@ static void programs_of_all_sizes_can_be_made(void **state)
 /* A carrier's step has all buffers of its node on both sides. */
 static void large_nodes_have_rails(void **state)
 {
-	static const char *const names[] = {"rail-ring", "rail-tree", "rail-halving"};
+	static const char *const names[] = {"rail-ring", "rail-tree", "rail-halving", "rail-torus"};
 	enum { NODE = GPU_MAX_PEERS, MOST = 4 * NODE };
 	int nodes[MOST];
 
 	(void)state;
 	for (int i = 0; i < MOST; i++)
 		nodes[i] = i / NODE;
-	for (int i = 0; i < 6; i++) {
-		const struct algo *algo = algo_find(names[i % 3], SCHED_ALLREDUCE);
+	for (int i = 0; i < 8; i++) {
+		const struct algo *algo = algo_find(names[i % 4], SCHED_ALLREDUCE);
 		struct sched_request request = {.coll = SCHED_ALLREDUCE,
-						.ranks = i < 3 ? 2 * NODE : MOST,
+						.ranks = i < 4 ? 2 * NODE : MOST,
 						.channels = 1,
-						.num_nodes = i < 3 ? 2 : 4,
+						.num_nodes = i < 4 ? 2 : 4,
 						.nodes = nodes};
 		struct sched *sched = algo_make(algo, &request);
 		const char *why = NULL;
 		struct core_program *program = core_program_make(sched, 0, NULL, &why);
 
 		if (!program)
-			fail_msg("%s: %s", names[i % 3], why);
+			fail_msg("%s: %s", names[i % 4], why);
 		core_program_free(program);
 		sched_free(sched);
 	}

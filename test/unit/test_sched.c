@@ -307,12 +307,15 @@ static void slots_are_needed(void **state)
 	(void)state;
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
 		for (int coll = 0; coll < SCHED_NUM_COLLS; coll++) {
-			struct sched_request r = {
+			struct sched_request few = {
 				.coll = (enum sched_coll)coll, .ranks = 4, .channels = 1};
+			struct sched_request more = few;
 
-			if (algo->slots == 1 || algo_refuses(algo, &r, false))
+			more.ranks = 9;
+			if (algo->slots == 1 || algo_refuses(algo, &few, false))
 				continue;
-			assert_false(is_proved(algo, &r, algo->slots - 1, false));
+			assert_false(is_proved(algo, &few, algo->slots - 1, false) &&
+				     is_proved(algo, &more, algo->slots - 1, false));
 			found++;
 		}
 	}
@@ -421,6 +424,15 @@ static void costs_are_as_promised(void **state)
 		assert_int_equal(doubling.hops, log2_of(n));
 		assert_int_equal(doubling.sent, log2_of(n) * bytes);
 		assert_int_equal(halving.sent, 2 * (bytes - bytes / (uint64_t)n));
+	}
+	/* Grids of 2 x 2, 3 x 2, 8 x 4 and 8 x 8. */
+	for (int i = 0; i < 4; i++) {
+		static const int ranks[] = {4, 6, 32, 64}, rings[] = {2, 3, 10, 14};
+		uint64_t bytes = (uint64_t)ranks[i] << 13;
+		struct sched_cost torus = cost_of("torus", SCHED_ALLREDUCE, ranks[i], bytes);
+
+		assert_int_equal(torus.hops, 2 * rings[i]);
+		assert_int_equal(torus.sent, 2 * (bytes - bytes / (uint64_t)ranks[i]));
 	}
 }
 
