@@ -539,8 +539,9 @@ static void run_all(int ranks)
 	}
 }
 
-/* Each algorithm for each number of ranks, with other sizes and so on each time. REPEATS and SEED
- * in the environment: how often, and which. */
+/* Each algorithm for each number of ranks, with other sizes and so on each time; ThreadSanitizer
+ * takes some twenty times as long, and sees in 3 ranks what it would in 5 or 7. REPEATS and SEED in
+ * the environment: how often, and which. */
 static void all_algorithms_are_carried_out(void **state)
 {
 	const char *repeats = getenv("REPEATS"), *seed = getenv("SEED");
@@ -550,8 +551,10 @@ static void all_algorithms_are_carried_out(void **state)
 		random_state = strtoull(seed, NULL, 10);
 	print_message("SEED=%llu\n", (unsigned long long)random_state);
 	for (int i = 0; i < (repeats ? atoi(repeats) : REPEATS); i++) {
-		for (int ranks = 1; ranks <= MAX_RANKS; ranks++)
-			run_all(ranks);
+		for (int ranks = 1; ranks <= MAX_RANKS; ranks++) {
+			if (!UNDER_TSAN || (ranks != 5 && ranks != 7))
+				run_all(ranks);
+		}
 	}
 }
 
