@@ -22,6 +22,9 @@ static const double hopeless = 2;
 /* What is so many times slower with twice the channels is not faster with four times as many. */
 static const double loss = 1.05;
 
+/* us, of what is possible but can't be told from samples: it is taken if nothing else is. */
+static const double unknown = 1e9;
+
 /* What was measured. */
 struct point {
 	uint64_t bytes;
@@ -197,14 +200,17 @@ static bool make_sample(struct view *v, int i, bool *enough)
 	const struct algo_sample *sample = &v->samples[i];
 	const struct candidate *c = v->candidate;
 	struct sched_request request = v->table->request;
+	struct algo any = *c->algo;
 
+	/* Part of a grid need not be one: a ring does. */
+	any.needs &= ~(unsigned)ALGO_NEEDS_GRID;
 	request.ranks = sample->ranks;
 	request.num_nodes = sample->num_nodes;
 	request.nodes = sample->nodes;
 	request.num_rings = sample->num_rings;
 	request.rings = sample->rings;
 	request.channels = c->channels;
-	if (v->num > 1 && algo_refuses(c->algo, &request, v->table->setting.sizes_differ))
+	if (v->num > 1 && algo_refuses(&any, &request, v->table->setting.sizes_differ))
 		return false;
 	v->scheds[i] = algo_make(c->algo, &request);
 	if (!v->scheds[i]) {
@@ -297,6 +303,9 @@ static double time_of_view(struct view *v, double most, uint64_t bytes)
 	/* Flags are for messages within nodes, of which rails have none. */
 	if (v->candidate->proto != SCHED_SIMPLE && !sched_has_near_messages(v->scheds[v->num - 1]))
 		return INFINITY;
+	/* Smaller grids tell nothing of a grid: it is their divisors that count. */
+	if (v->num > 1 && v->candidate->algo->needs & ALGO_NEEDS_GRID)
+		return unknown;
 	for (int i = 0; i < v->num; i++) {
 		double time = time_of_sample(v, i, most, bytes);
 

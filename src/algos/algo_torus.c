@@ -8,7 +8,8 @@
  *      3 -> 4 -> 5 -+     along the columns, with a half of that, of all; and back
  *
  * When: large messages of an allreduce over so many ranks that a ring's 2(n - 1) steps are too
- * many, and so long that halving's, which send and reduce in turns, leave the links idle. Cost: for
+ * many, and so long that halving's, which send and reduce in turns, leave the links idle; numbers
+ * of ranks that have divisors. Cost: for
  * rings of a, b, c ... ranks 2(a - 1 + b - 1 + c - 1 ...) messages one after the other, and
  * 2 S (n - 1) / n bytes through each link. With rings of two ranks it would be halving.
  *

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 128, MOST_NODES = 16, ARENA = 4 << 20, MIB = 1 << 20 };
+enum { MOST_RANKS = 512, MOST_NODES = 64, ARENA = 4 << 20, MIB = 1 << 20 };
 
 static const struct algo_wish anything;
 static char **files;
@@ -770,8 +770,7 @@ static void samples_are_like_the_whole(void **state)
 
 	(void)state;
 	for (int coll = 0; coll < SCHED_NUM_COLLS; coll++) {
-		open_place(&p, file_named("dgx-a100"), (enum sched_coll)coll, MOST_RANKS,
-			   MOST_NODES, false);
+		open_place(&p, file_named("dgx-a100"), (enum sched_coll)coll, 128, 16, false);
 		p.setting.nodes_mapped = true;
 		p.setting.protos = 1 << SCHED_SIMPLE;
 		assert_int_equal(p.cluster.num_parts, 1 + ALGO_NUM_SAMPLES);
@@ -779,6 +778,40 @@ static void samples_are_like_the_whole(void **state)
 			check_samples(&p, bytes);
 		close_place(&p);
 	}
+}
+
+/* The best way by the samples; its algorithm. */
+static const char *best_by_samples(struct place *p, const struct algo_wish *wish)
+{
+	struct algo_choice best;
+	struct algo_table *table;
+	int num;
+
+	p->setting.nodes_mapped = true;
+	core_cluster_set(&p->cluster, &p->setting);
+	table = algo_table_new(&p->request, &p->setting);
+	assert_non_null(table);
+	num = algo_table_rank(table, 64 * MIB, wish, &best, 1);
+	algo_table_free(table);
+	return num ? best.algo->name : "none";
+}
+
+/* Samples tell nothing of a grid that is too large to be looked at: it is for those who ask. */
+static void large_grids_are_to_be_asked_for(void **state)
+{
+	struct algo_wish wishes[SCHED_NUM_COLLS] = {0};
+	char error[80];
+	struct place p;
+
+	(void)state;
+	assert_true(algo_wish_algos("allreduce:rail-torus", wishes, error, sizeof(error)));
+	open_place(&p, file_named("dgx-a100"), SCHED_ALLREDUCE, 512, 64, false);
+	assert_null(strstr(best_by_samples(&p, &anything), "torus"));
+	assert_string_equal(best_by_samples(&p, &wishes[SCHED_ALLREDUCE]), "rail-torus");
+	close_place(&p);
+	open_place(&p, file_named("dgx-a100"), SCHED_ALLREDUCE, 17 * 8, 17, false);
+	assert_string_equal(best_by_samples(&p, &wishes[SCHED_ALLREDUCE]), "none");
+	close_place(&p);
 }
 
 /* What takes longer than the best by much is not looked at closely, but is never taken for less. */
@@ -823,6 +856,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(gdr_is_for_long_calls),
 		cmocka_unit_test(choices_are_best),
 		cmocka_unit_test(samples_are_like_the_whole),
+		cmocka_unit_test(large_grids_are_to_be_asked_for),
 	};
 
 	files = argv + 1;
