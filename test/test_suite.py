@@ -1422,6 +1422,7 @@ def test_simulation_is_drawn(tmp_path):
 @with_simgrid
 @pytest.mark.parametrize("options,said", [
     ([], "--machine FILE is needed"), (["--machine", "/nowhere"], "--machine /nowhere: No such file"),
+    (["--machine", "dgx-a100", "-s", "dragonfly", "-n", "64,16384"], "-n 16384: a dragonfly of these nodes has 8192 GPUs at most"),
     (["--machine", "dgx-a100", "-s", "torus"], "-s torus: rails, fat-tree or dragonfly"), (["--machine", "dgx-a100", "-c", "sum"], "-c sum: there is no"),
     (["--machine", "dgx-a100", "-n", "65537"], "-n 65537: not a number"), (["--machine", "dgx-a100", "-n", "8,12"], "-n 12: not a multiple"), (["--machine", "dgx-a100", "-b", "8,x"], "-b x: not a number")])
 def test_simulation_refuses(options, said):

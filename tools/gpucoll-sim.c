@@ -573,10 +573,29 @@ static void take_options(int argc, char **argv)
 	}
 }
 
+/* Before the first row, which may take minutes. */
+static void check_sizes(void)
+{
+	int gpus = num_gpus(), most;
+	struct cluster c;
+
+	make_cluster(&c, SCHED_ALLREDUCE, 2 * gpus);
+	most = sim_net_most_nics(options.shape) / c.network.nics;
+	free_cluster(&c);
+	for (int i = 0; i < options.num_ranks; i++) {
+		if (options.ranks[i] / gpus <= most)
+			continue;
+		fprintf(stderr, "gpucoll-sim: -n %d: a %s of these nodes has %d GPUs at most\n",
+			options.ranks[i], shapes[options.shape], most * gpus);
+		exit(2);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	util_config_load();
 	take_options(argc, argv);
+	check_sizes();
 	fputs("collective,bytes,ranks,nodes,network,algorithm,protocol,channels,us,bound_us,"
 	      "ratio\n",
 	      options.out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "sim-net.h"
 
+#include <climits>
 #include <cmath>
 #include <deque>
 #include <simgrid/s4u.hpp>
@@ -19,8 +20,10 @@ namespace
 
 const double us = 1e-6; // SimGrid counts in seconds
 
-// Of a dragonfly: NICs of a router, routers of a chassis, chassis of a group, NICs of a group.
-enum { NICS = 8, ROUTERS = 8, CHASSIS = 4, GROUP = NICS * ROUTERS * CHASSIS };
+// Of a dragonfly: NICs of a router, routers of a group, each joined with each, NICs of a group.
+// There can't be more groups than routers in one, as SimGrid has the i-th of each joined with group
+// i.
+enum { NICS = 8, ROUTERS = 32, GROUP = NICS * ROUTERS };
 
 struct message {
 	int to, number;
@@ -177,15 +180,12 @@ void make_platform(const struct sim_network *what)
 
 	if (what->shape == SIM_DRAGONFLY) {
 		unsigned groups = number_of(GROUP, hosts);
-		unsigned routers = groups > 1 ? ROUTERS * CHASSIS : number_of(NICS, hosts);
-		unsigned chassis = number_of(ROUTERS, routers);
+		unsigned routers = groups > 1 ? (unsigned)ROUTERS : number_of(NICS, hosts);
 
-		zone = s4u::create_dragonfly_zone("network", nullptr,
-						  {{groups, links_between_groups(groups)},
-						   {chassis, 1},
-						   {number_of(chassis, routers), 1},
-						   NICS},
-						  make_hosts(), rate, hop, policy);
+		zone = s4u::create_dragonfly_zone(
+			"network", nullptr,
+			{{groups, links_between_groups(groups)}, {1, 1}, {routers, 1}, NICS},
+			make_hosts(), rate, hop, policy);
 	} else {
 		zone = s4u::create_fatTree_zone("network", nullptr, fat_tree(hosts), make_hosts(),
 						rate, hop, policy);
@@ -194,6 +194,11 @@ void make_platform(const struct sim_network *what)
 }
 
 } // namespace
+
+int sim_net_most_nics(enum sim_shape shape)
+{
+	return shape == SIM_DRAGONFLY ? ROUTERS * GROUP : INT_MAX;
+}
 
 double sim_net_bisection(const struct sim_network *what)
 {

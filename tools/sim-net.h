@@ -11,8 +11,8 @@
 /*
  * rails: a fat tree whose leaves each join NICs of one number of many nodes. fat-tree: a fat tree
  * whose leaves join all NICs of a few nodes. Both have switches of 64 ports and as much bandwidth
- * at each level. dragonfly: groups of 256 NICs, each joined with each, in which a node's NICs are at
- * several routers.
+ * at each level. dragonfly: groups of 32 routers with 8 NICs, each joined with each, in which a node's
+ * NICs are at several routers, and each of which is joined with each other by one router.
  */
 enum sim_shape { SIM_RAILS, SIM_FAT_TREE, SIM_DRAGONFLY, SIM_NUM_SHAPES };
 
@@ -28,6 +28,9 @@ struct sim_network {
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* There can't be more of them. */
+int sim_net_most_nics(enum sim_shape shape);
 
 /* The fewest links between two NICs; and what goes from one half of the network to the other,
  * bytes/us in one direction. */
