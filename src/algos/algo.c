@@ -122,6 +122,7 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 			 bool sizes_differ)
 {
 	int ranks = request->ranks;
+	int parts = algo->needs & ALGO_NEEDS_NODES ? request->num_nodes : ranks;
 
 	if (!(algo->colls >> request->coll & 1))
 		return "it is not for this collective";
@@ -131,9 +132,6 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 		return "each rank is alone on its node";
 	if (algo->needs & ALGO_NEEDS_NODES_IN_ORDER && !are_nodes_in_order(request))
 		return "the ranks of a node do not follow each other";
-	if (algo->needs & ALGO_NEEDS_GRID && algo->needs & ALGO_NEEDS_NODES &&
-	    !is_grid(request->num_nodes))
-		return "it needs a number of nodes that is no prime";
 	if (ranks == 1)
 		return NULL;
 	if (algo->needs & ALGO_NEEDS_FEW_RANKS && has_many_pairs(request))
@@ -143,8 +141,8 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 		return "it needs an even number of ranks";
 	if (algo->needs & ALGO_NEEDS_POWER_OF_TWO && ranks & (ranks - 1))
 		return "it needs a power of two of ranks";
-	if (algo->needs & ALGO_NEEDS_GRID && !(algo->needs & ALGO_NEEDS_NODES) && !is_grid(ranks))
-		return "it needs a number of ranks that is no prime";
+	if (algo->needs & ALGO_NEEDS_GRID && !is_grid(parts))
+		return "it needs a number of ranks, or of nodes, that is no prime";
 	if (algo->needs & ALGO_NEEDS_ALL_PAIRS && request->pairs)
 		return "it is for exchanges of all with all";
 	if (algo->needs & ALGO_NEEDS_TWO_BUFFERS && request->in_place)

@@ -12,6 +12,9 @@ enum { FIRST = 3, DOUBLINGS = 31, STEPS = 4, NUM_SIZES = DOUBLINGS * STEPS + 1, 
  * and where they are only made, if they are chosen. */
 enum { MOST_STEPS = 16384, MOST_STEPS_MADE = 1 << 20 };
 
+/* A call takes longer at once where it needs a round more: looked at up to so many of them. */
+enum { FEW_ROUNDS = 8 };
+
 /* Measured times say nothing of sizes that are so many times larger. */
 static const double reach = 16;
 
@@ -41,7 +44,9 @@ struct candidate {
 	bool scratch;             /* its schedule has some, if it was looked at */
 	uint32_t looked_at, made; /* steps of schedules: those looked at, and the job's */
 	int num_points;
-	struct point *points; /* by bytes */
+	struct point *points;     /* by bytes */
+	uint64_t width;           /* of a block, in a round; 0: not known, or there are no rounds */
+	struct point (*edges)[2]; /* of each few rounds, the least bytes and the most */
 };
 
 struct algo_table {
@@ -129,8 +134,10 @@ void algo_table_free(struct algo_table *table)
 {
 	if (!table)
 		return;
-	for (int i = 0; i < table->num; i++)
+	for (int i = 0; i < table->num; i++) {
 		free(table->candidates[i].points);
+		free(table->candidates[i].edges);
+	}
 	for (int i = 0; i < NUM_SIZES; i++)
 		free(table->times[i]);
 	free(table->candidates);
@@ -244,6 +251,7 @@ static double time_of_sample(const struct view *v, int i, double most, uint64_t 
 	    !sched_slots_fit(v->scheds[i], (uint32_t)lround(figure_of(v, LINKS)),
 			     (uint32_t)c->algo->slots, &setting->room, c->proto, &terms.slots))
 		return INFINITY;
+	v->candidate->width = v->num == 1 ? terms.slots.width : 0;
 	return sched_time(v->scheds[i], v->samples[i].fabric, &terms);
 }
 
@@ -517,16 +525,64 @@ static int size_below(const struct algo_table *table, uint64_t bytes)
 	return size;
 }
 
-static double between(const struct algo_table *table, int candidate, int size, uint64_t bytes)
+/* The least bytes that take so many rounds, or the most. NULL: no memory. */
+static const struct point *edge_of(const struct algo_table *table, struct candidate *c,
+				   uint64_t rounds, bool most)
 {
-	double low = (double)bytes_of_size(table, size);
-	double high = (double)bytes_of_size(table, size + 1);
-	double time = table->times[size][candidate], next;
+	struct point *edge;
 
-	if ((double)bytes <= low || isinf(time))
-		return time;
-	next = table->times[size + 1][candidate];
-	return isinf(next) ? INFINITY : time + ((double)bytes - low) / (high - low) * (next - time);
+	if (!c->edges)
+		c->edges = calloc(FEW_ROUNDS, sizeof(*c->edges));
+	if (!c->edges)
+		return NULL;
+	edge = &c->edges[rounds - 1][most];
+	if (edge->bytes)
+		return edge;
+	edge->bytes = most ? rounds * c->width : (rounds - 1) * c->width + 1;
+	edge->time = time_of(table, c, INFINITY, edge->bytes);
+	if (edge->time >= 0)
+		return edge;
+	edge->bytes = 0;
+	return NULL;
+}
+
+/* From two sizes to those next to `bytes` with as many rounds. False: no memory. */
+static bool narrow(const struct algo_table *table, struct candidate *c, uint64_t bytes,
+		   struct point *low, struct point *high)
+{
+	uint64_t rounds = c->width ? (bytes + c->width - 1) / c->width : 0;
+	const struct point *least = low, *most = high;
+
+	if (rounds == 0 || rounds > FEW_ROUNDS)
+		return true;
+	if ((rounds - 1) * c->width >= low->bytes)
+		least = edge_of(table, c, rounds, false);
+	if (rounds * c->width < high->bytes)
+		most = edge_of(table, c, rounds, true);
+	if (!least || !most)
+		return false;
+	*low = *least;
+	*high = *most;
+	return true;
+}
+
+/* `enough`: what takes longer with fewer bytes need not be known well. Negative: no memory. */
+static double between(const struct algo_table *table, int candidate, int size, uint64_t bytes,
+		      double enough)
+{
+	struct point low = {bytes_of_size(table, size), table->times[size][candidate]}, high;
+
+	if (bytes <= low.bytes || isinf(low.time))
+		return low.time;
+	high = (struct point){bytes_of_size(table, size + 1), table->times[size + 1][candidate]};
+	if (isinf(high.time))
+		return INFINITY;
+	if (low.time <= enough && !narrow(table, &table->candidates[candidate], bytes, &low, &high))
+		return -1;
+	if (high.bytes == low.bytes)
+		return low.time;
+	return low.time + (double)(bytes - low.bytes) / (double)(high.bytes - low.bytes) *
+				  (high.time - low.time);
 }
 
 /* What an algorithm takes besides time: nothing; memory for messages, for which ranks wait in
@@ -598,16 +654,33 @@ static int rank_measured(const struct algo_table *table, uint64_t bytes,
 	return num;
 }
 
+/* The least time of those that the wish grants, at a size that is known. */
+static double least_at(const struct algo_table *table, int size, const struct algo_wish *wish)
+{
+	struct algo_choice best = {.time = INFINITY};
+
+	for (int i = 0; i < table->num; i++)
+		consider(&table->candidates[i], table->times[size][i], wish, &best, 1, 1);
+	return best.time;
+}
+
 static int rank_modelled(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
 			 struct algo_choice *choices, int most)
 {
 	int size = size_below(table, bytes), num = 0;
+	bool exact = bytes <= bytes_of_size(table, size);
+	double enough;
 
-	if (!know(table, size) || (bytes > bytes_of_size(table, size) && !know(table, size + 1)))
+	if (!know(table, size) || (!exact && !know(table, size + 1)))
 		return -1;
-	for (int i = 0; i < table->num; i++)
-		num = consider(&table->candidates[i], between(table, i, size, bytes), wish, choices,
-			       num, most);
+	enough = exact ? 0 : least_at(table, size + 1, wish);
+	for (int i = 0; i < table->num; i++) {
+		double time = between(table, i, size, bytes, enough);
+
+		if (time < 0)
+			return -1;
+		num = consider(&table->candidates[i], time, wish, choices, num, most);
+	}
 	prefer_modest(table, choices, num);
 	return num;
 }

@@ -14,7 +14,7 @@
  *
  * A table has the times of all candidates for one kind of call at some sizes, four from one power
  * of two to the next or, for many ranks, one, each made when it is first asked for; between two of
- * them times lie on a line.
+ * them times lie on a line, which is broken where a call needs a round more, if it has few.
  */
 #ifndef ALGO_CHOOSE_H
 #define ALGO_CHOOSE_H

@@ -9,9 +9,9 @@
  *
  * When: large messages of an allreduce over so many ranks that a ring's 2(n - 1) steps are too
  * many, and so long that halving's, which send and reduce in turns, leave the links idle; numbers
- * of ranks that have divisors. Cost: for
- * rings of a, b, c ... ranks 2(a - 1 + b - 1 + c - 1 ...) messages one after the other, and
- * 2 S (n - 1) / n bytes through each link. With rings of two ranks it would be halving.
+ * of ranks that have divisors. Cost: for rings of a, b, c ... ranks 2(a - 1 + b - 1 + c - 1 ...)
+ * messages one after the other, and 2 S (n - 1) / n bytes through each link. With rings of two
+ * ranks it would be halving.
  *
  * Jain, Sabharwal: Optimal bucket algorithms for large MPI collectives on torus interconnects,
  * 2010; Mikami, Suganuma, U-chupala, Tanaka, Kageyama: Massively distributed SGD:
@@ -45,7 +45,7 @@ static bool is_root(int number, int dims, int of)
 {
 	long long power = 1;
 
-	for (int i = 0; i < dims; i++)
+	for (int i = 0; i < dims && power < of; i++)
 		power *= number;
 	return power >= of;
 }
