@@ -1377,7 +1377,7 @@ def simulated(*options):
     """Rows of gpucoll-sim, as dictionaries."""
     result = run_tool(BUILD / "gpucoll-sim", *options)
     assert result.status == 0 and result.output.startswith("collective,"), result.output
-    return [{name: value if name in ("collective", "network", "algorithm", "protocol") else float(value) for name, value in row.items()}
+    return [{name: value if name in ("collective", "network", "algorithm", "protocol", "how") else float(value) for name, value in row.items()}
             for row in csv.DictReader(io.StringIO(result.output))]
 
 
@@ -1408,13 +1408,27 @@ def test_simulation_of_short_calls():
 
 @with_simgrid
 @pytest.mark.skipif(not shutil.which("gnuplot"), reason="there is no gnuplot")
+def test_simulation_is_extrapolated(tmp_path):
+    """A ring of more ranks than can be simulated takes as much longer as it is longer, and is no simulation."""
+    few, more, most = rows = simulated("--machine", MACHINES / "dgx-a100.machine", "--best", "-a", "ring", "-C", "1", "-b", "8", "-n", "64,256,8192")
+    assert [row["how"] for row in rows] == ["simulated", "simulated", "extrapolated"], rows
+    expected = more["us"] + (8192 - 256) * (more["us"] - few["us"]) / (256 - 64)
+    assert abs(most["us"] / expected - 1) < 0.15 and most["ratio"] == pytest.approx(most["us"] / most["bound_us"], abs=0.01), rows
+    table = tmp_path / "rows.csv"
+    table.write_text(",".join(few) + "\n" + "".join(",".join(map(str, row.values())) + "\n" for row in rows))
+    svg = run_tool("gnuplot", "-c", SOURCE / "tools/gpucoll-sim.gp", table)
+    assert svg.status == 0 and "extrapolated" in svg.output, svg.output
+
+
+@with_simgrid
+@pytest.mark.skipif(not shutil.which("gnuplot"), reason="there is no gnuplot")
 def test_simulation_is_drawn(tmp_path):
     """What is wished for, in a picture with a curve for each algorithm and for the bound."""
     rows = tmp_path / "rows.csv"
     result = run_tool(BUILD / "gpucoll-sim", "--machine", MACHINES / "dgx-a100.machine", "-b", "8,1K", "-n", "16,64", "-a", "^node-aware", "-o", rows)
     assert result.status == 0 and "doubling" in rows.read_text() and "node-aware" not in rows.read_text(), rows.read_text()
     svg = run_tool("gnuplot", "-c", SOURCE / "tools/gpucoll-sim.gp", rows)
-    assert svg.status == 0 and "</svg>" in svg.output, svg.output
+    assert svg.status == 0 and "</svg>" in svg.output and "extrapolated" not in svg.output, svg.output
     for title, times in (("doubling", 2), ("tree", 2), ("ring", 2), ("bound", 2), ("allreduce/8 bytes", 1), ("allreduce/1024 bytes", 1)):
         assert len(re.findall(rf"<text>(?:<tspan[^>]*>)?{title}<", svg.output)) == times, (title, svg.output)
 

@@ -28,7 +28,8 @@ enum {
 	MOST_LIST = 32,
 	MOST_CHANNELS = 64,
 	CHOSEN_AMONG = 64,
-	MEASURED_AMONG = 512
+	MEASURED_AMONG = 512,
+	LEAST_NODES = 8 /* of the largest sample, which is halved twice */
 };
 
 /* us, of a link: two of them and what hosts do are about the 4 us that the library's model takes
@@ -38,13 +39,17 @@ static const double hop = 0.8;
 /* Steps of a schedule that can be made in the memory of a workstation. */
 static const double most_steps = 2e7;
 
+/* And of one from which others are extrapolated, whose time is a part of that of a row. */
+static const double most_sample_steps = 5e5, sample_limit = 0.1;
+
 static struct {
 	struct topo_machine *machine;
 	enum sim_shape shape;
 	enum sched_coll colls[SCHED_NUM_COLLS];
-	int num_colls, num_sizes, num_ranks, limit; /* s, of a row */
-	int channels;                               /* 0: any number */
-	bool best;                                  /* nothing to compare with */
+	int num_colls, num_sizes, num_ranks;
+	double limit; /* s, of a row */
+	int channels; /* 0: any number */
+	bool best;    /* nothing to compare with */
 	uint64_t sizes[MOST_LIST];
 	int ranks[MOST_LIST];
 	struct algo_wish wishes[SCHED_NUM_COLLS];
@@ -190,9 +195,18 @@ static void simulate(const struct sched_net *net, void *argument)
 	s->time = sched_time(s->sched, s->fabric, &s->terms);
 }
 
+/* What to simulate: the schedule of a way, as if a rank had so many links. */
+struct subject {
+	const struct algo_choice *way;
+	uint64_t bytes;
+	uint32_t links;
+	double limit; /* s */
+};
+
 /* us; negative: it can't be. */
-static double time_of(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
+static double time_of(struct cluster *c, const struct subject *subject)
 {
+	const struct algo_choice *way = subject->way;
 	struct sched_request request = c->request;
 	struct sched_room memory = room();
 	struct simulation s = {.fabric = &c->fabric,
@@ -200,7 +214,7 @@ static double time_of(struct cluster *c, const struct algo_choice *way, uint64_t
 			       .terms = {.fused = true,
 					 .proto = way->proto,
 					 .blocks = c->fabric.costs.blocks,
-					 .bytes = bytes,
+					 .bytes = subject->bytes,
 					 .most = INFINITY,
 					 .whole = true}};
 	struct sched *sched;
@@ -211,8 +225,8 @@ static double time_of(struct cluster *c, const struct algo_choice *way, uint64_t
 		return -1;
 	s.sched = sched;
 	if (!sched->num_connections ||
-	    sched_slots_fit(sched, sched_most_links(sched), (uint32_t)way->algo->slots, &memory,
-			    way->proto, &s.terms.slots)) {
+	    sched_slots_fit(sched, subject->links, (uint32_t)way->algo->slots, &memory, way->proto,
+			    &s.terms.slots)) {
 		if (c->network.nodes > 1)
 			sim_net_run(&c->network, simulate, &s);
 		else
@@ -224,7 +238,7 @@ static double time_of(struct cluster *c, const struct algo_choice *way, uint64_t
 
 /* In a process of its own, as SimGrid runs once in one. us; negative: it can't be, or takes too
  * long. */
-static double time_in_child(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
+static double time_in_child(struct cluster *c, const struct subject *subject)
 {
 	struct pollfd wait;
 	double time = -1;
@@ -236,12 +250,12 @@ static double time_in_child(struct cluster *c, const struct algo_choice *way, ui
 	fflush(NULL);
 	child = fork();
 	if (child == 0) {
-		time = time_of(c, way, bytes);
+		time = time_of(c, subject);
 		_exit(write(ends[1], &time, sizeof(time)) != sizeof(time));
 	}
 	close(ends[1]);
 	wait = (struct pollfd){.fd = ends[0], .events = POLLIN};
-	if (child > 0 && poll(&wait, 1, 1000 * options.limit) == 1 &&
+	if (child > 0 && poll(&wait, 1, (int)(1000 * subject->limit)) == 1 &&
 	    read(ends[0], &time, sizeof(time)) != sizeof(time))
 		time = -1;
 	if (child > 0) {
@@ -263,26 +277,45 @@ static bool is_refused(const struct algo *algo, const struct sched_request *requ
 	return algo_refuses(&any, request, false) != NULL;
 }
 
-/* How many steps the schedule has, by what two smaller ones have. */
-static double steps_of(const struct algo *algo, enum sched_coll coll, int channels, int ranks)
+/* What a way's schedule comes to. */
+struct extent {
+	double steps, links; /* INFINITY: there is none */
+};
+
+static struct extent measure(const struct algo_choice *way, enum sched_coll coll, int ranks)
 {
-	double steps[2] = {0};
-	int few[] = {MEASURED_AMONG / 2, MEASURED_AMONG};
+	struct extent extent = {INFINITY, INFINITY};
+	struct cluster c;
+	struct sched *sched;
 
-	for (int i = 0; i < 2; i++) {
-		struct cluster c;
-		struct sched *sched;
+	make_cluster(&c, coll, ranks);
+	c.request.channels = way->channels;
+	sched = is_refused(way->algo, &c.request) ? NULL : algo_make(way->algo, &c.request);
+	if (sched)
+		extent = (struct extent){sched->num_steps, sched_most_links(sched)};
+	sched_free(sched);
+	free_cluster(&c);
+	return extent;
+}
 
-		make_cluster(&c, coll, few[i] < ranks ? few[i] : ranks);
-		c.request.channels = channels;
-		sched = is_refused(algo, &c.request) ? NULL : algo_make(algo, &c.request);
-		steps[i] = sched ? sched->num_steps : INFINITY;
-		sched_free(sched);
-		free_cluster(&c);
-	}
+/* If it is large, by what smaller ones come to. */
+static struct extent extent_of(const struct algo_choice *way, enum sched_coll coll, int ranks)
+{
+	double doublings = log2((double)ranks / MEASURED_AMONG);
+	double steps[ALGO_NUM_SAMPLES], links[ALGO_NUM_SAMPLES];
+
 	if (ranks <= MEASURED_AMONG)
-		return steps[1];
-	return steps[1] * pow(steps[1] / steps[0], log2((double)ranks / MEASURED_AMONG));
+		return measure(way, coll, ranks);
+	for (int i = 0; i < ALGO_NUM_SAMPLES; i++) {
+		struct extent extent =
+			measure(way, coll, MEASURED_AMONG >> (ALGO_NUM_SAMPLES - 1 - i));
+
+		if (isinf(extent.steps))
+			return extent;
+		steps[i] = extent.steps;
+		links[i] = extent.links;
+	}
+	return (struct extent){algo_go_on(steps, doublings), algo_go_on(links, doublings)};
 }
 
 /* The best that the library finds for as many ranks, or for the most for which it looks. */
@@ -318,35 +351,93 @@ static int list_best(enum sched_coll coll, int ranks, uint64_t bytes, struct alg
 
 /* ---- rows ---- */
 
+/* What a row says; of no time none is printed. */
+struct result {
+	double time; /* us; negative: it is not known */
+	bool extrapolated;
+};
+
 static void print_row(const struct cluster *c, const struct algo_choice *way, uint64_t bytes,
-		      double time)
+		      struct result result)
 {
 	double bound = bound_of(c, (double)bytes);
 
-	fprintf(options.out, "%s,%" PRIu64 ",%d,%d,%s,%s,%s,%d,%.2f,%.2f,%.3f\n",
+	if (result.time < 0)
+		return;
+	fprintf(options.out, "%s,%" PRIu64 ",%d,%d,%s,%s,%s,%d,%.2f,%.2f,%.3f,%s\n",
 		sched_coll_name(c->request.coll), bytes, c->request.ranks, c->network.nodes,
 		shapes[options.shape], way->algo->name, sched_proto_name(way->proto), way->channels,
-		time, bound, time / bound);
+		result.time, bound, result.time / bound,
+		result.extrapolated ? "extrapolated" : "simulated");
 	fflush(options.out);
 }
 
 /* us; negative: it can't be simulated. */
 static double simulate_way(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
 {
-	if (is_refused(way->algo, &c->request) ||
-	    steps_of(way->algo, c->request.coll, way->channels, c->request.ranks) > most_steps)
+	struct subject subject = {.way = way, .bytes = bytes, .limit = options.limit};
+	struct extent extent;
+
+	if (is_refused(way->algo, &c->request))
 		return -1;
-	return time_in_child(c, way, bytes);
+	extent = extent_of(way, c->request.coll, c->request.ranks);
+	if (extent.steps > most_steps)
+		return -1;
+	subject.links = (uint32_t)lround(extent.links);
+	return time_in_child(c, &subject);
+}
+
+/* By samples of which the last has so many nodes. us; negative: there is one that can't be. */
+static double extrapolate_from(const struct cluster *c, int nodes, struct subject *subject)
+{
+	double times[ALGO_NUM_SAMPLES];
+
+	for (int i = 0; i < ALGO_NUM_SAMPLES; i++) {
+		int ranks = (nodes >> (ALGO_NUM_SAMPLES - 1 - i)) * c->gpus;
+		struct cluster sample;
+
+		make_cluster(&sample, c->request.coll, ranks);
+		times[i] = is_refused(subject->way->algo, &sample.request)
+				   ? -1
+				   : time_in_child(&sample, subject);
+		free_cluster(&sample);
+		if (times[i] < 0)
+			return -1;
+	}
+	return algo_go_on(times, log2((double)c->network.nodes / nodes));
+}
+
+/* By the largest samples that can be simulated; of a grid they tell nothing, as its divisors
+ * count. us; negative: there are none. */
+static double extrapolate(const struct cluster *c, const struct algo_choice *way, uint64_t bytes)
+{
+	struct subject subject = {
+		.way = way, .bytes = bytes, .limit = sample_limit * options.limit};
+	double links, time = -1;
+
+	if (is_refused(way->algo, &c->request) || way->algo->needs & ALGO_NEEDS_GRID)
+		return -1;
+	links = extent_of(way, c->request.coll, c->request.ranks).links;
+	subject.links = (uint32_t)fmin(links, UINT32_MAX);
+	for (int nodes = c->network.nodes / 2; nodes >= LEAST_NODES && time < 0; nodes /= 2) {
+		int whole = nodes / 4 * 4;
+
+		if (extent_of(way, c->request.coll, whole * c->gpus).steps <= most_sample_steps)
+			time = extrapolate_from(c, whole, &subject);
+	}
+	return time;
 }
 
 /* The best that can be simulated of those that are close, where the library looks, and of the
- * others the first. Returns its algorithm; NULL: there is none. */
+ * others the first, or that which can be extrapolated. Returns its algorithm; NULL: there is none.
+ */
 static const struct algo *add_best(struct cluster *c, uint64_t bytes)
 {
 	enum { MOST_WAYS = 24 };
 	const double close = 1.2;
 	struct algo_choice ways[MOST_WAYS], best = {.algo = NULL, .time = INFINITY};
 	int num = list_best(c->request.coll, c->request.ranks, bytes, ways, MOST_WAYS);
+	struct result result = {.time = -1};
 
 	for (int i = 0; i < num && (!best.algo || ways[i].time < close * ways[0].time); i++) {
 		double time = simulate_way(c, &ways[i], bytes);
@@ -354,14 +445,27 @@ static const struct algo *add_best(struct cluster *c, uint64_t bytes)
 		if (time < 0 || time >= best.time)
 			continue;
 		best = ways[i];
-		best.time = time;
+		best.time = result.time = time;
 	}
-	if (best.algo)
-		print_row(c, &best, bytes, best.time);
+	for (int i = 0; i < num && result.time < 0; i++) {
+		best = ways[i];
+		result = (struct result){extrapolate(c, &best, bytes), true};
+	}
+	print_row(c, &best, bytes, result);
 	return best.algo;
 }
 
 /* And, to compare, what takes no notice of nodes. */
+static void add_flat(struct cluster *c, const struct algo *algo, uint64_t bytes)
+{
+	struct algo_choice way = {.algo = algo, .channels = 1, .proto = SCHED_SIMPLE};
+	struct result result = {.time = simulate_way(c, &way, bytes)};
+
+	if (result.time < 0)
+		result = (struct result){extrapolate(c, &way, bytes), true};
+	print_row(c, &way, bytes, result);
+}
+
 static void add_rows(enum sched_coll coll, uint64_t bytes, int ranks)
 {
 	static const char *const flat[] = {"ring", "tree"};
@@ -372,11 +476,9 @@ static void add_rows(enum sched_coll coll, uint64_t bytes, int ranks)
 	best = add_best(&c, bytes);
 	for (size_t i = 0; !options.best && i < sizeof(flat) / sizeof(flat[0]); i++) {
 		const struct algo *algo = algo_find(flat[i], coll);
-		struct algo_choice way = {.algo = algo, .channels = 1, .proto = SCHED_SIMPLE};
-		double time = algo && algo != best ? simulate_way(&c, &way, bytes) : -1;
 
-		if (time >= 0)
-			print_row(&c, &way, bytes, time);
+		if (algo && algo != best)
+			add_flat(&c, algo, bytes);
 	}
 	free_cluster(&c);
 }
@@ -395,7 +497,8 @@ static void usage(FILE *out)
 	      "  -a, --algo LIST        the best of these: as GPUCOLL_ALGO has them\n"
 	      "  -C, --channels NUMBER  and so many channels\n"
 	      "      --best             no rows of the flat ring and tree\n"
-	      "  -t, --time SECONDS     let go of a row after so long (default 600)\n"
+	      "  -t, --time SECONDS     of a row's simulation; what takes longer is extrapolated "
+	      "(default 600)\n"
 	      "  -o, --output FILE      the rows (default standard output)\n"
 	      "  -h, --help             this text\n",
 	      out);
@@ -540,7 +643,7 @@ static void take_options(int argc, char **argv)
 			options.best = true;
 			break;
 		case 't':
-			options.limit = (int)number_of("-t", optarg, 1000000);
+			options.limit = (double)number_of("-t", optarg, 1000000);
 			break;
 		case 'o':
 			options.out = fopen(optarg, "w");
@@ -597,7 +700,7 @@ int main(int argc, char **argv)
 	take_options(argc, argv);
 	check_sizes();
 	fputs("collective,bytes,ranks,nodes,network,algorithm,protocol,channels,us,bound_us,"
-	      "ratio\n",
+	      "ratio,how\n",
 	      options.out);
 	for (int i = 0; i < options.num_colls; i++) {
 		for (int j = 0; j < options.num_sizes; j++) {

@@ -12,6 +12,10 @@ of_picture(name) = sprintf("$1 \"/\" $2 == \"%s\"", name)
 of_curve(name, algo) = sprintf("%s && $6 == \"%s\"", of_picture(name), algo)
 # The best of its ranks is the first row; a ring and a tree may follow, to compare.
 pictures = list("1", "$1 \"/\" $2")
+guessed(name) = sprintf("%s && $12 == \"extrapolated\"", of_picture(name))
+curve = 'plot for [algo in algos] rows(of_curve(picture, algo), "$3, $9") using 1:2 with linespoints title algo noenhanced, \
+	rows(of_picture(picture), "$3, $10") using 1:2 smooth unique with lines dashtype 2 linecolor "black" title "bound"'
+circles = ', rows(guessed(picture), "$3, $9") using 1:2 with points pointtype 6 pointsize 2 linecolor "black" title "extrapolated"'
 
 set terminal svg size 900, 420 * words(pictures) dynamic font "sans,13"
 set multiplot layout words(pictures), 1
@@ -23,7 +27,6 @@ set grid
 do for [picture in pictures] {
 	algos = list(of_picture(picture), "$6")
 	set title picture . " bytes" noenhanced
-	plot for [algo in algos] rows(of_curve(picture, algo), "$3, $9") using 1:2 with linespoints title algo noenhanced, \
-		rows(of_picture(picture), "$3, $10") using 1:2 smooth unique with lines dashtype 2 linecolor "black" title "bound"
+	eval curve . (words(list(guessed(picture), "$3")) ? circles : "")
 }
 unset multiplot

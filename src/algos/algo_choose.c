@@ -59,6 +59,23 @@ struct algo_table {
 	struct candidate *candidates;
 };
 
+/* By sums and products only, which all processes compute alike. */
+double algo_go_on(const double samples[ALGO_NUM_SAMPLES], double doublings)
+{
+	double first = samples[1] - samples[0], growth = samples[2] - samples[1];
+	double figure = samples[2], ratio;
+	const double most = 4; /* of what is quadratic */
+
+	if (first <= 0 || growth <= 0)
+		return figure;
+	ratio = fmin(growth / first, most);
+	for (; doublings >= 1; doublings--) {
+		growth *= ratio;
+		figure += growth;
+	}
+	return figure + doublings * growth * ratio;
+}
+
 /* ---- candidates ---- */
 
 static bool is_linked(const struct algo *algo)
@@ -156,26 +173,6 @@ static bool is_cut(const struct algo_table *table, enum sched_proto proto,
 /* What a job's schedule comes to. */
 enum figure { STEPS_OF_ALL, LINKS, LANES, PLACES, OPERANDS, TIME, NUM_FIGURES };
 
-/*
- * From those of the samples to those of the job: growth goes on as from one to the next, and evenly
- * between two doublings. By sums and products only, which all processes compute alike.
- */
-static double go_on(const double samples[ALGO_NUM_SAMPLES], double doublings)
-{
-	double first = samples[1] - samples[0], growth = samples[2] - samples[1];
-	double figure = samples[2], ratio;
-	const double most = 4; /* of what is quadratic */
-
-	if (first <= 0 || growth <= 0)
-		return figure;
-	ratio = fmin(growth / first, most);
-	for (; doublings >= 1; doublings--) {
-		growth *= ratio;
-		figure += growth;
-	}
-	return figure + doublings * growth * ratio;
-}
-
 /* What is looked at: samples, or the job itself. */
 struct view {
 	const struct algo_table *table;
@@ -197,7 +194,7 @@ static void free_scheds(struct view *v)
 
 static double figure_of(const struct view *v, enum figure figure)
 {
-	return v->num > 1 ? go_on(v->figures[figure], v->table->setting.doublings)
+	return v->num > 1 ? algo_go_on(v->figures[figure], v->table->setting.doublings)
 			  : v->figures[figure][0];
 }
 

@@ -31,6 +31,10 @@ struct algo_sample {
 	const struct sched_fabric *fabric;
 };
 
+/* From a figure of samples, each of twice the ranks of the one before, to that of so many doublings
+ * of the last: growth goes on as from one to the next, and evenly between two doublings. */
+double algo_go_on(const double samples[ALGO_NUM_SAMPLES], double doublings);
+
 /* What there is to carry calls out with. All processes that are to choose alike have the same. */
 struct algo_setting {
 	const struct sched_fabric *fabric;
