@@ -4,7 +4,9 @@
  * writes the times into the file by which the library then chooses (src/core/core_tuning.h).
  *
  * What is clearly slower than the best is measured roughly, and at every second size only once it
- * has been so for some; more channels are not tried where twice as many brought nothing.
+ * has been so for some; more channels are not tried where twice as many brought nothing. The others
+ * are measured in many turns, one after the other, so that what disturbs the machine for a while
+ * disturbs them alike.
  */
 #include "core/core_tuning.h"
 #include "gpucoll/gpucoll.h"
@@ -14,6 +16,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
+#include <math.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,17 +24,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WAY = 160, FACTOR = 4 };
+enum { WAY = 160, FACTOR = 4, TURNS = 15 };
 
 /* A way to do a collective, and how it did. */
 struct way {
 	const struct algo *algo;
 	enum sched_proto proto;
 	int channels;
-	double time;     /* us, at this size; 0: not measured */
-	int behind;      /* sizes in a row at which it was clearly slower than the best */
-	char words[WAY]; /* of the file's line, at this size */
+	double time;         /* us, at this size; 0: not measured */
+	double turns[TURNS]; /* it is their median, if it is not clearly slower than the best */
+	int behind;          /* sizes in a row at which it was clearly slower than the best */
+	char words[WAY];     /* of the file's line, at this size */
 };
+
+/* So many times slower than the best. */
+static const double clearly = 2;
 
 static struct {
 	const char *colls, *file;
@@ -295,13 +302,11 @@ static bool went(struct way *way)
 	return all;
 }
 
-/* The first call may bring memory, kernels, a look at how others' kernels run. */
+/* Roughly. The first call may bring memory, kernels, a look at how others' kernels run; and what is
+ * slow may just have been disturbed. */
 static void measure(enum sched_coll coll, size_t bytes, struct way *way, double best)
 {
-	enum { WARM = 3, FEW = 3, MOST = 50 };
-	const double enough = 20e3; /* us */
-	const double clearly = 2;   /* slower than the best */
-	int number;
+	enum { WARM = 3, FEW = 3 };
 
 	way->time = 0;
 	wish_for(way);
@@ -310,11 +315,32 @@ static void measure(enum sched_coll coll, size_t bytes, struct way *way, double 
 	if (!went(way))
 		return;
 	way->time = time_calls(coll, bytes, FEW);
+	if (best > 0 && way->time > clearly * best)
+		way->time = fmin(way->time, time_calls(coll, bytes, FEW));
 	way->behind = best > 0 && way->time > clearly * best ? way->behind + 1 : 0;
-	number = (int)(enough / way->time);
-	if (way->behind || number <= FEW)
+}
+
+static int compare(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* The median counts after the last turn. */
+static void measure_again(enum sched_coll coll, size_t bytes, struct way *way, int turn)
+{
+	enum { FEW = 3, MOST = 20 };
+	const double enough = 10e3; /* us */
+	double number = fmax(FEW, fmin(enough / way->time, MOST));
+
+	wish_for(way);
+	call(coll, bytes);
+	way->turns[turn] = time_calls(coll, bytes, (int)number);
+	if (turn < TURNS - 1)
 		return;
-	way->time = time_calls(coll, bytes, number < MOST ? number : MOST);
+	qsort(way->turns, TURNS, sizeof(way->turns[0]), compare);
+	way->time = way->turns[TURNS / 2];
 }
 
 static const struct way *narrower(const struct way *ways, int num, const struct way *way)
@@ -358,25 +384,47 @@ static void show(enum sched_coll coll, size_t bytes, int done, int all, const st
 		bytes, best ? best->algo->name : "", best ? best->time : 0);
 }
 
+static struct way *best_of(struct way *ways, int num)
+{
+	struct way *best = NULL;
+
+	for (int i = 0; i < num; i++) {
+		if (ways[i].time > 0 && (!best || ways[i].time < best->time))
+			best = &ways[i];
+	}
+	return best;
+}
+
 /* All ways at one size. Returns the best; NULL: none is possible, or there is no time left. */
 static const struct way *measure_size(enum sched_coll coll, size_t bytes, struct way *ways, int num)
 {
 	const struct way *best = NULL;
+	double most;
 
 	for (int i = 0; i < num; i++) {
 		struct way *way = &ways[i];
 
-		show(coll, bytes, i, num, best);
+		show(coll, bytes, i, num + TURNS, best);
 		way->time = 0;
 		if (is_hopeless(ways, num, way))
 			continue;
 		if (is_late())
 			return NULL;
 		measure(coll, bytes, way, best ? best->time : 0);
-		if (way->time > 0 && (!best || way->time < best->time))
-			best = way;
+		best = best_of(ways, i + 1);
 	}
-	return best;
+	most = best ? clearly * best->time : 0;
+	for (int turn = 0; turn < TURNS; turn++) {
+		show(coll, bytes, num + turn, num + TURNS, best);
+		if (is_late())
+			return NULL;
+		/* Times change in the last turn only, each after its way was looked at. */
+		for (int i = 0; i < num; i++) {
+			if (ways[i].time > 0 && ways[i].time <= most)
+				measure_again(coll, bytes, &ways[i], turn);
+		}
+	}
+	return best_of(ways, num);
 }
 
 static void report(enum sched_coll coll, size_t bytes, const struct way *best,

@@ -54,11 +54,13 @@ struct launch {
 	unsigned blocks;
 	_Alignas(16) unsigned char args[MAX_ARGS];
 	atomic_uint next_block;
+	pthread_t beginner, threads[MAX_THREADS]; /* who began it, and the others */
+	unsigned workers, started;
 };
 
 /* The block that an OS thread runs. */
 struct block {
-	const struct launch *launch;
+	struct launch *launch;
 	unsigned index, threads, current, alive, arrived, generation;
 	ucontext_t scheduler, contexts[MAX_THREADS];
 	bool ended[MAX_THREADS];
@@ -163,12 +165,23 @@ uint64_t emu_clock(void)
 	       (uint64_t)emu_config.slowness;
 }
 
+static void *run_blocks(void *argument);
+
+static void start_workers(struct launch *launch)
+{
+	while (launch->started < launch->workers) {
+		if (pthread_create(&launch->threads[launch->started++], NULL, run_blocks, launch))
+			emu_die("no thread for a block");
+	}
+}
+
 /*
  * What is waited for may be another thread of the block, or a block of another process, which needs
  * the core: on hardware all of them make progress. A yield gives way to threads of the same session
  * only, where the kernel groups them by sessions: blocks that yielded were seen to keep those of
  * other ranks from both cores for 3 s. Blocks that nap for less than this wake only to nap again.
- * In the caller, as benchmarks run it, each rank has a core.
+ * In the caller, as benchmarks run it, each rank has a core, and blocks of which none waits run one
+ * after the other.
  */
 void emu_pause(void)
 {
@@ -177,6 +190,8 @@ void emu_pause(void)
 	if (block->threads > 1)
 		yield();
 	if (emu_config.in_caller) {
+		if (pthread_equal(pthread_self(), block->launch->beginner))
+			start_workers(block->launch);
 		sched_yield();
 		return;
 	}
@@ -253,22 +268,20 @@ static int take_turn(void)
 static void run_launch(void *argument)
 {
 	struct launch *launch = argument;
-	pthread_t threads[MAX_THREADS];
-	unsigned workers = launch->blocks < (unsigned)emu_config.sms ? launch->blocks
-								     : (unsigned)emu_config.sms;
+	unsigned together = launch->blocks < (unsigned)emu_config.sms ? launch->blocks
+								      : (unsigned)emu_config.sms;
 	int turn;
 
 	if (emu_fault("kernel") != CUDA_SUCCESS) /* it stops in the middle, here at the beginning */
 		return;
-	workers = workers < MAX_THREADS ? workers : MAX_THREADS;
+	launch->beginner = pthread_self();
+	launch->workers = (together < MAX_THREADS ? together : MAX_THREADS) - 1;
 	turn = take_turn();
-	for (unsigned i = 0; i + 1 < workers; i++) {
-		if (pthread_create(&threads[i], NULL, run_blocks, launch))
-			emu_die("no thread for a block");
-	}
+	if (!emu_config.in_caller)
+		start_workers(launch);
 	run_blocks(launch);
-	for (unsigned i = 0; i + 1 < workers; i++)
-		pthread_join(threads[i], NULL);
+	for (unsigned i = 0; i < launch->started; i++)
+		pthread_join(launch->threads[i], NULL);
 	if (turn >= 0)
 		close(turn);
 }
