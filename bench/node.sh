@@ -23,7 +23,7 @@ shift $((OPTIND - 1))
 emulate=()
 if [ ! -e /dev/nvidiactl ]; then
 	emulate=(--emulate)
-	export CUEMU_SMS=1 CUEMU_THREADS=1 CUEMU_DELAY_US=0 CUEMU_IN_CALLER=1
+	export CUEMU_SMS=$ranks CUEMU_THREADS=1 CUEMU_DELAY_US=0 CUEMU_IN_CALLER=1
 	"$build/copy-rate" 2
 	echo "# the limit of an allreduce of S bytes on R ranks: R S bytes read and R S written at that rate"
 fi
