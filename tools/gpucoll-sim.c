@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char *const shapes[SIM_NUM_SHAPES] = {"rails", "fat-tree", "dragonfly"};
@@ -39,8 +40,8 @@ static const double hop = 0.8;
 /* Steps of a schedule that can be made in the memory of a workstation. */
 static const double most_steps = 2e7;
 
-/* And of one from which others are extrapolated, whose time is a part of that of a row. */
-static const double most_sample_steps = 5e5, sample_limit = 0.1;
+/* And of one from which others are extrapolated, which all together have a part of a row's time. */
+static const double most_sample_steps = 5e5, sample_share = 0.1;
 
 static struct {
 	struct topo_machine *machine;
@@ -200,8 +201,16 @@ struct subject {
 	const struct algo_choice *way;
 	uint64_t bytes;
 	uint32_t links;
-	double limit; /* s */
+	double deadline; /* s, of now() */
 };
+
+static double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
 
 /* us; negative: it can't be. */
 static double time_of(struct cluster *c, const struct subject *subject)
@@ -240,12 +249,12 @@ static double time_of(struct cluster *c, const struct subject *subject)
  * long. */
 static double time_in_child(struct cluster *c, const struct subject *subject)
 {
+	double time = -1, left = subject->deadline - now();
 	struct pollfd wait;
-	double time = -1;
 	int ends[2];
 	pid_t child;
 
-	if (pipe(ends))
+	if (left <= 0 || pipe(ends))
 		return -1;
 	fflush(NULL);
 	child = fork();
@@ -255,7 +264,7 @@ static double time_in_child(struct cluster *c, const struct subject *subject)
 	}
 	close(ends[1]);
 	wait = (struct pollfd){.fd = ends[0], .events = POLLIN};
-	if (child > 0 && poll(&wait, 1, (int)(1000 * subject->limit)) == 1 &&
+	if (child > 0 && poll(&wait, 1, (int)(1000 * left)) == 1 &&
 	    read(ends[0], &time, sizeof(time)) != sizeof(time))
 		time = -1;
 	if (child > 0) {
@@ -373,9 +382,10 @@ static void print_row(const struct cluster *c, const struct algo_choice *way, ui
 }
 
 /* us; negative: it can't be simulated. */
-static double simulate_way(struct cluster *c, const struct algo_choice *way, uint64_t bytes)
+static double simulate_way(struct cluster *c, const struct algo_choice *way, uint64_t bytes,
+			   double deadline)
 {
-	struct subject subject = {.way = way, .bytes = bytes, .limit = options.limit};
+	struct subject subject = {.way = way, .bytes = bytes, .deadline = deadline};
 	struct extent extent;
 
 	if (is_refused(way->algo, &c->request))
@@ -411,8 +421,7 @@ static double extrapolate_from(const struct cluster *c, int nodes, struct subjec
  * count. us; negative: there are none. */
 static double extrapolate(const struct cluster *c, const struct algo_choice *way, uint64_t bytes)
 {
-	struct subject subject = {
-		.way = way, .bytes = bytes, .limit = sample_limit * options.limit};
+	struct subject subject = {.way = way, .bytes = bytes};
 	double links, time = -1;
 
 	if (is_refused(way->algo, &c->request) || way->algo->needs & ALGO_NEEDS_GRID)
@@ -422,8 +431,10 @@ static double extrapolate(const struct cluster *c, const struct algo_choice *way
 	for (int nodes = c->network.nodes / 2; nodes >= LEAST_NODES && time < 0; nodes /= 2) {
 		int whole = nodes / 4 * 4;
 
-		if (extent_of(way, c->request.coll, whole * c->gpus).steps <= most_sample_steps)
-			time = extrapolate_from(c, whole, &subject);
+		if (extent_of(way, c->request.coll, whole * c->gpus).steps > most_sample_steps)
+			continue;
+		subject.deadline = now() + sample_share * options.limit;
+		time = extrapolate_from(c, whole, &subject);
 	}
 	return time;
 }
@@ -437,10 +448,11 @@ static const struct algo *add_best(struct cluster *c, uint64_t bytes)
 	const double close = 1.2;
 	struct algo_choice ways[MOST_WAYS], best = {.algo = NULL, .time = INFINITY};
 	int num = list_best(c->request.coll, c->request.ranks, bytes, ways, MOST_WAYS);
+	double deadline = now() + options.limit;
 	struct result result = {.time = -1};
 
 	for (int i = 0; i < num && (!best.algo || ways[i].time < close * ways[0].time); i++) {
-		double time = simulate_way(c, &ways[i], bytes);
+		double time = simulate_way(c, &ways[i], bytes, deadline);
 
 		if (time < 0 || time >= best.time)
 			continue;
@@ -459,7 +471,7 @@ static const struct algo *add_best(struct cluster *c, uint64_t bytes)
 static void add_flat(struct cluster *c, const struct algo *algo, uint64_t bytes)
 {
 	struct algo_choice way = {.algo = algo, .channels = 1, .proto = SCHED_SIMPLE};
-	struct result result = {.time = simulate_way(c, &way, bytes)};
+	struct result result = {.time = simulate_way(c, &way, bytes, now() + options.limit)};
 
 	if (result.time < 0)
 		result = (struct result){extrapolate(c, &way, bytes), true};
