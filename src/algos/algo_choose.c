@@ -23,7 +23,7 @@ static const double reach = 16;
 static const double hopeless = 2;
 
 /* What is so many times slower with twice the channels is not faster with four times as many. */
-static const double loss = 1.05;
+static const double loss = 1.25;
 
 /* us, of what is possible but can't be told from samples: it is taken if nothing else is. */
 static const double unknown = 1e9;
