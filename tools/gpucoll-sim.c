@@ -464,7 +464,7 @@ static const struct algo *add_best(struct cluster *c, uint64_t bytes)
 		result = (struct result){extrapolate(c, &best, bytes), true};
 	}
 	print_row(c, &best, bytes, result);
-	return best.algo;
+	return result.time < 0 ? NULL : best.algo;
 }
 
 /* And, to compare, what takes no notice of nodes. */
