@@ -146,7 +146,9 @@ WAYS = {"stepped": {"GPUCOLL_EXEC": "stepped"},
 TRANSPORTS = {"p2p": {}, "shm": {"CUEMU_DEVICES": "8", "CUEMU_P2P": "none"}}
 # Two channels where the algorithm has them, and little room, so that larger calls take several rounds.
 ROOMS = {"much": {}, "little": {"GPUCOLL_SCRATCH": "1", "GPUCOLL_CHANNELS": "2"}}
-LINKED = ["ring", "tree", "doubling", "halving", "pairwise", "bruck", "scatter-allgather", "neighbor", "linear", "chain"]
+LINKED = {"ring": "allreduce,reduce_scatter,reduce,allgather,bcast", "tree": "allreduce,reduce,bcast", "doubling": "allreduce,allgather,scan,exscan",
+          "halving": "allreduce,reduce_scatter", "pairwise": "alltoall", "bruck": "alltoall", "scatter-allgather": "bcast", "neighbor": "allgather",
+          "linear": "gather,scatter", "chain": "scan,exscan"}
 # The neighbour exchange needs pairs of ranks, LL is not for gathers and scatters (core_links.c, core_links_know_sizes), and lines
 # that go through the host's memory may be cut. Halving sends many pieces at a time, for which there may be too little room with flags.
 MEANINGLESS = [{"neighbor", 3}, {"linear", "fused ll"}, {"linear", "fused ll128"}, {"fused ll128", "shm"}, {"halving", "fused ll", "little"},
@@ -170,7 +172,7 @@ def cover_pairs(*choices):
 def test_algorithm(run_mpi, algo, way, transport, room, mpi, ranks):
     """Every algorithm with messages, every way of execution, and so on, in pairs."""
     env = {"CUEMU_SMS": "32", "GPUCOLL_ALGO": algo, **WAYS[way], **TRANSPORTS[transport], **ROOMS[room], **PATHS["accel"]}
-    result = run_mpi(mpi, ranks, "test_coll", env=env)
+    result = run_mpi(mpi, ranks, "test_coll", 2, LINKED[algo], env=env)
     assert_passed(result)
     used = sum(int(calls) for calls in re.findall(rf" accel +(\d+) .* {algo} {way} *$", result.output, re.MULTILINE))
     assert used > 10, result.output
@@ -182,7 +184,7 @@ def test_torus(run_mpi, mpi, way, room, ranks):
     if mpi not in MPIS:
         pytest.skip(f"the library was not built for {mpi}")
     env = {"CUEMU_SMS": "32", "GPUCOLL_ALGO": "allreduce:torus", **WAYS[way], **ROOMS[room], **PATHS["accel"]}
-    result = run_mpi(mpi, ranks, "test_coll", env=env)
+    result = run_mpi(mpi, ranks, "test_coll", 2, "allreduce", env=env)
     assert_passed(result)
     assert sum(int(calls) for calls in re.findall(rf" accel +(\d+) .* torus {way} *$", result.output, re.MULTILINE)) > 10, result.output
 
@@ -635,6 +637,9 @@ def test_nodes(run_mpi, mpi, shape):
     assert_passed(result)
     assert "stepped" in result.output and "eager" in result.output, result.output
     assert "fused" not in result.output and "WARN" not in result.output, result.output
+    left = "short, better left to the real MPI"
+    assert all(re.search(f"MPI_{name} .* stage .* {left}", result.output) for name in ("Bcast", "Reduce", "Gather", "Scatter", "Alltoall")), result.output
+    assert not re.search(f"MPI_(All|Ex)?(reduce|gather|scan)v? .* {left}", result.output), result.output
 
 
 @each_mpi
@@ -692,7 +697,7 @@ def test_nodes_algorithms(run_mpi, algo, exec_mode, mpi):
            "GPUCOLL_PROTO": exec_mode.split()[1] if "fused" in exec_mode else ""}
     # Some are for ranks of a node that follow each other, or for a grid of nodes.
     shape = "00122" if algo in ("rail-chain", "rail-doubling") else "01023" if "torus" in algo else SHAPES["uneven"]
-    result = on_nodes(run_mpi, mpi, shape, "test_coll", 1, env=env)
+    result = on_nodes(run_mpi, mpi, shape, "test_coll", 1, ",".join(colls), env=env)
     assert_passed(result)
     assert f"{algo} {exec_mode}" in result.output, result.output
 
@@ -835,7 +840,8 @@ def test_nodes_with_device_memory(run_mpi, mpi, off):
 def test_nodes_gdr_algorithms(run_mpi, mpi, algos):
     """Steps that the network does alone, in many rounds."""
     env = {"GPUCOLL_NET_GDR": "on", "GPUCOLL_ALGO": algos, "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_SCRATCH": "1M"}
-    result = on_nodes(run_mpi, mpi, "01022", "test_coll", 1, env=env, after=[UCX_WITH_CUDA])
+    colls = ",".join(entry.split(":")[0] for entry in algos.split(";"))
+    result = on_nodes(run_mpi, mpi, "01022", "test_coll", 1, colls, env=env, after=[UCX_WITH_CUDA])
     assert_passed(result)
     assert "stepped gdr" in result.output, result.output
 
@@ -901,6 +907,22 @@ def test_nodes_types_and_ops_with_flags(run_mpi, mpi, algo):
 @each_mpi
 def test_nodes_communicators(run_mpi, mpi):
     assert_passed(on_nodes(run_mpi, mpi, "001", "test_life", "communicators"))
+
+
+@emulated_only
+@each_mpi
+def test_nodes_short_calls(run_mpi, mpi):
+    result = on_nodes(run_mpi, mpi, "001", "test_life", "short_calls")
+    assert_passed(result)
+    assert "eager" in result.output and count_calls(result.output, "stage") == 0, result.output
+
+
+@each_mpi
+def test_nodes_differ_in_what_is_short(run_mpi, mpi):
+    """Who takes a call for short has no memory for messages, and gives it to the real MPI or finds others want that."""
+    result = on_nodes(run_mpi, mpi, "001", "test_coll", 1, first="test $r = 0 && export GPUCOLL_EAGER_MAX=0;")
+    assert_passed(result)
+    assert "eager" not in result.output and count_calls(result.output, "accel", "MPI_Allreduce") > 10, result.output
 
 
 # Launchers are told to leave the survivors alone. Hydra's proxy still ends them when its own child is killed, which is

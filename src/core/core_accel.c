@@ -85,6 +85,8 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 		return core_accel_stage(accel, reason);
 	if (comm->lost)
 		return core_accel_stage(accel, "a rank is lost");
+	if (core_eager_is_left(accel))
+		return core_accel_stage(accel, "short, better left to the real MPI");
 	/* A rank with no data goes with those that have some, where they may be on devices. */
 	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, "no data");
@@ -442,7 +444,8 @@ static enum util_status agree(struct core_accel *accel)
 	if (state == CORE_AGREE_READY && core_comm_speaks(accel->comm))
 		state = agree_with_nodes(accel);
 	/* Over several nodes nobody finds out later what is missing for links. */
-	if (state == CORE_AGREE_STAGE && accel->comm->spans && accel->agree.vote)
+	if (state == CORE_AGREE_STAGE && accel->comm->spans && accel->agree.vote &&
+	    accel->offer.arenas[GPU_TRANSPORT_P2P].bytes)
 		accel->comm->wants_links = accel->comm->wants_shm = true;
 	if (state == CORE_AGREE_STAGE)
 		return core_accel_stage(accel,
@@ -459,7 +462,7 @@ static enum util_status agree(struct core_accel *accel)
 	else
 		core_agree_summarize(&accel->agree, &accel->common);
 	/* An eager call needs no links; a longer one will. */
-	if (accel->comm->spans && !accel->common.any_without_data &&
+	if (accel->comm->spans && accel->common.arena && !accel->common.any_without_data &&
 	    !(accel->common.all & CORE_OFFER_WHOLE))
 		accel->comm->wants_links = accel->comm->wants_shm = true;
 	if (accel->agree.vote)

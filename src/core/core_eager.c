@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_eager.h"
 #include "core/core_wire.h"
+#include "core/core_wish.h"
 #include "util/util_config.h"
 
 #include <string.h>
@@ -34,18 +35,56 @@ static size_t data_offset(const struct core_buffer *in)
 	return header + (first_byte(in) - header) % ALIGNMENT;
 }
 
+static bool is_short(const struct core_comm *comm, uint64_t bytes)
+{
+	return comm->spans && util_config.eager_max &&
+	       bytes <= util_config.eager_max / (size_t)comm->size;
+}
+
 bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *in)
 {
 	size_t room = core_agree_record_bytes(accel->comm);
 
-	if (!accel->comm->spans || accel->offer.wish.algos || !util_config.eager_max)
+	if (accel->offer.wish.algos || !is_short(accel->comm, num_bytes(in)))
 		return false;
 	/* A reduction takes all inputs in one step, and what has a block for each rank has a step
 	 * for each two. */
 	if (accel->comm->size >= GPU_MAX_OPERANDS)
 		return false;
-	return num_bytes(in) <= util_config.eager_max / (size_t)accel->comm->size &&
-	       num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room;
+	return num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room;
+}
+
+/* Of all ranks' inputs, in bytes; 0: not all know it. */
+static uint64_t longest_input(const struct core_accel *accel)
+{
+	const struct core_shape *shape = &accel->shape;
+	uint64_t ranks = (uint64_t)accel->comm->size;
+
+	if (shape->coll != CORE_SCATTER && shape->coll != CORE_ALLTOALL)
+		return shape->bytes;
+	return shape->bytes < UINT64_MAX / ranks ? shape->bytes * ranks : UINT64_MAX;
+}
+
+bool core_eager_is_certain(const struct core_accel *accel)
+{
+	uint64_t longest = longest_input(accel);
+
+	return longest && is_short(accel->comm, longest) && accel->comm->size < GPU_MAX_OPERANDS &&
+	       !core_wish_of(core_plan_coll(accel->shape.coll))->algos;
+}
+
+bool core_eager_is_left(const struct core_accel *accel)
+{
+	switch (accel->shape.coll) {
+	case CORE_BCAST:
+	case CORE_REDUCE:
+	case CORE_GATHER:
+	case CORE_SCATTER:
+	case CORE_ALLTOALL:
+		return core_eager_is_certain(accel);
+	default:
+		return false;
+	}
 }
 
 void core_eager_offer(struct core_accel *accel)

@@ -25,6 +25,15 @@ struct core_eager_record {
 	} blocks[];                     /* as those of struct core_buffer */
 };
 
+/*
+ * Whether a call is one for this, unless buffers are scattered, which all members find alike.
+ * core_eager_is_left: whether such a one is better left to the real MPI: data that go from or to
+ * one rank need not wait for what others say, and of data that are for one rank each only a part
+ * has to go to all nodes.
+ */
+bool core_eager_is_certain(const struct core_accel *accel);
+bool core_eager_is_left(const struct core_accel *accel);
+
 /* Whether a call with such an input is one for this, by its configuration. */
 bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *in);
 

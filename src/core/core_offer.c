@@ -276,6 +276,15 @@ static uint32_t offer_gdr(const struct core_comm *comm)
 	return util_config.exec == UTIL_EXEC_FUSED ? 0 : CORE_OFFER_DEVICE_WIRE;
 }
 
+/* Many communicators see nothing but short calls, and arenas are large, and slow to make. If it
+ * turns out that the call needs them it is staged, and the next one has them. */
+static bool may_do_without_arenas(const struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	return !comm->wants_links && !comm->arena.bytes && core_eager_is_certain(accel);
+}
+
 static enum util_status offer_arenas(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
@@ -284,6 +293,10 @@ static enum util_status offer_arenas(struct core_accel *accel)
 
 	if (!accel->stream || !may_need_links(accel))
 		return UTIL_OK;
+	if (may_do_without_arenas(accel))
+		return core_wire_open_ahead(comm->wire, accel->stream) == UTIL_OK
+			       ? UTIL_OK
+			       : core_accel_stage(accel, "no memory for messages");
 	if (open_arenas(accel) != UTIL_OK)
 		return comm->spans ? core_accel_stage(accel, "no memory for messages") : UTIL_OK;
 	if ((comm->ll_flag >= LL_FLAGS || comm->flags_moved) &&

@@ -427,7 +427,9 @@ enum util_status core_plan_make(struct core_accel *accel)
 		return take_eager(accel, &request);
 	plan_rounds(accel, sched_num_blocks(&request));
 	why = choose(accel, &request, &status);
-	if (why && !is_all_mapped(accel))
+	if (why && accel->comm->spans && !accel->common.arena)
+		accel->comm->wants_links = true;
+	else if (why && !is_all_mapped(accel))
 		accel->comm->wants_links = accel->comm->wants_shm = true;
 	/* Only what all find alike may have the call staged now. */
 	if (why && !is_fatal(status))

@@ -237,10 +237,14 @@ static void grow(struct core_wire *wire, size_t bytes, struct gpu_stream *stream
 	close_arenas(out);
 }
 
+enum util_status core_wire_open_ahead(struct core_wire *wire, struct gpu_stream *stream)
+{
+	return open_host(&wire->ahead, (size_t)2 * CORE_WIRE_AHEAD, stream, &wire->ahead_address);
+}
+
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
 {
-	enum util_status status =
-		open_host(&wire->ahead, (size_t)2 * CORE_WIRE_AHEAD, stream, &wire->ahead_address);
+	enum util_status status = core_wire_open_ahead(wire, stream);
 
 	/* What can't be had is not asked for again, as that costs all calls. */
 	if (status == UTIL_OK && wire->bytes < bytes && wire->refused != bytes)

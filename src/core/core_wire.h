@@ -37,9 +37,11 @@ void core_wire_free(struct core_wire *wire); /* NULL is allowed */
 /*
  * Make the arenas, of so many bytes, or larger ones if these are smaller and there is memory, and
  * have kernels in the stream's context reach them. No call is under way. UTIL_ERR_UNSUPPORTED,
- * without a warning: there is no memory for any. core_wire_bytes: of each. core_wire_takes_memory:
- * there are some in device memory, and UCX can be given other memory of the context, too.
+ * without a warning: there is no memory for any. core_wire_open_ahead: only what core_eager.h
+ * needs. core_wire_bytes: of each. core_wire_takes_memory: there are some in device memory, and UCX
+ * can be given other memory of the context, too.
  */
+enum util_status core_wire_open_ahead(struct core_wire *wire, struct gpu_stream *stream);
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream);
 size_t core_wire_bytes(const struct core_wire *wire);
 bool core_wire_takes_memory(const struct core_wire *wire);

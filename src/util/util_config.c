@@ -118,7 +118,8 @@ static const struct option options[] = {
 	 "divided "
 	 "by the number of ranks, takes one exchange between nodes: the inputs go to all of them "
 	 "along with the agreement on the call's path. There is room for 64K, with a few bytes for "
-	 "each block. 0: never."},
+	 "each block. MPI_Bcast, MPI_Reduce, MPI_Gather, MPI_Scatter and MPI_Alltoall so short are "
+	 "staged, as the real MPI need not have all ranks wait for all. 0: never."},
 	{"GPUCOLL_NET", TYPE_ENUM, FIELD(net), "ucx", net_words,
 	 "How messages between nodes travel. ucx: by UCX, which chooses among verbs, RoCE, TCP and "
 	 "so on; its own variables (UCX_TLS, UCX_NET_DEVICES) work as ever. Where UCX_NET_DEVICES "

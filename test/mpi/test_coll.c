@@ -4,7 +4,10 @@
  * ranks, against the real MPI on host copies: the same call is made twice, and afterwards all bytes
  * of both buffers must be equal, also those that the call must not touch.
  *
- *     test_coll [ROUNDS]     rounds of random residency for each case (default 2)
+ *     test_coll [ROUNDS [COLLECTIVES]]
+ *
+ * ROUNDS of random residency for each case, 2 if not given. COLLECTIVES: only these and their
+ * forms, as in "gather,scan", of MPI_COMM_WORLD and with an algorithm's usual arguments.
  */
 #include "test.h"
 
@@ -335,12 +338,36 @@ static struct test make(enum coll coll, MPI_Comm comm, MPI_Datatype type, int co
 	return t;
 }
 
-static void test_intra(int rounds)
+/* Whether the list, as "gather,scan", has the collective's name or that of which it is a form. NULL
+ * has all. */
+static bool is_wanted(const char *list, enum coll coll)
+{
+	static const char *const forms[] = {"", "v", "w", "_block"};
+	char entry[64], within[512];
+
+	if (!list)
+		return true;
+	snprintf(within, sizeof(within), ",%s,", list);
+	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+		size_t length = strlen(names[coll]), form = strlen(forms[i]);
+
+		if (form > length || strcmp(names[coll] + length - form, forms[i]))
+			continue;
+		snprintf(entry, sizeof(entry), ",%.*s,", (int)(length - form), names[coll]);
+		if (strcasestr(within, entry))
+			return true;
+	}
+	return false;
+}
+
+static void test_intra(int rounds, const char *list)
 {
 	static const int counts[] = {0, 1, 2, 3, 17, 4099};
 
 	for (int coll = 0; coll < NUM_COLLS; coll++) {
 		if (coll >= NEIGHBOR_ALLGATHER && coll <= NEIGHBOR_ALLTOALLW)
+			continue;
+		if (!is_wanted(list, (enum coll)coll))
 			continue;
 		for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
 			struct test t = make((enum coll)coll, MPI_COMM_WORLD, MPI_INT, counts[i]);
@@ -389,7 +416,7 @@ static void make_types(MPI_Datatype types[NUM_TYPES])
 	MPI_Type_free(&overlapping);
 }
 
-static void test_derived(int rounds)
+static void test_derived(int rounds, const char *list)
 {
 	static const enum coll colls[] = {BCAST,     GATHER,     GATHERV,  SCATTER,   SCATTERV,
 					  ALLGATHER, ALLGATHERV, ALLTOALL, ALLTOALLV, ALLTOALLW};
@@ -403,6 +430,8 @@ static void test_derived(int rounds)
 			/* Interleaved elements of several blocks would overlap, which receivers may
 			 * not do. */
 			if (type == 3 && (t.coll != BCAST || t.size > 1))
+				continue;
+			if (!is_wanted(list, t.coll))
 				continue;
 			t.root = t.size - 1;
 			if (type == 3)
@@ -675,14 +704,8 @@ static void test_large_forms(void)
 }
 #endif
 
-int main(int argc, char **argv)
+static void test_others(int rounds)
 {
-	int rounds = argc > 1 ? atoi(argv[1]) : 2;
-
-	MPI_Init(&argc, &argv);
-	test_start();
-	test_intra(rounds);
-	test_derived(rounds);
 	test_cart(rounds, 0);
 	test_cart(rounds, 1);
 	test_graph(rounds);
@@ -695,7 +718,21 @@ int main(int argc, char **argv)
 #if MPI_VERSION >= 4
 	test_large_forms();
 #endif
-	int status = test_finish();
+}
+
+int main(int argc, char **argv)
+{
+	int rounds = argc > 1 ? atoi(argv[1]) : 2;
+	const char *list = argc > 2 ? argv[2] : NULL;
+	int status;
+
+	MPI_Init(&argc, &argv);
+	test_start();
+	test_intra(rounds, list);
+	test_derived(rounds, list);
+	if (!list)
+		test_others(rounds);
+	status = test_finish();
 	MPI_Finalize();
 	return status;
 }

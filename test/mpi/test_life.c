@@ -419,13 +419,13 @@ static void rendezvous(void)
 /* More communicators than the board has slots and MPICH has context ids, in all constructors. */
 static void communicators(void)
 {
-	enum { COUNT = 1200 };
+	enum { COUNT = 1200, LONG = 1 << 16 };
 	int *send, *recv;
 	bool ok = true;
 
 	snprintf(test_name, sizeof(test_name), "communicators");
-	cuda_check(cudaMalloc((void **)&send, 400), "cudaMalloc");
-	cuda_check(cudaMalloc((void **)&recv, 400), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&send, LONG * sizeof(int)), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, LONG * sizeof(int)), "cudaMalloc");
 	for (int i = 0; i < COUNT; i++) {
 		int dims[1] = {test_size}, periods[1] = {1};
 		MPI_Comm comm;
@@ -437,9 +437,39 @@ static void communicators(void)
 		else
 			MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 0, &comm);
 		ok &= allreduce_works(send, recv, 100, comm);
+		/* Short calls over several nodes take no memory for messages. */
+		if (i % 10 < 3)
+			ok &= allreduce_works(send, recv, LONG, comm);
 		MPI_Comm_free(&comm);
 	}
 	test_result(ok);
+}
+
+static size_t free_memory(void)
+{
+	size_t bytes, total;
+
+	cuda_check(cudaMemGetInfo(&bytes, &total), "cudaMemGetInfo");
+	return bytes;
+}
+
+/* Short calls over several nodes take no device memory, but for the kernels; long ones do. */
+static void short_calls(void)
+{
+	enum { LONG = 1 << 16, SOME = 1 << 20 };
+	int *send, *recv;
+	size_t before;
+	bool ok;
+
+	snprintf(test_name, sizeof(test_name), "short calls");
+	cuda_check(cudaMalloc((void **)&send, LONG * sizeof(int)), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, LONG * sizeof(int)), "cudaMalloc");
+	before = free_memory();
+	ok = allreduce_works(send, recv, 100, MPI_COMM_WORLD);
+	ok &= before - free_memory() < SOME;
+	ok &= allreduce_works(send, recv, LONG, MPI_COMM_WORLD);
+	ok &= before - free_memory() > SOME;
+	test_result(ok && allreduce_works(send, recv, 100, MPI_COMM_WORLD));
 }
 
 /* Communicators without an identity: never completed by a constructor that is collective in the
@@ -549,6 +579,7 @@ static const struct test_case cases[] = {
 	{"threads", threads},
 	{"rendezvous", rendezvous},
 	{"communicators", communicators},
+	{"short_calls", short_calls},
 	{"idup", idup},
 	{"fork", forks},
 	{"huge", huge},
