@@ -506,13 +506,13 @@ static void forks(void)
 	test_result(ok && allreduce_works(send, recv, 10000, MPI_COMM_WORLD));
 }
 
-/* More than 2^31 elements: a count that an int can't hold as bytes (3 GiB of ints), by one rank. */
+/* A count that an int holds, of more bytes than it does. */
 static void huge(void)
 {
-	size_t count = (size_t)3 << 28; /* ints: 3 GiB */
+	size_t count = ((size_t)1 << 29) + 1001; /* ints: more than 2 GiB */
 	int *buffer, last = 41;
 
-	snprintf(test_name, sizeof(test_name), "3 GiB broadcast");
+	snprintf(test_name, sizeof(test_name), "broadcast of more than 2 GiB");
 	cuda_check(cudaMalloc((void **)&buffer, count * sizeof(int)), "cudaMalloc");
 	cuda_check(cudaMemset(buffer, test_rank == 0 ? 7 : 0, count * sizeof(int)), "cudaMemset");
 	if (test_rank == 0)
