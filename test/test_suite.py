@@ -644,6 +644,13 @@ def test_nodes(run_mpi, mpi, shape):
 
 
 @each_mpi
+def test_nodes_by_sockets(run_mpi, mpi):
+    """What the network is is known, for the choices."""
+    result = on_nodes(run_mpi, mpi, "01", "gpucoll-bench", "bcast", "-b", "64K", "-e", "64K", "-n", "2", env={"GPUCOLL_DEBUG": "INFO", "UCX_TLS": "tcp,self"})
+    assert result.status == 0 and result.output.count("messages between nodes go by sockets") == 1, result.output
+
+
+@each_mpi
 @pytest.mark.parametrize("exec_mode", ["fused simple", "stepped"])
 def test_nodes_neighbours(run_mpi, mpi, exec_mode):
     """Who has nothing for another sends it no message; short exchanges go with the agreement."""
@@ -1372,6 +1379,11 @@ def test_info_choices():
     # The wire would take 6.7 ms, as each of the eight GPUs has a NIC of 25 GB/s to itself, though two are as near to two of them;
     # NVLinks of 300 GB/s take longer: what others read of a GPU's input goes out of it, and what it writes to their outputs.
     assert 0.97 < share(nodes[1 << 30][1], 2 * 7 / 8 * (1 << 30), 300) <= 1, nodes[1 << 30]
+    # Sockets take processors' time for each message, so there are fewer of them, and for each byte.
+    by_sockets = choices("bcast", *machine("two-5090"), "--nodes", "1,1", "--sockets")
+    by_hardware = choices("bcast", *machine("two-5090"), "--nodes", "1,1")
+    channels = [int(way[1 << 15][0].split(" x")[1]) for way in (by_sockets, by_hardware)]
+    assert channels[0] < channels[1] and 0.5 < (1 << 30) / (by_sockets[1 << 30][1] * 1e3) / 3 <= 1, (channels, by_sockets)
     apart = choices("allreduce", *machine("two-5090"), "-n", "2")  # without mapped memory
     assert all(" x" in way for way, _ in apart.values()), apart
     # Ranks that share a GPU: nothing is faster than its memory.

@@ -38,6 +38,7 @@ static void usage(FILE *out)
 	      "      --exec fused|stepped|gdr   kernels wait for messages; hosts do; hosts do, and "
 	      "the\n"
 	      "                          network reaches device memory\n"
+	      "      --sockets           nodes are connected by TCP alone\n"
 	      "      --dot, --svg        with --algo: a graph for Graphviz, a picture; --svg "
 	      "without "
 	      "-p: the machine\n"
@@ -202,6 +203,7 @@ enum {
 	OPTION_EXEC,
 	OPTION_ROOT,
 	OPTION_IN_PLACE,
+	OPTION_SOCKETS,
 	OPTION_DOT,
 	OPTION_SVG,
 	OPTION_MACHINE
@@ -242,6 +244,9 @@ static bool plan_option(struct plan *plan, int option, const char *text)
 		return true;
 	case OPTION_IN_PLACE:
 		plan->call.request.in_place = true;
+		return true;
+	case OPTION_SOCKETS:
+		plan->call.sockets = true;
 		return true;
 	case OPTION_DOT:
 	case OPTION_SVG:
@@ -334,6 +339,7 @@ int main(int argc, char **argv)
 		{"channels", required_argument, NULL, OPTION_CHANNELS},
 		{"root", required_argument, NULL, OPTION_ROOT},
 		{"in-place", no_argument, NULL, OPTION_IN_PLACE},
+		{"sockets", no_argument, NULL, OPTION_SOCKETS},
 		{"dot", no_argument, NULL, OPTION_DOT},
 		{"svg", no_argument, NULL, OPTION_SVG},
 		{"help", no_argument, NULL, 'h'},

@@ -134,7 +134,7 @@ static void make_cluster(struct cluster *c, enum sched_coll coll, int ranks)
 			c->nodes[rank], topo_machine_nth(options.machine, TOPO_GPU, rank % c->gpus),
 			0};
 	}
-	if (!core_fabric_make(ranks, seats, nodes, machines, &c->fabric))
+	if (!core_fabric_make(ranks, seats, nodes, machines, false, &c->fabric))
 		no_memory();
 	c->request = (struct sched_request){.coll = coll,
 					    .ranks = ranks,

@@ -44,7 +44,7 @@ static void take_seats(const struct sched_request *request, const struct topo_ma
 
 /* What schedules are timed on, and the request's rings in it. */
 static bool make_cluster(struct sched_request *request, const struct topo_machine *machine,
-			 struct core_cluster *cluster)
+			 bool sockets, struct core_cluster *cluster)
 {
 	int nodes = request->num_nodes ? request->num_nodes : 1;
 	struct core_seat *seats = calloc((size_t)request->ranks, sizeof(*seats));
@@ -55,7 +55,7 @@ static bool make_cluster(struct sched_request *request, const struct topo_machin
 		machines[i] = machine;
 	if (seats && machines) {
 		take_seats(request, machine, seats);
-		made = core_cluster_make(request->ranks, seats, nodes, machines, cluster);
+		made = core_cluster_make(request->ranks, seats, nodes, machines, sockets, cluster);
 		request->num_rings = cluster->parts[0].num_rings;
 		request->rings = cluster->parts[0].rings;
 	}
@@ -187,7 +187,7 @@ int info_print_choices(FILE *out, const struct info_call *call, const struct top
 	struct core_cluster cluster = {.num_parts = 0};
 	int result;
 
-	if (!make_cluster(&mine.request, machine, &cluster)) {
+	if (!make_cluster(&mine.request, machine, call->sockets, &cluster)) {
 		core_cluster_free(&cluster);
 		return no_memory();
 	}

@@ -9,15 +9,16 @@
 
 enum info_form { INFO_TEXT, INFO_DOT, INFO_SVG };
 
-/* A call to look at: blocks of `bytes` bytes. */
 /* Who waits for messages: kernels; hosts; hosts, and the network reaches device memory. */
 enum info_exec { INFO_FUSED, INFO_STEPPED, INFO_GDR, INFO_NUM_EXECS };
 
+/* A call to look at: blocks of `bytes` bytes. */
 struct info_call {
 	struct sched_request request;
 	uint64_t bytes;
 	enum sched_proto proto;
 	enum info_exec exec;
+	bool sockets; /* between nodes, see core_fabric_make */
 };
 
 /* The algorithms that can do the call, and what each costs. Returns an exit status. */

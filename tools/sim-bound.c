@@ -65,18 +65,18 @@ static double latency(const struct sim_bound *b)
 {
 	const struct sched_costs *costs = &b->fabric->costs;
 	double alpha_node = costs->step + least_latency(b->fabric);
-	double alpha_net = costs->step + costs->tell + SIM_LEAST_HOPS * b->hop, time;
+	double alpha_net = costs->step + costs->post + SIM_LEAST_HOPS * b->hop, time;
 	int per_node = b->ranks / b->nodes;
 
 	if (b->nodes == 1)
 		return alpha_node;
-	time = spread_over_nodes(b->ranks, b->ranks, per_node, alpha_node, alpha_net, costs->tell);
+	time = spread_over_nodes(b->ranks, b->ranks, per_node, alpha_node, alpha_net, costs->post);
 	/* Who is farther away hears of it by a message, at least, that goes farther. */
 	for (int i = 0; i < b->num_levels; i++) {
 		int far = b->ranks - b->levels[i].nodes * per_node;
 
 		time = fmax(time, spread_over_nodes(far, b->ranks, per_node, alpha_node, alpha_net,
-						    costs->tell) +
+						    costs->post) +
 					  (b->levels[i].hops - SIM_LEAST_HOPS) * b->hop);
 	}
 	return time;

@@ -42,10 +42,11 @@ struct run {
 	const struct sched *sched;
 	const struct sched_fabric *fabric;
 	const struct sched_terms *terms;
-	double *memory; /* of all that follows */
-	double *free;   /* by way: from when on it is */
-	double *work;   /* by way: how long it has been taken in the phase */
-	double *hosts;  /* by rank: when it has sent what there was */
+	double *memory;  /* of all that follows */
+	double *free;    /* by way: from when on it is */
+	double *work;    /* by way: how long it has been taken in the phase */
+	double *senders; /* by rank: when its host has sent what there was */
+	double *takers;  /* by rank: when its host has taken what has come */
 	struct line *lines;
 	struct lane *lanes;
 	struct launch *launches; /* by rank */
@@ -332,13 +333,43 @@ static double take_wire(struct run *run, const struct sched_home *from, const st
 	return later(out, take_way(run, to->in, start, bytes));
 }
 
-/* What a message between nodes takes before its bytes are on their way: it is announced and asked
- * for. */
-static double time_to_fetch(const struct run *run, double bytes)
+/* Whether a message between nodes is announced, and asked for, before its bytes are on their way.
+ */
+static bool is_fetched(const struct run *run, double bytes)
 {
 	double from = run->fabric->costs.fetched;
 
-	return run->terms->gdr || (from > 0 && bytes >= from) ? 2 * run->fabric->net_latency : 0;
+	return run->terms->gdr || (from > 0 && bytes >= from);
+}
+
+/* How often both hosts have to do with it. All but the first time, hardware does what there is to
+ * do, if there is any. */
+static int times_handled(const struct run *run, double bytes)
+{
+	return run->fabric->costs.take > 0 && is_fetched(run, bytes) ? 3 : 1;
+}
+
+/* A host sends one message after the other. */
+static double when_sent(struct run *run, int rank, double at, double bytes)
+{
+	const struct sched_costs *costs = &run->fabric->costs;
+	double *sender = &run->senders[rank];
+
+	*sender =
+		later(*sender, at) + times_handled(run, bytes) * costs->post + bytes * costs->carry;
+	return *sender + (is_fetched(run, bytes) ? 2 * run->fabric->net_latency : 0);
+}
+
+/* So it takes those that come, beside those that it sends: processors have time for both. */
+static double when_taken(struct run *run, int rank, double at, double bytes)
+{
+	const struct sched_costs *costs = &run->fabric->costs;
+	double *taker = &run->takers[rank];
+
+	if (costs->take <= 0)
+		return at;
+	*taker = later(*taker, at) + times_handled(run, bytes) * costs->take + bytes * costs->carry;
+	return *taker;
 }
 
 static void send(struct run *run, const struct sched_operand *o, double end, double bytes)
@@ -348,19 +379,18 @@ static void send(struct run *run, const struct sched_operand *o, double end, dou
 	struct line *line = &run->lines[o->at];
 	double at = end + run->fabric->costs.tell;
 
-	/* A host sends one message after the other. */
-	if (is_net(run, c->from, c->to)) {
-		run->hosts[c->from] = later(run->hosts[c->from], end) + run->fabric->costs.tell;
-		at = run->hosts[c->from] + time_to_fetch(run, bytes);
-	}
+	if (is_net(run, c->from, c->to))
+		at = when_sent(run, c->from, end, bytes);
 	if (run->terms->net && is_net(run, c->from, c->to)) {
 		line->bytes[line->sent++ % run->terms->slots.num] = bytes;
 		push(run, at, run->sched->num_lanes + (uint32_t)o->at);
 		return;
 	}
 	if (is_net(run, c->from, c->to))
-		at = latency +
-		     take_wire(run, home_of(run, c->from), home_of(run, c->to), at, bytes);
+		at = when_taken(run, c->to,
+				latency + take_wire(run, home_of(run, c->from), home_of(run, c->to),
+						    at, bytes),
+				bytes);
 	else if (run->terms->fused)
 		at = end + latency + signal_of(run);
 	line->arrived[line->sent++ % run->terms->slots.num] = at;
@@ -504,11 +534,14 @@ static bool receive(struct run *run)
 	double until = run->num_events ? run->heap[0].at : INFINITY, at;
 	int number = run->underway ? net->wait(net->state, until, &at) : SCHED_NO_MESSAGE;
 	struct line *line;
+	uint64_t slot;
 
 	if (number == SCHED_NO_MESSAGE)
 		return false;
 	line = &run->lines[number];
-	line->arrived[line->come++ % run->terms->slots.num] = at;
+	slot = line->come++ % run->terms->slots.num;
+	line->arrived[slot] =
+		when_taken(run, run->sched->connections[number].to, at, line->bytes[slot]);
 	run->underway--;
 	wake(run, &line->reader);
 	return true;
@@ -671,7 +704,8 @@ static bool prepare(struct run *run)
 
 	run->free = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->free));
 	run->work = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->work));
-	run->hosts = calloc((size_t)sched->request.ranks, sizeof(*run->hosts));
+	run->senders = calloc((size_t)sched->request.ranks, sizeof(*run->senders));
+	run->takers = calloc((size_t)sched->request.ranks, sizeof(*run->takers));
 	run->lines = calloc(lines + 1, sizeof(*run->lines));
 	run->lanes = calloc((size_t)sched->num_lanes + 1, sizeof(*run->lanes));
 	run->launches = calloc((size_t)sched->request.ranks, sizeof(*run->launches));
@@ -680,8 +714,9 @@ static bool prepare(struct run *run)
 	run->memory = calloc(3 * slots * lines + 1, sizeof(*run->memory));
 	run->ends =
 		calloc(rounds_to_look_at(run, num_rounds(run, 0)) + (size_t)1, sizeof(*run->ends));
-	if (!run->free || !run->work || !run->hosts || !run->lines || !run->lanes ||
-	    !run->launches || !run->lanes_of || !run->heap || !run->memory || !run->ends)
+	if (!run->free || !run->work || !run->senders || !run->takers || !run->lines ||
+	    !run->lanes || !run->launches || !run->lanes_of || !run->heap || !run->memory ||
+	    !run->ends)
 		return false;
 	if (!find_carried(run))
 		return false;
@@ -705,7 +740,8 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 
 	free(run.free);
 	free(run.work);
-	free(run.hosts);
+	free(run.senders);
+	free(run.takers);
 	free(run.lines);
 	free(run.lanes);
 	free(run.launches);

@@ -45,7 +45,10 @@ struct sched_costs {
 	double call;       /* the agreement on a call */
 	double launch;     /* a kernel, until its host knows that it is done */
 	double meet;       /* all hosts wait for all */
-	double tell;       /* a host tells another that a message is there */
+	double tell;       /* a host tells another on its node that a message is there */
+	double post;       /* a host sends a message to another node, whatever its length */
+	double take;       /* the same of one that comes from there; 0: hardware does */
+	double carry;      /* us/byte, in either case */
 	double step;       /* a step in a kernel */
 	double fence;      /* the counter of a message of the Simple protocol */
 	double line;       /* the threads of an LL128 line meet */

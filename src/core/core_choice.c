@@ -2,6 +2,7 @@
 #include "core/core_choice.h"
 #include "core/core_accel.h"
 #include "core/core_cluster.h"
+#include "core/core_net.h"
 #include "core/core_picture.h"
 #include "core/core_room.h"
 #include "core/core_tuning.h"
@@ -141,20 +142,22 @@ static struct core_choices *make_choices(const struct core_choices *like)
 {
 	struct core_choices *all = malloc(sizeof(*all));
 	const struct sched_fabric *fabric;
+	bool sockets = core_net_is_by_sockets();
 
 	if (!all)
 		return NULL;
 	*all = *like;
 	pthread_mutex_init(&all->lock, NULL);
-	if (!core_cluster_make(all->ranks, all->seats, all->num_nodes, all->machines,
+	if (!core_cluster_make(all->ranks, all->seats, all->num_nodes, all->machines, sockets,
 			       &all->cluster)) {
 		free_choices(all);
 		return NULL;
 	}
 	fabric = all->cluster.parts[0].fabric;
 	all->fullest_gpu = sched_fabric_fullest(fabric);
-	all->key = (struct core_tuning_key){core_tuning_fingerprint(all->num_nodes, all->machines),
-					    all->ranks, all->num_nodes, fabric->num_sites};
+	all->key = (struct core_tuning_key){
+		core_tuning_fingerprint(all->num_nodes, all->machines, sockets), all->ranks,
+		all->num_nodes, fabric->num_sites};
 	return all;
 }
 

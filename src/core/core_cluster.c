@@ -22,7 +22,8 @@ static int take_seats(int ranks, const struct core_seat *seats, int num_nodes,
 }
 
 static bool make_part(int ranks, const struct core_seat *seats, int num_nodes,
-		      const struct topo_machine *const *machines, struct algo_sample *part)
+		      const struct topo_machine *const *machines, bool sockets,
+		      struct algo_sample *part)
 {
 	struct core_seat *taken = calloc((size_t)ranks, sizeof(*taken));
 	struct sched_fabric *fabric = calloc(1, sizeof(*fabric));
@@ -35,7 +36,7 @@ static bool make_part(int ranks, const struct core_seat *seats, int num_nodes,
 			nodes[rank] = taken[rank].node;
 		part->num_rings = core_rings_find(ranks, taken, num_nodes, machines, &rings);
 		made = part->num_rings >= 0 &&
-		       core_fabric_make(ranks, taken, num_nodes, machines, fabric);
+		       core_fabric_make(ranks, taken, num_nodes, machines, sockets, fabric);
 	}
 	free(taken);
 	part->ranks = ranks;
@@ -71,12 +72,13 @@ static double doublings_to(int nodes, int sample)
 }
 
 bool core_cluster_make(int ranks, const struct core_seat *seats, int num_nodes,
-		       const struct topo_machine *const *machines, struct core_cluster *cluster)
+		       const struct topo_machine *const *machines, bool sockets,
+		       struct core_cluster *cluster)
 {
 	int sample;
 
 	*cluster = (struct core_cluster){.num_parts = 1};
-	if (!make_part(ranks, seats, num_nodes, machines, &cluster->parts[0]))
+	if (!make_part(ranks, seats, num_nodes, machines, sockets, &cluster->parts[0]))
 		return false;
 	sample = nodes_of_sample(ranks, seats, num_nodes);
 	if (ranks <= MOST_RANKS || sample >= num_nodes)
@@ -84,7 +86,7 @@ bool core_cluster_make(int ranks, const struct core_seat *seats, int num_nodes,
 	cluster->doublings = doublings_to(num_nodes, sample);
 	for (int i = 0; i < ALGO_NUM_SAMPLES; i++) {
 		if (!make_part(ranks, seats, sample >> (ALGO_NUM_SAMPLES - 1 - i), machines,
-			       &cluster->parts[cluster->num_parts++]))
+			       sockets, &cluster->parts[cluster->num_parts++]))
 			return false;
 	}
 	return true;

@@ -18,7 +18,8 @@ struct core_cluster {
 
 /* Make it, of what core_fabric_make takes; to be freed in any case. False: no memory. */
 bool core_cluster_make(int ranks, const struct core_seat *seats, int num_nodes,
-		       const struct topo_machine *const *machines, struct core_cluster *cluster);
+		       const struct topo_machine *const *machines, bool sockets,
+		       struct core_cluster *cluster);
 void core_cluster_free(struct core_cluster *cluster);
 
 /* Have the setting's candidates timed there. */

@@ -11,6 +11,8 @@ static const double read_well = 0.85;   /* of a memory's */
 /* GB/s of what is not known: PCI Express 3, and a network of 100 Gbit/s. */
 static const double unknown_way = 12, unknown_net = 12.5;
 static const double unknown_latency = 1.5, net_latency = 4; /* us */
+/* By sockets: us, and GB/s that a process moves. */
+static const double socket_latency = 10, socket_rate = 3, socket_message = 6;
 static const double own_latency = 0.7; /* of a message between ranks on one GPU */
 
 /* By compute capability: the memory's rate, GB/s, and the multiprocessors, of the usual one in
@@ -30,6 +32,7 @@ static const struct sched_costs usual_costs = {
 	.launch = 7,
 	.meet = 0.5,
 	.tell = 0.3,
+	.post = 0.3,
 	.step = 0.3,
 	.fence = 1,
 	.fetched = NET_LONG,
@@ -48,6 +51,7 @@ struct site {
 struct maker {
 	struct sched_fabric *fabric;
 	int num_nodes;
+	bool sockets;
 	const struct topo_machine *const *machines;
 	int *bases; /* of each node: its machine's first way; its network's is behind these */
 	int *last;  /* of each node: its last site so far */
@@ -313,6 +317,10 @@ static void set_costs(struct maker *m)
 		blocks = blocks ? blocks : 1;
 		costs->blocks = i && costs->blocks < blocks ? costs->blocks : blocks;
 	}
+	if (!m->sockets)
+		return;
+	costs->post = costs->take = socket_message;
+	costs->carry = 1 / (socket_rate * bytes_per_us);
 }
 
 static bool make(struct maker *m, const struct core_seat *seats)
@@ -331,13 +339,16 @@ static bool make(struct maker *m, const struct core_seat *seats)
 }
 
 bool core_fabric_make(int ranks, const struct core_seat *seats, int num_nodes,
-		      const struct topo_machine *const *machines, struct sched_fabric *fabric)
+		      const struct topo_machine *const *machines, bool sockets,
+		      struct sched_fabric *fabric)
 {
-	struct maker m = {.fabric = fabric, .num_nodes = num_nodes, .machines = machines};
+	struct maker m = {
+		.fabric = fabric, .num_nodes = num_nodes, .sockets = sockets, .machines = machines};
 	bool made;
 
-	*fabric = (struct sched_fabric){
-		.ranks = ranks, .num_nodes = num_nodes, .net_latency = net_latency};
+	*fabric = (struct sched_fabric){.ranks = ranks,
+					.num_nodes = num_nodes,
+					.net_latency = sockets ? socket_latency : net_latency};
 	fabric->sites = calloc((size_t)ranks, sizeof(*fabric->sites));
 	fabric->homes = calloc((size_t)ranks, sizeof(*fabric->homes));
 	fabric->nodes = calloc((size_t)num_nodes, sizeof(*fabric->nodes));

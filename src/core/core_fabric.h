@@ -17,10 +17,12 @@ struct core_seat {
 };
 
 /*
- * The fabric of ranks on nodes, of which each has a machine; NULL: nothing is known of it. False:
- * no memory. sched_fabric_free frees it; the machines need not live as long.
+ * The fabric of ranks on nodes, of which each has a machine; NULL: nothing is known of it.
+ * `sockets`: messages between nodes go by them, not by hardware that moves data alone. False: no
+ * memory. sched_fabric_free frees it; the machines need not live as long.
  */
 bool core_fabric_make(int ranks, const struct core_seat *seats, int num_nodes,
-		      const struct topo_machine *const *machines, struct sched_fabric *fabric);
+		      const struct topo_machine *const *machines, bool sockets,
+		      struct sched_fabric *fabric);
 
 #endif

@@ -21,10 +21,15 @@ struct unclaimed {
 	struct net_payload *payload;
 };
 
-static bool up;
+static bool up, by_sockets;
 static struct core_comm *comms; /* of several nodes */
 static struct unclaimed *unclaimed, **last_unclaimed = &unclaimed;
 static size_t unclaimed_bytes;
+
+bool core_net_is_by_sockets(void)
+{
+	return by_sockets;
+}
 
 bool core_net_is_up(void)
 {
@@ -283,6 +288,9 @@ void core_net_start(void)
 		net_set_handler(NET_MAIN, receive);
 		up = core_mpi_job_all(!leader || core_service_start() == UTIL_OK);
 	}
+	by_sockets = up && !core_mpi_job_all(!net_is_by_sockets());
+	if (by_sockets && core_mpi_job.rank == 0)
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_NET, "messages between nodes go by sockets");
 	if (up && leader && util_config.net_gdr == UTIL_GDR_ON && !net_takes_device_memory())
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
 			 "GPUCOLL_NET_GDR=on is not possible: this UCX takes no device memory");

@@ -32,6 +32,10 @@ void core_net_start(void);
 void core_net_stop(void);
 bool core_net_is_up(void);
 
+/* Whether messages between some of the job's nodes go by sockets. All processes have the same
+ * answer. */
+bool core_net_is_by_sockets(void);
+
 /* Have the messages for a communicator of several nodes come to it, and no longer. */
 enum util_status core_net_add(struct core_comm *comm);
 void core_net_remove(struct core_comm *comm);

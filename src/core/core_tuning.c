@@ -217,7 +217,8 @@ static uint64_t hash_machine(uint64_t hash, const struct topo_machine *machine)
 }
 
 /* Machines that are alike count once. */
-uint64_t core_tuning_fingerprint(int num_nodes, const struct topo_machine *const *machines)
+uint64_t core_tuning_fingerprint(int num_nodes, const struct topo_machine *const *machines,
+				 bool sockets)
 {
 	uint64_t hash = UTIL_HASH_START, seen[CORE_MAX_RANKS];
 	char text[32];
@@ -235,7 +236,7 @@ uint64_t core_tuning_fingerprint(int num_nodes, const struct topo_machine *const
 		snprintf(text, sizeof(text), "%" PRIx64, mine);
 		hash = util_hash_text(hash, text);
 	}
-	return hash;
+	return sockets && num_nodes > 1 ? util_hash_text(hash, "sockets") : hash;
 }
 
 static bool is_same_key(const struct core_tuning_key *a, const struct core_tuning_key *b)

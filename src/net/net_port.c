@@ -647,19 +647,29 @@ static bool are_devices_free(const ucp_config_t *config)
 	return free_to_choose;
 }
 
+/* What UCX says of the context, with a word "tcp/eth1" for each transport and device; NULL: no
+ * memory. The caller frees it. */
+static char *describe(ucp_context_h context)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *out = open_memstream(&text, &bytes);
+
+	if (!out)
+		return NULL;
+	net_ucx.ucp_context_print_info(context, out);
+	fclose(out);
+	return text;
+}
+
 /* Whether some transport has it. Of a device that it can't open, as in a container that shows more
  * than it gives, UCX only warns. */
 static bool has_device(ucp_context_h context, const char *device)
 {
-	char *text = NULL, wanted[80];
-	size_t bytes, length;
-	FILE *out = open_memstream(&text, &bytes);
+	char *text = describe(context), wanted[80];
 	bool found = false;
+	size_t length;
 
-	if (!out)
-		return false;
-	net_ucx.ucp_context_print_info(context, out);
-	fclose(out);
 	/* "tcp/eth1", but not eth10 */
 	length = (size_t)snprintf(wanted, sizeof(wanted), "/%s", device);
 	for (const char *at = text; at && !found && (at = strstr(at, wanted)); at += length)
@@ -712,6 +722,19 @@ static enum util_status start_context(const char *device)
 	status = net_ucx.ucp_context_query(net.context, &attributes);
 	net.takes_device = status == UCS_OK && attributes.memory_types >> UCS_MEMORY_TYPE_CUDA & 1;
 	return UTIL_OK;
+}
+
+bool net_is_by_sockets(void)
+{
+	/* As transports of hardware that moves messages alone begin. */
+	static const char *const others[] = {" rc_", " dc_", " ud_", " srd/", " ugni_"};
+	char *text = describe(net.context);
+	bool sockets = text && strstr(text, " tcp/");
+
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]) && sockets; i++)
+		sockets = !strstr(text, others[i]);
+	free(text);
+	return sockets;
 }
 
 bool net_takes_device_memory(void)

@@ -76,6 +76,9 @@ enum util_status net_set_addresses(const void *addresses, const int *bytes);
 /* NULL: what comes is dropped. */
 void net_set_handler(enum net_port port, net_handler handler);
 
+/* Whether UCX has nothing better than sockets for other nodes, as far as it tells. */
+bool net_is_by_sockets(void);
+
 /*
  * Whether UCX can be given device memory. Before it is: what brings a thread that drives the main
  * port into the memory's context, and back; they are called in turns, with the port's lock held.

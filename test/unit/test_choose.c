@@ -37,7 +37,7 @@ static void make_plain(int ranks, int nodes, struct sched_fabric *fabric)
 
 	for (int i = 0; i < ranks; i++)
 		seats[i] = (struct core_seat){i * nodes / ranks, -1, (uint64_t)i};
-	assert_true(core_fabric_make(ranks, seats, nodes, machines, fabric));
+	assert_true(core_fabric_make(ranks, seats, nodes, machines, false, fabric));
 	for (int i = 0; i < fabric->num_ways; i++)
 		fabric->rates[i] = i < ranks ? 1e9 : 1e4;
 	fabric->net_latency = 2;
@@ -47,6 +47,7 @@ static void make_plain(int ranks, int nodes, struct sched_fabric *fabric)
 					     .launch = 10,
 					     .meet = 3,
 					     .tell = 0.5,
+					     .post = 0.5,
 					     .step = 0.25,
 					     .fence = 1,
 					     .line = 0.5,
@@ -157,6 +158,35 @@ static void nodes_by_hand(void **state)
 	fabric.costs.fetched = 4097;
 	is_near(time_of("ring", &request, &fabric, 4096, STEPPED, SCHED_SIMPLE),
 		1 + 2 * (10 + 0.25) + 0.5 + 2 + 3 * bytes, 1e-6);
+	sched_fabric_free(&fabric);
+}
+
+/* Both hosts have to do with each message and its bytes, one after the other; three times where it
+ * is announced and asked for. */
+static void sockets_by_hand(void **state)
+{
+	static const int nodes[] = {0, 1};
+	struct sched_request request = request_of(SCHED_BCAST, 2);
+	double bytes = 4096 / 1e4, moved = 4096 * 1e-3;
+	struct sched_fabric fabric;
+
+	(void)state;
+	request.num_nodes = 2;
+	request.nodes = nodes;
+	make_plain(2, 2, &fabric);
+	fabric.costs.take = 4;
+	fabric.costs.carry = 1e-3;
+	is_near(time_of("ring", &request, &fabric, 4096, STEPPED, SCHED_SIMPLE),
+		1 + 2 * (10 + 0.25) + 0.5 + 4 + 2 * moved + 2 + 3 * bytes, 1e-6);
+	fabric.costs.fetched = 4096;
+	is_near(time_of("ring", &request, &fabric, 4096, STEPPED, SCHED_SIMPLE),
+		1 + 2 * (10 + 0.25) + 3 * (0.5 + 4) + 2 * moved + 3 * 2 + 3 * bytes, 1e-6);
+	/* Of two messages the second waits for the first to be taken. */
+	fabric.costs.take = 100;
+	fabric.costs.carry = 0;
+	request.channels = 2;
+	is_near(time_of("ring", &request, &fabric, 4096, STEPPED, SCHED_SIMPLE),
+		1 + 2 * (10 + 0.25) + 0.5 + 2 * 100 + 2 + 3 * bytes / 2, 1e-6);
 	sched_fabric_free(&fabric);
 }
 
@@ -343,7 +373,7 @@ static void ways_are_shared(void **state)
 	double alone, together;
 
 	(void)state;
-	assert_true(core_fabric_make(4, seats, 1, nothing, &fabric));
+	assert_true(core_fabric_make(4, seats, 1, nothing, false, &fabric));
 	assert_int_equal(fabric.num_sites, 1);
 	fabric.rates[0] = 1e5;
 	/* Each block is read four times and written four times. */
@@ -447,7 +477,7 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 	for (int i = 0; i < nodes; i++)
 		machines[i] = p->machine;
 	p->request = request_of(coll, ranks);
-	assert_true(core_cluster_make(ranks, seats, nodes, machines, &p->cluster));
+	assert_true(core_cluster_make(ranks, seats, nodes, machines, false, &p->cluster));
 	p->fabric = p->cluster.parts[0].fabric;
 	p->request.num_nodes = nodes > 1 ? nodes : 0;
 	p->request.nodes = p->cluster.parts[0].nodes;
@@ -868,6 +898,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(direct_by_hand),
 		cmocka_unit_test(messages_by_hand),
 		cmocka_unit_test(nodes_by_hand),
+		cmocka_unit_test(sockets_by_hand),
 		cmocka_unit_test(gdr_by_hand),
 		cmocka_unit_test(network_may_be_elsewhere),
 		cmocka_unit_test(large_calls_reach_the_limit),
