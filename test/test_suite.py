@@ -1379,6 +1379,9 @@ def test_info_choices():
     # The wire would take 6.7 ms, as each of the eight GPUs has a NIC of 25 GB/s to itself, though two are as near to two of them;
     # NVLinks of 300 GB/s take longer: what others read of a GPU's input goes out of it, and what it writes to their outputs.
     assert 0.97 < share(nodes[1 << 30][1], 2 * 7 / 8 * (1 << 30), 300) <= 1, nodes[1 << 30]
+    said = "no rank's input has more than 4096 bytes"
+    for options, says in ((["--nodes", "8,8"], True), (["-n", "16"], False)):
+        assert (said in run_tool(BUILD / "gpucoll-info", "-p", "bcast", *machine("dgx-a100"), *options).output) == says
     # Sockets take processors' time for each message, so there are fewer of them, and for each byte.
     by_sockets = choices("bcast", *machine("two-5090"), "--nodes", "1,1", "--sockets")
     by_hardware = choices("bcast", *machine("two-5090"), "--nodes", "1,1")

@@ -180,6 +180,17 @@ static int print(FILE *out, const struct info_call *call, const struct core_clus
 	return result;
 }
 
+static void print_exception(FILE *out, const struct sched_request *request)
+{
+	size_t most = util_config.eager_max / (size_t)request->ranks;
+
+	if (request->num_nodes > 1 && request->ranks < GPU_MAX_OPERANDS && most)
+		fprintf(out,
+			"(where no rank's input has more than %zu bytes calls go another way, see "
+			"GPUCOLL_EAGER_MAX)\n",
+			most);
+}
+
 int info_print_choices(FILE *out, const struct info_call *call, const struct topo_machine *machine,
 		       bool one_size)
 {
@@ -194,6 +205,7 @@ int info_print_choices(FILE *out, const struct info_call *call, const struct top
 	fprintf(out, "\nPredicted times on %s, %d ranks on %d GPUs:\n",
 		machine && machine->name ? machine->name : "this machine", call->request.ranks,
 		cluster.parts[0].fabric->num_sites);
+	print_exception(out, &mine.request);
 	result = print(out, &mine, &cluster, is_mapped(&mine.request, machine), one_size);
 	core_cluster_free(&cluster);
 	return result;
