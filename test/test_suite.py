@@ -775,10 +775,10 @@ def test_nodes_without_p2p(run_mpi, mpi):
 @pytest.mark.parametrize("forced", [False, True])
 def test_nodes_without_export(run_mpi, mpi, forced):
     """Memory that others of the node can't have goes in messages, also if the user insists; other memory later does not."""
-    env = {"CUEMU_DEVICES": "1", "GPUCOLL_ALGO": "rail-ring" if forced else "hier-ring,rail-ring"}
+    env = {"CUEMU_DEVICES": "1", "GPUCOLL_ALGO": "rail-ring" if forced else "node-aware,rail-ring"}
     result = on_nodes(run_mpi, mpi, "0011", "test_edges", "managed_then_not", env=env)
     assert_passed(result)
-    assert "rail-ring stepped" in result.output and (forced or "hier-ring stepped" in result.output), result.output
+    assert "rail-ring stepped" in result.output and (("hier-" if forced else "node-aware stepped") in result.output), result.output
     assert forced == ("GPUCOLL_ALGO=rail-ring is not possible for MPI_Allreduce: memory that can't be mapped" in result.output), result.output
 
 
