@@ -23,6 +23,8 @@ struct port {
 	/* Under the lock. */
 	int depth;
 	void (*enter)(void), (*leave)(void); /* see net_set_context */
+	bool handles;                        /* UCX is in ucp_worker_progress */
+	struct send *put_off, **put_off_end; /* see send_to */
 };
 
 /* An address as processes exchange it: a multiple of its own size, so that those that follow are
@@ -347,6 +349,10 @@ void net_watch(int process)
 		return;
 	lock(port);
 	began = watch->began;
+	if (port->handles) {
+		unlock(port);
+		return;
+	}
 	if (!began)
 		endpoint_to(port, process, NET_SERVICE);
 	else if (began != done)
@@ -388,8 +394,12 @@ void net_break_off(int process)
 
 /* ---- sending ---- */
 
-/* What UCX reads until the message is out. */
+/* What UCX reads until the message is out, and where it is to go. */
 struct send {
+	struct send *next;
+	int process;
+	enum net_port to;
+	struct net_data data;
 	struct net_header header;
 	_Atomic int *status, *underway; /* see net_send and net_tell; NULL: nobody asks */
 	unsigned char copy[];
@@ -409,8 +419,9 @@ static void on_sent(void *request, ucs_status_t status, void *user)
 	net_ucx.ucp_request_free(request);
 }
 
-static void post(ucp_ep_h endpoint, struct send *send, const struct net_data *data)
+static void post(ucp_ep_h endpoint, struct send *send)
 {
+	const struct net_data *data = &send->data;
 	ucp_request_param_t param = {
 		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
 				UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FIELD_FLAGS,
@@ -426,55 +437,78 @@ static void post(ucp_ep_h endpoint, struct send *send, const struct net_data *da
 		end_send(send, UCS_PTR_STATUS(request));
 }
 
-static struct send *prepare(const struct net_header *header, size_t copied)
+static struct send *prepare(int process, enum net_port to, const struct net_header *header,
+			    size_t copied)
 {
 	struct send *send = malloc(sizeof(*send) + copied);
 
 	if (!send)
 		return NULL;
-	send->header = *header;
+	*send = (struct send){.process = process, .to = to, .header = *header};
 	send->header.job = net.job;
 	send->header.from = (uint32_t)net.process;
-	send->status = send->underway = NULL;
 	return send;
 }
 
-/* Takes `send`, which may be NULL. */
-static void send_to(enum net_port from, int process, enum net_port to, struct send *send,
-		    const struct net_data *data)
+static void post_to_endpoint(struct port *port, struct send *send)
 {
-	struct port *port = &net.ports[from];
-	ucp_ep_h endpoint;
+	ucp_ep_h endpoint = endpoint_to(port, send->process, send->to);
 
-	if (!send)
-		return;
-	lock(port);
-	endpoint = endpoint_to(port, process, to);
 	if (endpoint)
-		post(endpoint, send, data);
+		post(endpoint, send);
 	else
 		end_send(send, UCS_ERR_CONNECTION_RESET);
+}
+
+/*
+ * No connection is made in a handler. If the other side has made one over TCP already, UCX uses
+ * that; 1.13 then takes away the buffer from which it is calling handlers, and if there is more in
+ * that, has none to give back and ends the process by SIGSEGV.
+ */
+static void send_to(enum net_port from, struct send *send)
+{
+	struct port *port = &net.ports[from];
+
+	lock(port);
+	if (port->handles && !port->endpoints[send->to][send->process]) {
+		*port->put_off_end = send;
+		port->put_off_end = &send->next;
+	} else {
+		post_to_endpoint(port, send);
+	}
 	unlock(port);
+}
+
+static void send_what_was_put_off(struct port *port)
+{
+	struct send *send;
+
+	while ((send = port->put_off)) {
+		port->put_off = send->next;
+		if (!port->put_off)
+			port->put_off_end = &port->put_off;
+		post_to_endpoint(port, send);
+	}
 }
 
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const struct net_data *data, _Atomic int *status)
 {
-	struct net_data mine = *data;
-	struct send *send = prepare(header, 0);
+	struct send *send = prepare(process, to, header, 0);
 
 	tell(status, send ? UTIL_IN_PROGRESS : UTIL_ERR_PEER);
-	if (send)
-		send->status = status;
-	mine.fetched = data->bytes >= NET_LONG || (data->fetched && data->bytes);
-	send_to(from, process, to, send, &mine);
+	if (!send)
+		return;
+	send->status = status;
+	send->data = *data;
+	send->data.fetched = data->bytes >= NET_LONG || (data->fetched && data->bytes);
+	send_to(from, send);
 }
 
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, _Atomic int *underway)
 {
-	struct send *send = prepare(header, bytes);
-	struct net_data copied;
+	struct send *send = prepare(process, to, header, bytes);
 
 	if (!send) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no memory for a message to rank %d",
@@ -486,8 +520,8 @@ void net_tell(enum net_port from, int process, enum net_port to, const struct ne
 	send->underway = underway;
 	if (underway)
 		atomic_fetch_add_explicit(underway, 1, memory_order_relaxed);
-	copied = (struct net_data){.at = send->copy, .bytes = bytes};
-	send_to(from, process, to, send, &copied);
+	send->data = (struct net_data){.at = send->copy, .bytes = bytes};
+	send_to(from, send);
 }
 
 void net_flush(enum net_port number, _Atomic int *status)
@@ -566,6 +600,17 @@ void net_unlock(enum net_port port)
 	pthread_mutex_unlock(&net.ports[port].lock);
 }
 
+static bool progress(struct port *port)
+{
+	unsigned moved;
+
+	port->handles = true;
+	moved = net_ucx.ucp_worker_progress(port->worker);
+	port->handles = false;
+	send_what_was_put_off(port);
+	return moved;
+}
+
 void net_progress(enum net_port number)
 {
 	enum { MOST = 16 };
@@ -574,7 +619,7 @@ void net_progress(enum net_port number)
 	if (!port->worker || pthread_mutex_trylock(&port->lock))
 		return;
 	enter(port);
-	for (int i = 0; i < MOST && net_ucx.ucp_worker_progress(port->worker); i++)
+	for (int i = 0; i < MOST && progress(port); i++)
 		;
 	unlock(port);
 }
@@ -792,6 +837,7 @@ static enum util_status start_port(enum net_port number)
 	enum util_status status;
 
 	init_lock(port);
+	port->put_off_end = &port->put_off;
 	for (int i = 0; i < NET_NUM_PORTS; i++) {
 		port->endpoints[i] = calloc((size_t)net.num, sizeof(*port->endpoints[i]));
 		if (!port->endpoints[i])

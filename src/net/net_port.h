@@ -42,7 +42,8 @@ const void *net_payload_data(const struct net_payload *payload);
 
 /*
  * A message has come. The handler may take the payload, or keep it to take or drop it later;
- * otherwise it is dropped.
+ * otherwise it is dropped. It may send; what is the first to go to a port goes when UCX has
+ * returned.
  */
 typedef void (*net_handler)(enum net_port port, const struct net_header *header,
 			    struct net_payload *payload);
