@@ -58,6 +58,7 @@ struct core_wire {
 	uint32_t num_slots;
 	bool failed; /* a message can't be had */
 	bool lends;  /* messages of the call go from or to the application's memory */
+	bool used;   /* `incoming` has been, by the call or one before it */
 	struct held *held;
 	struct incoming incoming[GPU_MAX_LINKS];
 	struct outgoing outgoing[GPU_MAX_LINKS];
@@ -411,18 +412,25 @@ void core_wire_receive(struct core_comm *comm, const struct net_header *header,
 
 /* ---- a call ---- */
 
-void core_wire_begin(struct core_wire *wire, uint64_t call)
+static void forget_messages(struct core_wire *wire)
 {
-	net_lock(NET_MAIN);
-	drop_held(wire);
-	wire->call = call + 1;
-	wire->laid_out = wire->lends = false;
 	for (int i = 0; i < GPU_MAX_LINKS; i++) {
 		wire->incoming[i].read = 0;
 		wire->incoming[i].marks = NULL;
 		for (int j = 0; j < CORE_WIRE_MAX_SLOTS; j++)
 			wire->incoming[i].slots[j].message = wire->incoming[i].slots[j].placed = 0;
 	}
+}
+
+void core_wire_begin(struct core_wire *wire, uint64_t call)
+{
+	net_lock(NET_MAIN);
+	drop_held(wire);
+	wire->call = call + 1;
+	wire->laid_out = wire->lends = false;
+	if (wire->used)
+		forget_messages(wire);
+	wire->used = false;
 	net_unlock(NET_MAIN);
 }
 
@@ -432,6 +440,7 @@ void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks,
 	struct incoming *in = &wire->incoming[link];
 
 	net_lock(NET_MAIN);
+	wire->used = true;
 	in->marks = marks;
 	in->per_round = per_round;
 	in->mask = mask;
@@ -467,7 +476,7 @@ void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_byt
 	wire->slot_bytes = slot_bytes;
 	wire->num_slots = num_slots;
 	wire->all_long = by_gdr;
-	wire->laid_out = true;
+	wire->laid_out = wire->used = true;
 	take_held(wire);
 	net_unlock(NET_MAIN);
 }

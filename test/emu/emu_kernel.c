@@ -62,10 +62,10 @@ struct launch {
 struct block {
 	struct launch *launch;
 	unsigned index, threads, current, alive, arrived, generation;
-	ucontext_t scheduler, contexts[MAX_THREADS];
 	bool ended[MAX_THREADS];
 	char *stacks;
 	uint64_t naps;
+	ucontext_t scheduler, contexts[]; /* of each thread, if there are several */
 };
 static _Thread_local struct block *block;
 
@@ -216,7 +216,7 @@ static void run_block(unsigned index)
 	block->index = index;
 	block->alive = block->threads;
 	block->current = block->arrived = 0;
-	memset(block->ended, 0, sizeof(block->ended));
+	memset(block->ended, 0, block->threads * sizeof(block->ended[0]));
 	if (block->threads == 1) {
 		block->launch->twin->run(block->launch->args);
 		return;
@@ -234,12 +234,13 @@ static void run_block(unsigned index)
 static void *run_blocks(void *argument)
 {
 	struct launch *launch = argument;
-	unsigned index;
+	unsigned index, threads = (unsigned)emu_config.threads;
+	size_t fibers = threads > 1 ? threads : 0;
 
-	block = calloc(1, sizeof(*block));
+	block = calloc(1, sizeof(*block) + fibers * sizeof(block->contexts[0]));
 	block->launch = launch;
-	block->threads = (unsigned)emu_config.threads;
-	block->stacks = malloc((size_t)block->threads * STACK_BYTES);
+	block->threads = threads;
+	block->stacks = malloc(fibers * STACK_BYTES);
 	while ((index = atomic_fetch_add(&launch->next_block, 1)) < launch->blocks)
 		run_block(index);
 	free(block->stacks);
