@@ -47,6 +47,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->fetching = accel->eager = accel->scattered = false;
 	accel->touches = accel->plain = true;
 	accel->polls = 0;
+	accel->moves = accel->steps.moves = 0;
 	accel->failed_at = 0;
 	accel->rounds = 1;
 	accel->round = 0;
@@ -131,6 +132,11 @@ void core_accel_finish(struct core_accel *accel)
 		gpu_stream_put(accel->copies);
 	if (accel->stream)
 		gpu_stream_put(accel->stream);
+}
+
+uint64_t core_accel_moves(const struct core_accel *accel)
+{
+	return accel->moves + accel->steps.moves;
 }
 
 uint64_t core_accel_bytes(const struct core_accel *accel)
@@ -483,6 +489,7 @@ static void keep(struct core_accel *accel, enum util_status status)
 static void go(struct core_accel *accel, enum core_accel_state state)
 {
 	accel->state = state;
+	accel->moves++;
 }
 
 /* What who has failed, or is gone, was to do will not be done. Who is gone will not be past the

@@ -84,6 +84,7 @@ struct core_accel {
 	bool reserved; /* the GPU's room for a kernel that waits */
 	bool tries;    /* whether kernels run together is to be tried */
 	unsigned polls;
+	uint64_t moves;                 /* changes of state */
 	uint64_t failed_at;             /* ns, when other nodes began to be told; 0: not yet */
 	bool broken_off;                /* connections, as UCX would not let go of buffers */
 	uint64_t messages;              /* of a link, fewer than so many */
@@ -120,6 +121,9 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 enum util_status core_accel_progress(struct core_accel *accel);
 
 void core_accel_finish(struct core_accel *accel);
+
+/* Grows as the call goes on; not while it only waits. */
+uint64_t core_accel_moves(const struct core_accel *accel);
 
 /* The bytes of this rank's buffers, for statistics. */
 uint64_t core_accel_bytes(const struct core_accel *accel);

@@ -2019,7 +2019,9 @@ void core_mpi_drive(struct core_wait *wait)
 	int flag;
 
 	if (!wait->start)
-		wait->start = wait->last_probe = now;
+		wait->start = now;
+	if (!wait->last_probe)
+		wait->last_probe = now;
 	if (now - wait->last_probe >= interval) {
 		wait->last_probe = now;
 		if (private_comm != MPI_COMM_NULL)

@@ -92,7 +92,8 @@ enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, in
 
 /* A wait: zeroed at its beginning. Times in ns. */
 struct core_wait {
-	uint64_t start, last_probe;
+	uint64_t start; /* zeroed again whenever what is waited for has come nearer */
+	uint64_t last_probe;
 };
 
 /* Called over and over by every wait of ours: lets the real MPI make progress, at a bounded rate,

@@ -281,6 +281,11 @@ void core_op_finish(struct core_op *op)
 		core_operand_release(&op->operands[i]);
 }
 
+uint64_t core_op_moves(const struct core_op *op)
+{
+	return (uint64_t)op->state + core_accel_moves(&op->accel);
+}
+
 void core_op_describe(const struct core_op *op, char *text, size_t bytes)
 {
 	static const char *const states[] = {

@@ -59,6 +59,9 @@ enum util_status core_op_progress(struct core_op *op);
 /* Give back all that the operation holds. */
 void core_op_finish(struct core_op *op);
 
+/* Grows as it goes on; not while it only waits. */
+uint64_t core_op_moves(const struct core_op *op);
+
 /* What it waits for, in words, into `text`. */
 void core_op_describe(const struct core_op *op, char *text, size_t bytes);
 

@@ -135,8 +135,10 @@ enum util_status core_proxy_progress(struct core_steps *steps)
 		uint64_t before = l->moved + l->freed;
 		enum util_status status = l->sends ? carry_out(steps, l) : carry_in(steps, l);
 
-		if (l->moved + l->freed != before)
+		if (l->moved + l->freed != before) {
 			steps->proxy.moved_at = util_now();
+			steps->moves++;
+		}
 		if (status != UTIL_OK && status != UTIL_IN_PROGRESS)
 			return status;
 		all = status == UTIL_OK ? all : status;

@@ -175,9 +175,14 @@ static enum util_status wait_for(struct core_op *op, double start)
 {
 	bool reported = util_config.timeout == 0;
 	struct core_wait wait = {0};
+	uint64_t moves = 0;
 	enum util_status status;
 
 	while ((status = core_op_progress(op)) == UTIL_IN_PROGRESS) {
+		if (core_op_moves(op) != moves) {
+			moves = core_op_moves(op);
+			wait.start = 0;
+		}
 		core_mpi_drive(&wait);
 		if (!reported && now() - start > (double)util_config.timeout) {
 			report_wait(op, start);

@@ -176,6 +176,7 @@ static enum util_status look_at_step(struct core_steps *steps, const struct gpu_
 
 static void go_on(struct core_steps *steps, uint32_t lane)
 {
+	steps->moves++;
 	if (steps->lanes[lane].placed)
 		steps->lanes[lane].placed--;
 	if (++steps->lanes[lane].step == lane_of(steps, lane)->num_steps) {
@@ -369,6 +370,7 @@ static enum util_status finish_launch(struct core_steps *steps)
 
 	if (status == UTIL_IN_PROGRESS)
 		return status;
+	steps->moves++;
 	steps->running = false;
 	for (uint32_t i = 0; i < num_lanes(steps) && status == UTIL_OK; i++)
 		advance(steps, i);

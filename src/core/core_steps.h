@@ -34,6 +34,7 @@ struct core_steps {
 	unsigned carry, early;
 	/* Where it is. */
 	bool running;
+	uint64_t moves; /* counts what has been done: launches, steps, messages */
 	bool truncates; /* a message from another node was longer than what it is for */
 	struct {
 		uint32_t round, step; /* the next one to do */
