@@ -11,7 +11,7 @@ its own, which wait for 4 ms where every core spins. Kernels run in the thread t
 
 In each round everything is measured once, the ways in turn. A row has the medians of all rounds, in us, the medians of the
 rounds' ratios to the MPI, with the least and the greatest, and for long messages the wire's limit: what has to go in each
-direction, by what ucx_perftest gets in that many directions at once.
+direction, by what ucx_perftest gets in that many directions at once, with messages of the length that goes best.
 """
 import argparse
 import os
@@ -30,6 +30,7 @@ from cluster import Cluster, Refused  # noqa: E402
 SIZES = {"short": ("8", "4K", "8", "2000"), "long": ("64K", "64M", "32", "10")}  # least, most, factor, times
 # What a host sends, and in how many directions at once, for the bytes of a call with two ranks.
 ON_THE_WIRE = {"allreduce": (1, 2), "bcast": (1, 1), "alltoall": (0.5, 2)}
+STREAMED = {112 << 10: 6000, 512 << 10: 1500}  # messages of so many bytes, and how many
 SHIM = BUILD / "emu/yield_shim.so"
 
 
@@ -42,19 +43,19 @@ def on_hosts(cluster, mpi, *command):
     return result.stdout
 
 
-def wire(cluster, directions):
-    """Bytes per us that ucx_perftest sends in each direction; host 0 sends in the second."""
+def wire(cluster, directions, length):
+    """Bytes per us that ucx_perftest sends in each direction, in such messages; host 0 sends in the second."""
     script = """
         test=ucx_perftest; [ "$OMPI_COMM_WORLD_RANK" = 0 ] && other=10.77.0.2 || other=10.77.0.1
         $test -p $((9000 + OMPI_COMM_WORLD_RANK)) >/dev/null & server=$!
         sleep 1
         if [ "$OMPI_COMM_WORLD_RANK" = 1 ] || [ %d = 2 ]; then
-            $test $other -p $((9001 - OMPI_COMM_WORLD_RANK)) -t ucp_am_bw -s 524288 -w 20 -n 1500 | grep Final
+            $test $other -p $((9001 - OMPI_COMM_WORLD_RANK)) -t ucp_am_bw -s %d -w 20 -n %d | grep Final
             sleep 1
         else
             sleep 4
         fi
-        kill $server; true""" % directions
+        kill $server; true""" % (directions, length, STREAMED[length])
     text = on_hosts(cluster, "openmpi", f"LD_PRELOAD={SHIM}", "sh", "-c", script)
     rates = [float(line.split()[5]) for line in text.splitlines() if line.startswith("Final")]
     return statistics.mean(rates) * 1.048576 if len(rates) == directions else None
@@ -78,11 +79,12 @@ def bench(cluster, mpi, way, *arguments):
 
 
 def measure(cluster, mpis, rounds):
-    """us by (mpi, collective, size), way and round; MB/s by the number of directions."""
+    """us by (mpi, collective, size), way and round; MB/s by the number of directions and the messages' length."""
     times, rates = defaultdict(lambda: defaultdict(dict)), defaultdict(list)
     for turn in range(rounds):
         for directions in (1, 2):
-            rates[directions].append(wire(cluster, directions))
+            for length in STREAMED:
+                rates[directions, length].append(wire(cluster, directions, length))
         for mpi in mpis:
             for collective in ON_THE_WIRE:
                 for least, most, factor, repeats in SIZES.values():
@@ -100,14 +102,15 @@ def ratios(times, to):
 
 
 def report(times, rates):
-    for directions in rates:
-        found = [rate for rate in rates[directions] if rate]
-        rates[directions] = statistics.median(found) if found else None
-        print(f"# ucx_perftest, active messages of 512 KiB, {directions} direction(s) at once: {rates[directions] or 0:.0f} MB/s in each")
+    best = {1: 0, 2: 0}
+    for (directions, length), found in rates.items():
+        rate = statistics.median([rate for rate in found if rate] or [0])
+        best[directions] = max(best[directions], rate)
+        print(f"# ucx_perftest, active messages of {length >> 10} KiB, {directions} direction(s) at once: {rate:.0f} MB/s in each")
     print(f"{'MPI':8} {'':10} {'bytes':>9} {'limit':>9} {'MPI, host':>10} {'pinned':>10} {'to the MPI':22} {'GPUDirect':>10} {'to the MPI':22}")
     for (mpi, collective, size), ways in times.items():
         part, directions = ON_THE_WIRE[collective]
-        limit = size * part / rates[directions] if rates[directions] and size >= 1 << 20 else None
+        limit = size * part / best[directions] if best[directions] and size >= 1 << 20 else None
         middle = {way: statistics.median(ways[way].values()) if ways[way] else 0 for way in ("host", "pinned", "gdr")}
         print(f"{mpi:8} {collective:10} {size:9} {f'{limit:.0f}' if limit else '':>9} {middle['host']:10.1f} {middle['pinned']:10.1f} "
               f"{ratios(ways['pinned'], ways['host']):22} {middle['gdr']:10.1f} {ratios(ways['gdr'], ways['host']):22}")

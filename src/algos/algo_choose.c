@@ -35,7 +35,7 @@ struct point {
 };
 
 /* Times that are as near as this are alike to the model. */
-static const double alike = 1.02, equal = 1.001;
+static const double alike = 1.02;
 
 struct candidate {
 	const struct algo *algo;
@@ -57,6 +57,7 @@ struct algo_table {
 	uint64_t measured;        /* the largest size that was; 0: none */
 	int num;
 	struct candidate *candidates;
+	struct algo_choice *ranked; /* those that a wish grants */
 };
 
 /* By sums and products only, which all processes compute alike. */
@@ -136,8 +137,9 @@ struct algo_table *algo_table_new(const struct sched_request *request,
 	while (algo_catalogue[most].name)
 		most++;
 	table->candidates = calloc(most * SCHED_NUM_PROTOS * NUMBERS, sizeof(*table->candidates));
-	if (!table->candidates) {
-		free(table);
+	table->ranked = calloc(most * SCHED_NUM_PROTOS * NUMBERS, sizeof(*table->ranked));
+	if (!table->candidates || !table->ranked) {
+		algo_table_free(table);
 		return NULL;
 	}
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
@@ -158,6 +160,7 @@ void algo_table_free(struct algo_table *table)
 	for (int i = 0; i < NUM_SIZES; i++)
 		free(table->times[i]);
 	free(table->candidates);
+	free(table->ranked);
 	free(table);
 }
 
@@ -595,26 +598,27 @@ static int burden_of(const struct algo_table *table, const struct algo *algo)
 	return burden;
 }
 
-/* Whether a takes no more time than b, and has fewer messages. */
+/* Whether a is b with fewer channels. */
 static bool is_leaner(const struct algo_choice *a, const struct algo_choice *b)
 {
-	return a->algo == b->algo && a->proto == b->proto && a->channels < b->channels &&
-	       a->time <= equal * b->time;
+	return a->algo == b->algo && a->proto == b->proto && a->channels < b->channels;
 }
 
 /* Of those that are alike to the model the fastest of those that take least comes first. */
 static void prefer_modest(const struct algo_table *table, struct algo_choice *choices, int num)
 {
 	struct algo_choice choice;
-	int first = 0;
+	int first = 0, like = 0;
 
-	for (int i = 1; i < num && choices[i].time <= alike * choices[0].time; i++) {
+	while (like < num && choices[like].time <= alike * choices[0].time)
+		like++;
+	for (int i = 1; i < like; i++) {
 		if (burden_of(table, choices[i].algo) < burden_of(table, choices[first].algo))
 			first = i;
 	}
 	if (!num)
 		return;
-	for (int i = 0; i < num; i++) {
+	for (int i = 0; i < like; i++) {
 		if (is_leaner(&choices[i], &choices[first]))
 			first = i;
 	}
@@ -661,8 +665,9 @@ static double least_at(const struct algo_table *table, int size, const struct al
 	return best.time;
 }
 
-static int rank_modelled(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
-			 struct algo_choice *choices, int most)
+/* All, since which comes first is not only a matter of time, and must not depend on how many are
+ * asked for. Returns their number in table->ranked; -1: no memory. */
+static int rank_modelled(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish)
 {
 	int size = size_below(table, bytes), num = 0;
 	bool exact = bytes <= bytes_of_size(table, size);
@@ -676,9 +681,9 @@ static int rank_modelled(struct algo_table *table, uint64_t bytes, const struct 
 
 		if (time < 0)
 			return -1;
-		num = consider(&table->candidates[i], time, wish, choices, num, most);
+		num = consider(&table->candidates[i], time, wish, table->ranked, num, table->num);
 	}
-	prefer_modest(table, choices, num);
+	prefer_modest(table, table->ranked, num);
 	return num;
 }
 
@@ -687,13 +692,18 @@ int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_
 {
 	int num = table->measured ? rank_measured(table, bytes, wish, choices, most) : 0;
 
-	return num ? num : rank_modelled(table, bytes, wish, choices, most);
+	if (num)
+		return num;
+	num = rank_modelled(table, bytes, wish);
+	num = num < most ? num : most;
+	for (int i = 0; i < num; i++)
+		choices[i] = table->ranked[i];
+	return num;
 }
 
 double algo_table_expect(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish)
 {
-	struct algo_choice best;
-	int num = rank_modelled(table, bytes, wish, &best, 1);
+	int num = rank_modelled(table, bytes, wish);
 
-	return num > 0 ? best.time : num ? -1 : INFINITY;
+	return num > 0 ? table->ranked[0].time : num ? -1 : INFINITY;
 }

@@ -86,7 +86,7 @@ bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct a
 int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
 		    struct algo_choice *choices, int most);
 
-/* What the fastest of them takes to the model, whatever was measured; INFINITY: there is none;
+/* What the first of them takes to the model, whatever was measured; INFINITY: there is none;
  * negative: no memory. Not thread-safe. */
 double algo_table_expect(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish);
 

@@ -128,8 +128,7 @@ double sched_proto_parts(enum sched_proto proto)
 static uint64_t bytes_of_slot(const struct sched *sched, uint64_t slots,
 			      const struct sched_room *room, enum sched_proto proto)
 {
-	enum { MOST = 512 << 10 }; /* of a piece: larger ones only make pipelines slow to fill */
-	uint64_t span = (uint64_t)sched->most_span, most = MOST * span;
+	uint64_t span = (uint64_t)sched->most_span, most = room->most * span;
 	uint64_t scratch = (uint64_t)sched->scratch_blocks * (uint64_t)sched->pieces, bytes;
 	uint64_t unit = sched_unit(sched) > room->unit ? sched_unit(sched) : room->unit;
 

@@ -23,6 +23,7 @@ double sched_proto_parts(enum sched_proto proto);
 struct sched_room {
 	uint64_t bytes[SCHED_NUM_PROTOS];
 	uint64_t unit; /* slots are multiples of it */
+	uint64_t most; /* of a piece */
 };
 
 struct sched_slots {

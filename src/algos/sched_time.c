@@ -32,7 +32,8 @@ struct launch {
 	double begin, end;
 };
 
-/* A lane's next step; or, above the lanes, a connection's next message leaves. */
+/* A lane's next step; or, above the lanes, a connection's next message leaves; or, above these, it
+ * comes. */
 struct event {
 	double at;
 	uint32_t lane;
@@ -42,11 +43,10 @@ struct run {
 	const struct sched *sched;
 	const struct sched_fabric *fabric;
 	const struct sched_terms *terms;
-	double *memory;  /* of all that follows */
-	double *free;    /* by way: from when on it is */
-	double *work;    /* by way: how long it has been taken in the phase */
-	double *senders; /* by rank: when its host has sent what there was */
-	double *takers;  /* by rank: when its host has taken what has come */
+	double *memory; /* of all that follows */
+	double *free;   /* by way: from when on it is */
+	double *work;   /* by way: how long it has been taken in the phase */
+	double *hosts;  /* by rank: when its host has sent, and taken, what there was */
 	struct line *lines;
 	struct lane *lanes;
 	struct launch *launches; /* by rank */
@@ -353,48 +353,67 @@ static int times_handled(const struct run *run, double bytes)
 static double when_sent(struct run *run, int rank, double at, double bytes)
 {
 	const struct sched_costs *costs = &run->fabric->costs;
-	double *sender = &run->senders[rank];
+	double *host = &run->hosts[rank];
 
-	*sender =
-		later(*sender, at) + times_handled(run, bytes) * costs->post + bytes * costs->carry;
-	return *sender + (is_fetched(run, bytes) ? 2 * run->fabric->net_latency : 0);
+	*host = later(*host, at) + times_handled(run, bytes) * costs->post + bytes * costs->carry;
+	return *host + (is_fetched(run, bytes) ? 2 * run->fabric->net_latency : 0);
 }
 
-/* So it takes those that come, beside those that it sends: processors have time for both. */
+/* In its turn among those it takes the ones that come. */
 static double when_taken(struct run *run, int rank, double at, double bytes)
 {
 	const struct sched_costs *costs = &run->fabric->costs;
-	double *taker = &run->takers[rank];
+	double *host = &run->hosts[rank];
 
 	if (costs->take <= 0)
 		return at;
-	*taker = later(*taker, at) + times_handled(run, bytes) * costs->take + bytes * costs->carry;
-	return *taker;
+	*host = later(*host, at) + times_handled(run, bytes) * costs->take + bytes * costs->carry;
+	return *host;
+}
+
+/* The line's next message can be read. */
+static void come(const struct run *run, struct line *line, double at)
+{
+	line->arrived[line->come++ % run->terms->slots.num] = at;
+}
+
+/* Whether hosts are kept busy by what they send and by what they take, so that when they get to a
+ * message depends on all that there was by then. */
+static bool are_hosts_busy(const struct run *run)
+{
+	return run->fabric->costs.take > 0 && !run->terms->net;
+}
+
+static void send_far(struct run *run, const struct sched_operand *o, double end, double bytes)
+{
+	const struct sched_connection *c = &run->sched->connections[o->at];
+	const struct sched_home *from = home_of(run, c->from), *to = home_of(run, c->to);
+	uint32_t leaves = run->sched->num_lanes + (uint32_t)o->at;
+
+	if (are_hosts_busy(run)) {
+		push(run, end, leaves);
+		return;
+	}
+	end = when_sent(run, c->from, end, bytes);
+	if (run->terms->net)
+		push(run, end, leaves);
+	else
+		come(run, &run->lines[o->at],
+		     run->fabric->net_latency + take_wire(run, from, to, end, bytes));
 }
 
 static void send(struct run *run, const struct sched_operand *o, double end, double bytes)
 {
 	const struct sched_connection *c = &run->sched->connections[o->at];
-	double latency = latency_between(run, c->from, c->to);
 	struct line *line = &run->lines[o->at];
-	double at = end + run->fabric->costs.tell;
 
+	line->bytes[line->sent++ % run->terms->slots.num] = bytes;
 	if (is_net(run, c->from, c->to))
-		at = when_sent(run, c->from, end, bytes);
-	if (run->terms->net && is_net(run, c->from, c->to)) {
-		line->bytes[line->sent++ % run->terms->slots.num] = bytes;
-		push(run, at, run->sched->num_lanes + (uint32_t)o->at);
-		return;
-	}
-	if (is_net(run, c->from, c->to))
-		at = when_taken(run, c->to,
-				latency + take_wire(run, home_of(run, c->from), home_of(run, c->to),
-						    at, bytes),
-				bytes);
+		send_far(run, o, end, bytes);
 	else if (run->terms->fused)
-		at = end + latency + signal_of(run);
-	line->arrived[line->sent++ % run->terms->slots.num] = at;
-	line->come++;
+		come(run, line, end + latency_between(run, c->from, c->to) + signal_of(run));
+	else
+		come(run, line, end + run->fabric->costs.tell);
 }
 
 static void consume(struct run *run, const struct sched_operand *o, double end)
@@ -513,18 +532,34 @@ static void do_step(struct run *run, struct event event)
 	look(run, event.lane);
 }
 
-/* ---- a network that is simulated elsewhere ---- */
+/* ---- messages on their way ---- */
 
-static void leave(struct run *run, struct event event)
+static void leave(struct run *run, double at, uint32_t number)
 {
-	uint32_t number = event.lane - run->sched->num_lanes;
 	const struct sched_connection *c = &run->sched->connections[number];
+	const struct sched_home *from = home_of(run, c->from), *to = home_of(run, c->to);
 	const struct sched_net *net = run->terms->net;
 	struct line *line = &run->lines[number];
+	double bytes = line->bytes[line->left++ % run->terms->slots.num];
 
-	run->underway++;
-	net->send(net->state, event.at, run->fabric->sites[c->from], run->fabric->sites[c->to],
-		  line->bytes[line->left++ % run->terms->slots.num], (int)number);
+	if (net) {
+		run->underway++;
+		net->send(net->state, at, run->fabric->sites[c->from], run->fabric->sites[c->to],
+			  bytes, (int)number);
+		return;
+	}
+	at = when_sent(run, c->from, at, bytes);
+	push(run, run->fabric->net_latency + take_wire(run, from, to, at, bytes),
+	     run->sched->num_lanes + run->sched->num_connections + number);
+}
+
+static void take(struct run *run, double at, uint32_t number)
+{
+	struct line *line = &run->lines[number];
+	double bytes = line->bytes[line->come % run->terms->slots.num];
+
+	come(run, line, when_taken(run, run->sched->connections[number].to, at, bytes));
+	wake(run, &line->reader);
 }
 
 /* Whether a message comes before anything else happens. */
@@ -533,17 +568,11 @@ static bool receive(struct run *run)
 	const struct sched_net *net = run->terms->net;
 	double until = run->num_events ? run->heap[0].at : INFINITY, at;
 	int number = run->underway ? net->wait(net->state, until, &at) : SCHED_NO_MESSAGE;
-	struct line *line;
-	uint64_t slot;
 
 	if (number == SCHED_NO_MESSAGE)
 		return false;
-	line = &run->lines[number];
-	slot = line->come++ % run->terms->slots.num;
-	line->arrived[slot] =
-		when_taken(run, run->sched->connections[number].to, at, line->bytes[slot]);
+	take(run, at, (uint32_t)number);
 	run->underway--;
-	wake(run, &line->reader);
 	return true;
 }
 
@@ -629,6 +658,7 @@ static void begin_phase(struct run *run, int phase, double start)
 /* False: there is nothing more to do, or it is not worth it. */
 static bool go_on_once(struct run *run)
 {
+	uint32_t lanes = run->sched->num_lanes, lines = run->sched->num_connections;
 	struct event event;
 
 	if (receive(run))
@@ -636,10 +666,12 @@ static bool go_on_once(struct run *run)
 	if (!run->num_events || run->heap[0].at > run->terms->most)
 		return false;
 	event = pop(run);
-	if (event.lane < run->sched->num_lanes)
+	if (event.lane < lanes)
 		do_step(run, event);
+	else if (event.lane < lanes + lines)
+		leave(run, event.at, event.lane - lanes);
 	else
-		leave(run, event);
+		take(run, event.at, event.lane - lanes - lines);
 	return true;
 }
 
@@ -700,23 +732,21 @@ static bool prepare(struct run *run)
 {
 	const struct sched *sched = run->sched;
 	size_t slots = run->terms->slots.num, lines = sched->num_connections;
-	size_t leaving = run->terms->net ? slots * lines : 0;
+	size_t underway = run->terms->net || are_hosts_busy(run) ? slots * lines : 0;
 
 	run->free = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->free));
 	run->work = calloc((size_t)run->fabric->num_ways + 1, sizeof(*run->work));
-	run->senders = calloc((size_t)sched->request.ranks, sizeof(*run->senders));
-	run->takers = calloc((size_t)sched->request.ranks, sizeof(*run->takers));
+	run->hosts = calloc((size_t)sched->request.ranks, sizeof(*run->hosts));
 	run->lines = calloc(lines + 1, sizeof(*run->lines));
 	run->lanes = calloc((size_t)sched->num_lanes + 1, sizeof(*run->lanes));
 	run->launches = calloc((size_t)sched->request.ranks, sizeof(*run->launches));
 	run->lanes_of = calloc((size_t)sched->request.ranks, sizeof(*run->lanes_of));
-	run->heap = calloc((size_t)sched->num_lanes + leaving + 1, sizeof(*run->heap));
+	run->heap = calloc((size_t)sched->num_lanes + underway + 1, sizeof(*run->heap));
 	run->memory = calloc(3 * slots * lines + 1, sizeof(*run->memory));
 	run->ends =
 		calloc(rounds_to_look_at(run, num_rounds(run, 0)) + (size_t)1, sizeof(*run->ends));
-	if (!run->free || !run->work || !run->senders || !run->takers || !run->lines ||
-	    !run->lanes || !run->launches || !run->lanes_of || !run->heap || !run->memory ||
-	    !run->ends)
+	if (!run->free || !run->work || !run->hosts || !run->lines || !run->lanes ||
+	    !run->launches || !run->lanes_of || !run->heap || !run->memory || !run->ends)
 		return false;
 	if (!find_carried(run))
 		return false;
@@ -740,8 +770,7 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 
 	free(run.free);
 	free(run.work);
-	free(run.senders);
-	free(run.takers);
+	free(run.hosts);
 	free(run.lines);
 	free(run.lanes);
 	free(run.launches);

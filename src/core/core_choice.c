@@ -270,7 +270,7 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 	int blocks =
 		common->arena ? (int)common->blocks : core_room_resident(gpu, all->fullest_gpu);
 
-	struct algo_setting setting = {.room = core_room_for(arena),
+	struct algo_setting setting = {.room = core_links_room(accel->comm, arena),
 				       .most_links = GPU_MAX_LINKS,
 				       .most_lanes = GPU_MAX_LANES,
 				       .most_operands = GPU_MAX_OPERANDS,

@@ -117,6 +117,11 @@ const char *core_links_refuse(const struct core_accel *accel)
 
 /* ---- slots ---- */
 
+struct sched_room core_links_room(const struct core_comm *comm, size_t arena)
+{
+	return core_room_for(arena, comm->spans && core_net_is_by_sockets());
+}
+
 /* Kernels know nothing of schedules, and have the same in words of their own. */
 _Static_assert((int)SCHED_SIMPLE == GPU_PROTOCOL_SIMPLE && (int)SCHED_LL == GPU_PROTOCOL_LL &&
 		       (int)SCHED_LL128 == GPU_PROTOCOL_LL128 &&
@@ -129,7 +134,7 @@ static bool lay_out(struct core_accel *accel, enum sched_proto proto)
 	const struct core_schedule *schedule = accel->schedule;
 	struct gpu_execute_args *args = &accel->steps.args;
 	uint64_t arena = accel->common.arena, longest = accel->common.longest, rounds;
-	struct sched_room room = core_room_for(arena);
+	struct sched_room room = core_links_room(accel->comm, arena);
 	struct sched_slots slots;
 
 	if (!sched_slots_fit(accel->sched, schedule->program->most_links,

@@ -4,6 +4,13 @@
 
 enum { LEAST = 512 << 10, UNIT = 64 << 10 };
 
+/*
+ * Of a piece: larger ones only make pipelines slow to fill. By sockets both ends copy each byte,
+ * and a message that is no longer than a socket's buffers, and what the caches hold beside them, is
+ * copied at twice the rate of a longer one (docs/decisions/0010).
+ */
+enum { MOST = 512 << 10, MOST_BY_SOCKETS = 112 << 10 };
+
 size_t core_room_arena(size_t scratch, int sharers)
 {
 	size_t share = scratch / (size_t)sharers / UNIT * UNIT;
@@ -38,7 +45,7 @@ size_t core_room_start(size_t arena, enum sched_proto proto)
 	return start + (proto == SCHED_LL128 ? room_with_flags(arena) : core_room_flags(arena));
 }
 
-struct sched_room core_room_for(size_t arena)
+struct sched_room core_room_for(size_t arena, bool sockets)
 {
 	size_t flags = room_with_flags(arena);
 
@@ -46,7 +53,8 @@ struct sched_room core_room_for(size_t arena)
 		.bytes = {[SCHED_SIMPLE] = arena - GPU_ARENA_SLOTS - core_room_flags(arena),
 			  [SCHED_LL] = flags,
 			  [SCHED_LL128] = flags},
-		.unit = GPU_MAX_PARTS * GPU_PART_UNIT};
+		.unit = GPU_MAX_PARTS * GPU_PART_UNIT,
+		.most = sockets ? MOST_BY_SOCKETS : MOST};
 }
 
 int core_room_resident(int blocks, int sharers)
