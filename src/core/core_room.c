@@ -5,9 +5,8 @@
 enum { LEAST = 512 << 10, UNIT = 64 << 10 };
 
 /*
- * Of a piece: larger ones only make pipelines slow to fill. By sockets both ends copy each byte,
- * and a message that is no longer than a socket's buffers, and what the caches hold beside them, is
- * copied at twice the rate of a longer one (docs/decisions/0010).
+ * Of a piece: larger ones only make pipelines slow to fill. By sockets they are also carried more
+ * slowly, as measured (docs/decisions/0010).
  */
 enum { MOST = 512 << 10, MOST_BY_SOCKETS = 112 << 10 };
 
