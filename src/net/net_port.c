@@ -723,27 +723,83 @@ static bool has_device(ucp_context_h context, const char *device)
 	return found;
 }
 
+/* Whether there is such a text in what UCX says of the context. */
+static bool is_said(ucp_context_h context, const char *wanted)
+{
+	char *text = describe(context);
+	bool found = text && strstr(text, wanted);
+
+	free(text);
+	return found;
+}
+
+static bool has_sockets(ucp_context_h context)
+{
+	return is_said(context, " tcp/");
+}
+
+/*
+ * Have connections by sockets made while other things go on, unless the user says otherwise. UCX
+ * would wait in connect(), minutes where a link is down; and where the other process ends between
+ * that and the first bytes, 1.13 gives up the connection before it is wholly made, and ends this
+ * process by an assertion. False: it can't be told (before 1.12).
+ */
+static bool connect_aside(ucp_config_t *config)
+{
+	unsigned major, minor, release;
+
+	if (getenv("UCX_TCP_CONN_NB"))
+		return false;
+	net_ucx.ucp_get_version(&major, &minor, &release);
+	return net_ucx.ucp_config_modify(
+		       config, major == 1 && minor < 17 ? "CONN_NB" : "TCP_CONN_NB", "y") == UCS_OK;
+}
+
+/* With the user's settings; the device (NULL: UCX chooses), if these leave that free. */
+static ucs_status_t open_with(const ucp_params_t *params, ucp_config_t *config, const char *device,
+			      ucp_context_h *context)
+{
+	ucs_status_t status = UCS_OK;
+
+	if (device)
+		status = are_devices_free(config)
+				 ? net_ucx.ucp_config_modify(config, "NET_DEVICES", device)
+				 : UCS_ERR_INVALID_PARAM;
+	if (status == UCS_OK)
+		status = net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, params, config,
+						  context);
+	/* UCX warns of what is said of sockets where it uses none, and knows that only now. */
+	if (status != UCS_OK || !has_sockets(*context) || !connect_aside(config))
+		return status;
+	net_ucx.ucp_cleanup(*context);
+	return net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, params, config, context);
+}
+
+static ucs_status_t open_context(const ucp_params_t *params, const char *device,
+				 ucp_context_h *context)
+{
+	ucp_config_t *config;
+	ucs_status_t status = net_ucx.ucp_config_read(NULL, NULL, &config);
+
+	if (status != UCS_OK)
+		return status;
+	status = open_with(params, config, device, context);
+	net_ucx.ucp_config_release(config);
+	return status;
+}
+
 /* A context that uses the device and no other one of the network. NULL: there can be none. */
 static ucp_context_h open_on_device(const ucp_params_t *params, const char *device)
 {
-	ucp_context_h context = NULL;
-	ucp_config_t *config;
+	ucp_context_h context;
 
-	if (net_ucx.ucp_config_read(NULL, NULL, &config) != UCS_OK)
+	if (open_context(params, device, &context) != UCS_OK)
 		return NULL;
-	if (!are_devices_free(config) ||
-	    net_ucx.ucp_config_modify(config, "NET_DEVICES", device) != UCS_OK ||
-	    net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, params, config, &context) !=
-		    UCS_OK)
-		context = NULL;
-	net_ucx.ucp_config_release(config);
-	if (context && !has_device(context, device)) {
+	if (!has_device(context, device)) {
 		net_ucx.ucp_cleanup(context);
-		context = NULL;
+		return NULL;
 	}
-	if (context)
-		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_NET, "of the network's devices UCX uses %s",
-			 device);
+	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_NET, "of the network's devices UCX uses %s", device);
 	return context;
 }
 
@@ -760,8 +816,7 @@ static enum util_status start_context(const char *device)
 
 	net.context = device ? open_on_device(&params, device) : NULL;
 	if (!net.context)
-		status = net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, NULL,
-						  &net.context);
+		status = open_context(&params, NULL, &net.context);
 	if (status != UCS_OK)
 		return fail("ucp_init", status);
 	status = net_ucx.ucp_context_query(net.context, &attributes);
@@ -773,12 +828,10 @@ bool net_is_by_sockets(void)
 {
 	/* As transports of hardware that moves messages alone begin. */
 	static const char *const others[] = {" rc_", " dc_", " ud_", " srd/", " ugni_"};
-	char *text = describe(net.context);
-	bool sockets = text && strstr(text, " tcp/");
+	bool sockets = has_sockets(net.context);
 
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]) && sockets; i++)
-		sockets = !strstr(text, others[i]);
-	free(text);
+		sockets = !is_said(net.context, others[i]);
 	return sockets;
 }
 

@@ -23,6 +23,7 @@
 	X(ucp_context_query)                                                                       \
 	X(ucp_ep_close_nbx)                                                                        \
 	X(ucp_ep_create)                                                                           \
+	X(ucp_get_version)                                                                         \
 	X(ucp_init_version)                                                                        \
 	X(ucp_request_free)                                                                        \
 	X(ucp_worker_arm)                                                                          \

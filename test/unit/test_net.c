@@ -7,11 +7,15 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -133,6 +137,60 @@ static void stop(void)
 	net_stop();
 }
 
+/* Until its sockets are closed. Stopped before: it accepted nothing. */
+static void kill_and_wait(pid_t process)
+{
+	struct pollfd fd = {.fd = (int)syscall(SYS_pidfd_open, process, 0), .events = POLLIN};
+
+	kill(process, SIGKILL);
+	check(fd.fd >= 0 && poll(&fd, 1, -1) == 1, "the other one can't be killed");
+	close(fd.fd);
+}
+
+/* In UCX's place: the process to which the connection is made is killed, just when it is there. */
+static pid_t killed_by_connect;
+
+int connect(int fd, const struct sockaddr *address, socklen_t bytes)
+{
+	int (*real)(int, const struct sockaddr *, socklen_t);
+	pid_t process = address->sa_family == AF_INET ? killed_by_connect : 0;
+	int result, error;
+
+	*(void **)&real = dlsym(RTLD_NEXT, "connect");
+	if (process)
+		kill(process, SIGSTOP);
+	result = real(fd, address, bytes);
+	error = errno;
+	if (process)
+		kill_and_wait(process);
+	killed_by_connect = process ? 0 : killed_by_connect;
+	errno = error;
+	return result;
+}
+
+/* Process 0 is killed after process 1 has connected to it and before that has sent it anything. */
+static void lose_while_connecting(void)
+{
+	pid_t other, mine = getpid();
+	struct net_header header = {.kind = ASK};
+	uint64_t began;
+
+	start();
+	say(&mine, sizeof(mine));
+	hear(&other, sizeof(other));
+	if (me == 0)
+		pause();
+	killed_by_connect = other;
+	net_tell(NET_MAIN, 0, NET_SERVICE, &header, NULL, 0, NULL);
+	for (began = util_now(); !net_is_lost(0) && util_now() - began < PATIENCE;)
+		progress();
+	check(net_is_lost(0), "it does not miss the other one");
+	for (began = util_now(); util_now() - began < 100000000;)
+		progress();
+	settle();
+	net_stop();
+}
+
 /*
  * Process 1 asks several things at once, and the first has process 0, in the handler, want a
  * connection back, which with TCP is the one that all of them have come by.
@@ -153,17 +211,18 @@ static void ask_at_once(void)
 	stop();
 }
 
-static void in_two_processes(void (*run)(void))
+/* `victim`: of them is killed, or -1. */
+static void in_two_processes(void (*run)(void), int victim)
 {
 	int ends[2], status;
 	bool well = true;
-	pid_t child;
+	pid_t children[2], child;
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
 	for (me = 0; me < 2; me++) {
-		child = fork();
-		assert_true(child >= 0);
-		if (child)
+		children[me] = fork();
+		assert_true(children[me] >= 0);
+		if (children[me])
 			continue;
 		alarm(60);
 		line = ends[me];
@@ -174,8 +233,9 @@ static void in_two_processes(void (*run)(void))
 	close(ends[0]);
 	close(ends[1]);
 	for (me = 0; me < 2; me++) {
-		assert_true(wait(&status) > 0);
-		well &= status == 0;
+		child = wait(&status);
+		assert_true(child > 0);
+		well &= status == (victim >= 0 && child == children[victim] ? SIGKILL : 0);
 	}
 	assert_true(well);
 }
@@ -183,12 +243,21 @@ static void in_two_processes(void (*run)(void))
 static void answers_to_what_came_at_once(void **state)
 {
 	(void)state;
-	in_two_processes(ask_at_once);
+	in_two_processes(ask_at_once, -1);
+}
+
+static void loses_who_dies_while_connecting(void **state)
+{
+	(void)state;
+	in_two_processes(lose_while_connecting, 0);
 }
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(answers_to_what_came_at_once)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(answers_to_what_came_at_once),
+		cmocka_unit_test(loses_who_dies_while_connecting),
+	};
 
 	setenv("UCX_TLS", "tcp", 0);
 	return cmocka_run_group_tests_name("net", tests, NULL, NULL);
