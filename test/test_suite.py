@@ -944,9 +944,9 @@ def assert_survived(result, survivors):
     assert result.status != "timeout" and len(said) == survivors, result.output[-4000:]
 
 
-def kill(run_mpi, mpi, shape, victim, **more):
+def kill(run_mpi, mpi, shape, victim, test=("killed", 5), **more):
     script = SURVIVING.format(environment=HOSTID.format(shape=shape))
-    result = run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "killed", victim, 5,
+    result = run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", test[0], victim, test[1],
                      options=RECOVERY[mpi], timeout=60, **more)
     assert_survived(result, len(shape) - 1)
     assert result.output.count("and the others: 0 wrong") == len(shape) - 1, result.output[-4000:]
@@ -958,6 +958,14 @@ def kill(run_mpi, mpi, shape, victim, **more):
 def test_killed_rank(run_mpi, mpi, shape, victim):
     """A rank is killed, in or between calls: all others get an error, wherever they are."""
     kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_EXEC": "fused" if victim == 3 else "auto"})
+
+
+@each_mpi
+@pytest.mark.parametrize("shape,victim,late", [("000", 1, 2), ("0011", 3, 1)])
+def test_missed_rank(run_mpi, mpi, shape, victim, late):
+    """Who misses a rank gets an error though another one has not come to the call, which may have been told of the failure in
+    the call before and then never comes. If it does come it gets one, too."""
+    kill(run_mpi, mpi, shape, victim, ("missed", late), env={"CUEMU_SMS": "8"})
 
 
 @emulated_only

@@ -419,6 +419,15 @@ static bool has_lost_member(struct core_accel *accel)
 	return comm->lost;
 }
 
+/* What who has failed, or is gone, was to do will not be done. Who is gone will not be past the
+ * call either, so that is to be known even where another has told of a failure already. */
+static bool is_in_vain(struct core_accel *accel)
+{
+	bool lost = has_lost_member(accel);
+
+	return lost || core_agree_failed(accel->comm, accel->number);
+}
+
 /* What can be said of all members of this node together. */
 static uint32_t flags_of_node(const struct core_accel *accel)
 {
@@ -457,7 +466,7 @@ static enum util_status agree(struct core_accel *accel)
 		return core_accel_stage(accel,
 					accel->reason ? accel->reason : "another rank's choice");
 	if (state != CORE_AGREE_ACCEL) {
-		if (is_time_to_look(accel) && has_lost_member(accel))
+		if (is_time_to_look(accel) && is_in_vain(accel))
 			core_agree_give_up(&accel->agree);
 		return UTIL_IN_PROGRESS;
 	}
@@ -492,16 +501,9 @@ static void go(struct core_accel *accel, enum core_accel_state state)
 	accel->moves++;
 }
 
-/* What who has failed, or is gone, was to do will not be done. Who is gone will not be past the
- * call either, so that is to be known even where another has told of a failure already. */
 static void look_for_failures(struct core_accel *accel)
 {
-	bool lost;
-
-	if (!is_time_to_look(accel))
-		return;
-	lost = has_lost_member(accel);
-	if (!lost && !core_agree_failed(accel->comm, accel->number))
+	if (!is_time_to_look(accel) || !is_in_vain(accel))
 		return;
 	if (accel->running)
 		gpu_launch_abort(&accel->launch);
@@ -829,7 +831,7 @@ static enum util_status step(struct core_accel *accel)
 	case CORE_ACCEL_MEET:
 		if (!core_agree_all_passed(comm, accel->number)) {
 			look_for_failures(accel);
-			if (!comm->lost || core_net_find_behind(comm, accel->number) >= 0)
+			if (accel->result == UTIL_OK || core_net_find_behind(&accel->agree) >= 0)
 				return UTIL_IN_PROGRESS;
 		}
 		accel->truncates |=

@@ -440,14 +440,22 @@ static bool anybody_passed(const struct core_agree *agree)
 	return false;
 }
 
+/* Acquire: who has come and is not seen has not seen the word of a decision that this process has
+ * seen or made. */
+bool core_agree_has_come(const struct core_agree *agree, int rank)
+{
+	return atomic_load_explicit(&desk_of(agree, rank)->announced, memory_order_acquire) ==
+	       agree->call + 1;
+}
+
 /* Go on over the members whose offers are there. True: those of all are. */
 static bool wait_for_members(struct core_agree *agree)
 {
 	for (; agree->seen < agree->comm->num_near; agree->seen++) {
-		struct desk *desk = desk_of(agree, agree->comm->near[agree->seen]);
+		int rank = agree->comm->near[agree->seen];
+		struct desk *desk = desk_of(agree, rank);
 
-		if (atomic_load_explicit(&desk->announced, memory_order_acquire) ==
-		    agree->call + 1) {
+		if (core_agree_has_come(agree, rank)) {
 			agree->vote |= (desk->offer.flags & CORE_OFFER_ASKS_VOTE) != 0;
 			agree->forget |= (desk->offer.flags & CORE_OFFER_FORGET) != 0;
 			continue;
@@ -534,9 +542,7 @@ int core_agree_missing(const struct core_agree *agree)
 	for (int i = 0; i < comm->num_near; i++) {
 		int rank = comm->near[i];
 
-		if (atomic_load_explicit(&desk_of(agree, rank)->announced, memory_order_relaxed) !=
-			    agree->call + 1 &&
-		    passed(comm, rank) <= agree->call)
+		if (!core_agree_has_come(agree, rank) && passed(comm, rank) <= agree->call)
 			return rank;
 	}
 	return decision(agree) != CORE_AGREE_READY && agree->seen < comm->num_near

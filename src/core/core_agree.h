@@ -245,6 +245,9 @@ uint64_t core_agree_told(const struct core_comm *comm, enum core_agree_words wor
  */
 void core_agree_give_up(struct core_agree *agree);
 
+/* Whether the member, which is on this node, has announced itself in the call. */
+bool core_agree_has_come(const struct core_agree *agree, int rank);
+
 /* A member that is not where the call needs it, for reports of long waits; -1: none. */
 int core_agree_missing(const struct core_agree *agree);
 

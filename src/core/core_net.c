@@ -221,12 +221,15 @@ int core_net_find_lost(const struct core_comm *comm, uint64_t call)
 	return -1;
 }
 
-int core_net_find_behind(const struct core_comm *comm, uint64_t call)
+int core_net_find_behind(const struct core_agree *agree)
 {
+	const struct core_comm *comm = agree->comm;
+
 	for (int i = 0; i < comm->num_near; i++) {
 		int rank = comm->near[i];
 
-		if (!core_agree_is_past(comm, rank, call) && rank != comm->rank &&
+		if (core_agree_has_come(agree, rank) &&
+		    !core_agree_is_past(comm, rank, agree->call) && rank != comm->rank &&
 		    !core_mpi_has_ended(core_comm_local_rank(comm, rank)))
 			return rank;
 	}

@@ -9,7 +9,7 @@
 #ifndef CORE_NET_H
 #define CORE_NET_H
 
-#include "core/core_comm.h"
+#include "core/core_agree.h"
 #include "net/net_port.h"
 
 /* Kinds of messages. To a process (the main port), which finds the communicator by its id: */
@@ -59,7 +59,11 @@ int core_net_find_lost(const struct core_comm *comm, uint64_t call);
  * of them. They are lost then. */
 void core_net_break_off(const struct core_comm *comm);
 
-/* A member on this node whose process lives and is not past the call; -1: none. */
-int core_net_find_behind(const struct core_comm *comm, uint64_t call);
+/*
+ * A member on this node that is in the call, which this one knows to have failed; -1: none. Not one
+ * whose process has ended, nor one that has not come: it finds the call failed if it does, touches
+ * nobody's memory, and may have no reason to come.
+ */
+int core_net_find_behind(const struct core_agree *agree);
 
 #endif

@@ -15,6 +15,7 @@
  *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
  *     test_agree fault             a rank loses its device: an error, or the right result
  *     test_agree killed RANK MS    the rank is killed: all others get an error
+ *     test_agree missed RANK LATE  so it is with those who are in the call, before another comes
  *     test_agree stuck RANK        so it is when the next one was stopped before
  *     test_agree cut               somebody else takes a link down: all get an error
  *     test_agree late SECONDS      the last rank comes to a call so late
@@ -351,13 +352,27 @@ static void call_others(MPI_Comm others)
 	buffer_free(&to);
 }
 
+/* After the call that failed. */
+static void survive(int error, MPI_Comm others)
+{
+	char text[MPI_MAX_ERROR_STRING] = "";
+	int length = 0;
+
+	MPI_Error_string(error, text, &length);
+	printf("rank %d survives: %s\n", test_rank, text);
+	if (others != MPI_COMM_NULL)
+		call_others(others);
+	fflush(stdout);
+	sleep(1); /* Hydra ends the job when the first one leaves without MPI_Finalize */
+	_exit(0);
+}
+
 static void test_killed(int victim, int ms)
 {
 	enum { CALLS = 10000000, COUNT = 100000 };
 	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
 	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
-	int error = MPI_SUCCESS, length = 0;
-	char text[MPI_MAX_ERROR_STRING] = "";
+	int error = MPI_SUCCESS;
 	double since = MPI_Wtime();
 	bool told = false;
 	struct end end = {ms, SIGKILL};
@@ -382,13 +397,35 @@ static void test_killed(int victim, int ms)
 	}
 	buffer_free(&from);
 	buffer_free(&to);
-	MPI_Error_string(error, text, &length);
-	printf("rank %d survives: %s\n", test_rank, text);
-	if (victim >= 0)
-		call_others(others);
-	fflush(stdout);
-	sleep(1); /* Hydra ends the job when the first one leaves without MPI_Finalize */
-	_exit(0);
+	survive(error, victim >= 0 ? others : MPI_COMM_NULL);
+}
+
+/* One rank is killed between calls, and another comes to the next one when the first of those who
+ * are left has left it: that one must not wait for it. */
+static void test_missed(int victim, int late)
+{
+	enum { CALLS = 20, COUNT = 100000 };
+	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int error = MPI_SUCCESS, rank, word = 0;
+	MPI_Comm others;
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Comm_split(MPI_COMM_WORLD, test_rank == victim, test_rank == late, &others);
+	MPI_Comm_rank(others, &rank);
+	signal(SIGUSR1, SIG_IGN); /* as above */
+	for (int i = 0; i <= CALLS && !error; i++) {
+		if (i == CALLS && test_rank == victim)
+			raise(SIGKILL);
+		if (i == CALLS && test_rank == late)
+			MPI_Recv(&word, 1, MPI_INT, 0, 0, others, MPI_STATUS_IGNORE);
+		error = MPI_Allreduce(from.data, to.data, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	}
+	if (rank == 0)
+		MPI_Send(&word, 1, MPI_INT, test_size - 2, 0, others);
+	buffer_free(&from);
+	buffer_free(&to);
+	survive(error, others);
 }
 
 /*
@@ -729,6 +766,8 @@ int main(int argc, char **argv)
 	test_start();
 	if (!strcmp(name, "killed"))
 		test_killed(calls, argc > 3 ? atoi(argv[3]) : 0);
+	else if (!strcmp(name, "missed"))
+		test_missed(calls, argc > 3 ? atoi(argv[3]) : 0);
 	else if (!strcmp(name, "cut"))
 		test_killed(-1, 0);
 	else if (!strcmp(name, "stuck"))
