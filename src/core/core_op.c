@@ -31,7 +31,8 @@ static enum util_status open_stage(struct core_op *op, size_t index,
 	}
 	op->stage_of[index] = stage;
 	op->num_stages++;
-	return core_stage_open(stage, operand->address, lo, hi, where);
+	return core_stage_open(stage, operand->address, lo, hi, where,
+			       stage == op->stages ? NULL : op->stages);
 }
 
 /* More runs than this are an array with gaps, whose ends tell what it is. */
@@ -214,7 +215,7 @@ static enum util_status start_copies(struct core_op *op, bool out)
 static enum util_status poll_copies(struct core_op *op)
 {
 	for (size_t i = 0; i < op->num_stages; i++) {
-		enum util_status status = gpu_stream_poll(op->stages[i].stream);
+		enum util_status status = core_stage_poll(&op->stages[i]);
 
 		if (status != UTIL_OK)
 			return status;
@@ -275,8 +276,8 @@ void core_op_finish(struct core_op *op)
 {
 	if (op->path == CORE_PATH_ACCEL)
 		core_accel_finish(&op->accel);
-	for (size_t i = 0; i < op->num_stages; i++)
-		core_stage_close(&op->stages[i]);
+	while (op->num_stages)
+		core_stage_close(&op->stages[--op->num_stages]);
 	for (size_t i = 0; i < CORE_MAX_OPERANDS; i++)
 		core_operand_release(&op->operands[i]);
 }

@@ -29,14 +29,29 @@ static void *shifted_address(const struct core_stage *stage)
 	return core_address(shifted, ALIGNMENT);
 }
 
+/* One stream of a context will do: the copies in are over before copies out begin, and what was
+ * waited for on one is on all. */
+static enum util_status open_stream(struct core_stage *stage, const struct core_stage *first)
+{
+	if (first && first->where.context == stage->where.context &&
+	    first->where.device == stage->where.device) {
+		stage->stream = first->stream;
+		stage->borrowed = true;
+		return UTIL_OK;
+	}
+	stage->pending = true;
+	return gpu_stream_get(&stage->where, &stage->stream);
+}
+
 enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
-				 ptrdiff_t hi, const struct gpu_pointer *where)
+				 ptrdiff_t hi, const struct gpu_pointer *where,
+				 const struct core_stage *first)
 {
 	size_t bytes = (size_t)(hi - lo) + 2 * ALIGNMENT;
 	enum util_status status;
 
 	*stage = (struct core_stage){.address = address, .lo = lo, .hi = hi, .where = *where};
-	status = gpu_stream_get(where, &stage->stream);
+	status = open_stream(stage, first);
 	if (status != UTIL_OK)
 		return status;
 	status = gpu_staging_get(bytes, where, &stage->block);
@@ -46,10 +61,19 @@ enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdif
 	}
 	stage->host_address = shifted_address(stage);
 	stage->single = gpu_pointer_covers(where, core_address(address, lo), (size_t)(hi - lo));
-	stage->pending = true;
 	if (stage->single)
 		gpu_pointer_make_synchronous(core_address(address, lo), where);
 	return UTIL_OK;
+}
+
+enum util_status core_stage_poll(struct core_stage *stage)
+{
+	enum util_status status = stage->copying ? gpu_stream_poll(stage->stream) : UTIL_OK;
+
+	/* Where the driver only can't say, it may be copying. */
+	if (status == UTIL_OK)
+		stage->copying = false;
+	return status;
 }
 
 void core_stage_close(struct core_stage *stage)
@@ -58,7 +82,7 @@ void core_stage_close(struct core_stage *stage)
 
 	/* After an error copies may still be under way, and the block must not be another's before
 	 * they end. */
-	while (stage->stream && gpu_stream_poll(stage->stream) == UTIL_IN_PROGRESS)
+	while (core_stage_poll(stage) == UTIL_IN_PROGRESS)
 		core_mpi_drive(&wait);
 	if (stage->block)
 		gpu_staging_put(stage->block);
@@ -68,7 +92,7 @@ void core_stage_close(struct core_stage *stage)
 		stage->tables = table->next;
 		gpu_staging_put(table);
 	}
-	if (stage->stream)
+	if (stage->stream && !stage->borrowed)
 		gpu_stream_put(stage->stream);
 	memset(stage, 0, sizeof(*stage));
 }
@@ -205,6 +229,7 @@ enum util_status core_stage_copy_in(struct core_stage *stage, const struct core_
 {
 	enum util_status status = UTIL_OK;
 
+	stage->copying = true;
 	for (size_t i = 0; i < operand->num_pieces && status == UTIL_OK; i++)
 		status = copy_piece(stage, &operand->pieces[i], false);
 	return status;
@@ -214,6 +239,7 @@ enum util_status core_stage_copy_out(struct core_stage *stage, const struct core
 {
 	enum util_status status = UTIL_OK;
 
+	stage->copying = true;
 	for (size_t i = 0; i < operand->num_pieces && status == UTIL_OK; i++)
 		status = copy_piece(stage, &operand->pieces[i], true);
 	return status;
