@@ -51,17 +51,39 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->failed_at = 0;
 	accel->rounds = 1;
 	accel->round = 0;
-	memset(accel->reach, 0xff, sizeof(accel->reach));
-	memset(accel->arenas, 0, sizeof(accel->arenas));
 	accel->schedule = NULL;
 	accel->sched = NULL;
 	accel->passed_to = 0;
 	accel->reason = NULL;
 	accel->result = UTIL_OK;
-	memset(accel->in, 0, sizeof(accel->in));
-	memset(accel->out, 0, sizeof(accel->out));
 	memset(accel->spent, 0, sizeof(accel->spent));
 	accel->since = util_config.stats ? util_now() : 0;
+}
+
+/* Memory that an offer names, and how this process reaches it. */
+enum { NUM_REGIONS = 2 + GPU_NUM_SHARED };
+
+static const struct core_region *region_of(const struct core_offer *offer, int index)
+{
+	return index == 0 ? &offer->in : index == 1 ? &offer->out : &offer->arenas[index - 2];
+}
+
+static struct core_reach *reach_of(struct core_accel *accel, int number, int index)
+{
+	return index == 0   ? &accel->in[number]
+	       : index == 1 ? &accel->out[number]
+			    : &accel->arenas[index - 2][number];
+}
+
+/* The call may map memory from here on. */
+static void enter(struct core_accel *accel)
+{
+	memset(accel->reach, 0xff, sizeof(accel->reach));
+	for (int i = 0; i < NUM_REGIONS * accel->comm->num_near; i++)
+		*reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS) = (struct core_reach){0};
+	gpu_ipc_enter();
+	accel->inside = true;
+	accel->dropped = gpu_ipc_dropped();
 }
 
 enum util_status core_accel_start(struct core_accel *accel, const struct core_call *call,
@@ -91,33 +113,33 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	/* A rank with no data goes with those that have some, where they may be on devices. */
 	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, "no data");
-	gpu_ipc_enter();
-	accel->inside = true;
-	accel->dropped = gpu_ipc_dropped();
+	enter(accel);
 	status = core_offer_make(accel);
 	mark(accel, CORE_STATS_CLASSIFY);
 	return status;
 }
 
+static void put_mappings(struct core_accel *accel)
+{
+	for (int i = 0; i < NUM_REGIONS * accel->comm->num_near; i++) {
+		struct core_reach *reach = reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS);
+
+		if (reach->mapping)
+			gpu_mapping_put(reach->mapping);
+	}
+	gpu_ipc_leave();
+}
+
 void core_accel_finish(struct core_accel *accel)
 {
-	for (int i = 0; i < CORE_MAX_NEAR; i++) {
-		if (accel->in[i].mapping)
-			gpu_mapping_put(accel->in[i].mapping);
-		if (accel->out[i].mapping)
-			gpu_mapping_put(accel->out[i].mapping);
-		for (int j = 0; j < GPU_NUM_SHARED; j++) {
-			if (accel->arenas[j][i].mapping)
-				gpu_mapping_put(accel->arenas[j][i].mapping);
-		}
-	}
 	core_shape_release(&accel->shape);
+	if (!accel->inside) /* it was staged at once, and has nothing else */
+		return;
+	put_mappings(accel);
 	if (accel->schedule)
 		core_schedule_put(accel->schedule);
 	if (accel->reserved)
 		gpu_launch_release(gpu_stream_where(accel->stream)->device);
-	if (accel->inside)
-		gpu_ipc_leave();
 	if (accel->launches)
 		gpu_launch_close(&accel->launch);
 	if (accel->window_out && accel->window_out != accel->window_in)
@@ -210,21 +232,6 @@ static enum util_status announce(struct core_accel *accel)
 	}
 	core_agree_announce(&accel->agree, &accel->offer, table_of(accel));
 	return UTIL_OK;
-}
-
-/* Memory that an offer names, and how this process reaches it. */
-enum { NUM_REGIONS = 2 + GPU_NUM_SHARED };
-
-static const struct core_region *region_of(const struct core_offer *offer, int index)
-{
-	return index == 0 ? &offer->in : index == 1 ? &offer->out : &offer->arenas[index - 2];
-}
-
-static struct core_reach *reach_of(struct core_accel *accel, int number, int index)
-{
-	return index == 0   ? &accel->in[number]
-	       : index == 1 ? &accel->out[number]
-			    : &accel->arenas[index - 2][number];
 }
 
 /* Of comm->reach. */
