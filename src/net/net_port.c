@@ -738,21 +738,51 @@ static bool has_sockets(ucp_context_h context)
 	return is_said(context, " tcp/");
 }
 
-/*
- * Have connections by sockets made while other things go on, unless the user says otherwise. UCX
- * would wait in connect(), minutes where a link is down; and where the other process ends between
- * that and the first bytes, 1.13 gives up the connection before it is wholly made, and ends this
- * process by an assertion. False: it can't be told (before 1.12).
- */
-static bool connect_aside(ucp_config_t *config)
+/* Whether something in hardware moves messages alone. */
+static bool has_hardware(ucp_context_h context)
+{
+	/* As such transports begin. */
+	static const char *const names[] = {" rc_", " dc_", " ud_", " srd/", " ugni_"};
+	bool found = false;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && !found; i++)
+		found = is_said(context, names[i]);
+	return found;
+}
+
+/* Set what the user has not. False: it was set, or this UCX does not have it. */
+static bool set(ucp_config_t *config, const char *variable, const char *name, const char *value)
+{
+	return !getenv(variable) && net_ucx.ucp_config_modify(config, name, value) == UCS_OK;
+}
+
+static const char *name_of_conn_nb(void)
 {
 	unsigned major, minor, release;
 
-	if (getenv("UCX_TCP_CONN_NB"))
-		return false;
 	net_ucx.ucp_get_version(&major, &minor, &release);
-	return net_ucx.ucp_config_modify(
-		       config, major == 1 && minor < 17 ? "CONN_NB" : "TCP_CONN_NB", "y") == UCS_OK;
+	return major == 1 && minor < 17 ? "CONN_NB" : "TCP_CONN_NB";
+}
+
+/*
+ * What connections by sockets need to fail in time. True: it takes a new context.
+ *
+ * UCX would wait in connect(), minutes where a link is down; and where the other process ends
+ * between that and the first bytes, 1.13 gives up the connection before it is wholly made, and ends
+ * this process by an assertion. And every 20 s it would send something on connections that are to
+ * be idle (net_watch), which is not acknowledged where a link is down, and then TCP's keepalive is
+ * silent.
+ */
+static bool set_up_sockets(ucp_config_t *config, ucp_context_h context)
+{
+	bool changed = false;
+
+	if (!has_sockets(context))
+		return false;
+	changed |= set(config, "UCX_TCP_CONN_NB", name_of_conn_nb(), "y");
+	if (!has_hardware(context))
+		changed |= set(config, "UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "inf");
+	return changed;
 }
 
 /* With the user's settings; the device (NULL: UCX chooses), if these leave that free. */
@@ -769,7 +799,7 @@ static ucs_status_t open_with(const ucp_params_t *params, ucp_config_t *config, 
 		status = net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, params, config,
 						  context);
 	/* UCX warns of what is said of sockets where it uses none, and knows that only now. */
-	if (status != UCS_OK || !has_sockets(*context) || !connect_aside(config))
+	if (status != UCS_OK || !set_up_sockets(config, *context))
 		return status;
 	net_ucx.ucp_cleanup(*context);
 	return net_ucx.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, params, config, context);
@@ -826,13 +856,7 @@ static enum util_status start_context(const char *device)
 
 bool net_is_by_sockets(void)
 {
-	/* As transports of hardware that moves messages alone begin. */
-	static const char *const others[] = {" rc_", " dc_", " ud_", " srd/", " ugni_"};
-	bool sockets = has_sockets(net.context);
-
-	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]) && sockets; i++)
-		sockets = !is_said(net.context, others[i]);
-	return sockets;
+	return has_sockets(net.context) && !has_hardware(net.context);
 }
 
 bool net_takes_device_memory(void)
