@@ -11,7 +11,8 @@ its own, which wait for 4 ms where every core spins. Kernels run in the thread t
 
 In each round everything is measured once, the ways in turn. A row has the medians of all rounds, in us, the medians of the
 rounds' ratios to the MPI, with the least and the greatest, and for long messages the wire's limit: what has to go in each
-direction, by what ucx_perftest gets in that many directions at once, with messages of the length that goes best.
+direction, by what ucx_perftest gets in that many directions at once, with messages of the length that goes best. That sends
+the same bytes over and over, which caches hold unless the message is as long as the longest call.
 """
 import argparse
 import os
@@ -30,7 +31,7 @@ from cluster import Cluster, Refused  # noqa: E402
 SIZES = {"short": ("8", "4K", "8", "2000"), "long": ("64K", "64M", "32", "10")}  # least, most, factor, times
 # What a host sends, and in how many directions at once, for the bytes of a call with two ranks.
 ON_THE_WIRE = {"allreduce": (1, 2), "bcast": (1, 1), "alltoall": (0.5, 2)}
-STREAMED = {112 << 10: 6000, 512 << 10: 1500}  # messages of so many bytes, and how many
+STREAMED = {112 << 10: 6000, 512 << 10: 1500, 64 << 20: 12}  # messages of so many bytes, and how many
 SHIM = BUILD / "emu/yield_shim.so"
 
 
