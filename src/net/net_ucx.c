@@ -59,3 +59,10 @@ bool net_ucx_load(void)
 	}
 	return true;
 }
+
+enum util_status net_ucx_fail(const char *call, ucs_status_t status)
+{
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "%s failed: %s (%d)", call,
+		 net_ucx.ucs_status_string(status), (int)status);
+	return status == UCS_ERR_NO_MEMORY ? UTIL_ERR_NO_MEMORY : UTIL_ERR_SYSTEM;
+}

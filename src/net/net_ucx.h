@@ -6,6 +6,8 @@
 #ifndef NET_UCX_H
 #define NET_UCX_H
 
+#include "util/util_status.h"
+
 #include <stdbool.h>
 #include <ucp/api/ucp.h>
 
@@ -50,5 +52,8 @@ extern struct net_ucx net_ucx;
 
 /* Load UCX. False: it can't be had, which has been logged. Not thread-safe. */
 bool net_ucx_load(void);
+
+/* Log that a call of UCX failed, and say it in a status of ours. */
+enum util_status net_ucx_fail(const char *call, ucs_status_t status);
 
 #endif
