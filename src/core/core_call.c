@@ -30,3 +30,14 @@ const char *core_coll_name(enum core_coll coll)
 
 	return names[coll];
 }
+
+bool core_coll_is_rooted(enum core_coll coll)
+{
+	return coll == CORE_BCAST || coll == CORE_REDUCE || coll == CORE_GATHER ||
+	       coll == CORE_GATHERV || coll == CORE_SCATTER || coll == CORE_SCATTERV;
+}
+
+bool core_coll_is_neighbor_gather(enum core_coll coll)
+{
+	return coll == CORE_NEIGHBOR_ALLGATHER || coll == CORE_NEIGHBOR_ALLGATHERV;
+}

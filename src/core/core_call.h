@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * One call of a collective as the application made it, free of mpi.h: MPI's handles are integers in
- * one MPI and pointers in another, so here they are words that only src/pmpi and core_mpi.c turn
- * back.
+ * one MPI and pointers in another, so here they are words that only src/pmpi and core_mpi_*.c
+ * turn back.
  */
 #ifndef CORE_CALL_H
 #define CORE_CALL_H
@@ -62,5 +62,11 @@ struct core_call {
 
 /* "MPI_Allreduce" and so on. */
 const char *core_coll_name(enum core_coll coll);
+
+/* Whether the collective has a root. */
+bool core_coll_is_rooted(enum core_coll coll);
+
+/* Whether it sends the same to all out-neighbours. */
+bool core_coll_is_neighbor_gather(enum core_coll coll);
 
 #endif

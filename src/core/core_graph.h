@@ -2,7 +2,7 @@
 /*
  * The virtual topology of a communicator, by which its neighbour collectives go: this rank's
  * neighbours, and which ranks have something for which, that all plan alike. Asked for once, when
- * the communicator is made (core_mpi.c).
+ * the communicator is made (core_mpi_graph.c).
  */
 #ifndef CORE_GRAPH_H
 #define CORE_GRAPH_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What core asks of the real MPI. core_mpi.c is the one file of src/core that includes mpi.h, and
- * is compiled once for each MPI; everything else in core is compiled once for all.
+ * What core asks of the real MPI. The files core_mpi_*.c, which alone in src/core know mpi.h, are
+ * compiled once for each MPI; everything else in core is compiled once for all.
  */
 #ifndef CORE_MPI_H
 #define CORE_MPI_H
@@ -40,11 +40,13 @@ const char *core_mpi_shape(const struct core_call *call, const struct core_comm 
 
 /*
  * The datatypes of 16-bit floating point numbers (gpucoll.h), made when first asked for. Returns
- * MPI's error code. core_mpi_real_op: the operation to give the real MPI, to which they are derived
+ * MPI's error code. core_mpi_half_of: which of them a type is, CORE_NUM_HALVES if none.
+ * core_mpi_real_op: the operation to give the real MPI, to which they are derived
  * types with which no predefined operation works. Thread-safe.
  */
 enum core_half { CORE_FLOAT16, CORE_BFLOAT16, CORE_NUM_HALVES };
 int core_mpi_half_type(enum core_half half, core_handle *type);
+enum core_half core_mpi_half_of(core_handle type);
 core_handle core_mpi_real_op(const struct core_call *call);
 void core_mpi_free_halves(void);
 

@@ -32,4 +32,7 @@ bool core_mpi_node_has_driver(int node);
 uint64_t core_mpi_node_machine(int node);
 int core_mpi_node_leader(int node);
 
+/* A process of the job as a member of a communicator. */
+struct core_member core_mpi_member(int process);
+
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A call as the accelerated path takes it: buffers that are solid bytes in blocks, and an operation
- * on a type that kernels know. core_mpi.c makes it from the call.
+ * on a type that kernels know. core_mpi_shape.c makes it from the call.
  */
 #ifndef CORE_SHAPE_H
 #define CORE_SHAPE_H

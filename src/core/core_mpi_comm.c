@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Identities of communicators, and what else there is to ask of one. */
+#include "core/core_mpi_comm.h"
+#include "core/core_comm.h"
+#include "core/core_mpi.h"
+#include "core/core_mpi_handle.h"
+#include "util/util_log.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int comm_keyval = MPI_KEYVAL_INVALID; /* on communicators: a struct core_comm */
+
+/* Changes whenever a communicator gets or loses its state; see core_mpi_comm_find. */
+static _Atomic uint64_t comm_generation = 1;
+
+static void bump_generation(void)
+{
+	atomic_fetch_add_explicit(&comm_generation, 1, memory_order_release);
+}
+
+static int delete_comm(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+	(void)comm;
+	(void)keyval;
+	(void)extra;
+	bump_generation();
+	core_comm_destroy(value);
+	return MPI_SUCCESS;
+}
+
+void core_mpi_comm_start(void)
+{
+	PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_comm, &comm_keyval, NULL);
+}
+
+void core_mpi_comm_stop(void)
+{
+	if (comm_keyval == MPI_KEYVAL_INVALID)
+		return;
+	if (core_mpi_comm_find((core_handle)MPI_COMM_WORLD))
+		PMPI_Comm_delete_attr(MPI_COMM_WORLD, comm_keyval);
+	PMPI_Comm_free_keyval(&comm_keyval);
+	bump_generation();
+}
+
+/* Who the members are. False: some are of another job (spawn), which has other boards. */
+static bool find_members(MPI_Comm comm, int size, struct core_member *members)
+{
+	MPI_Group group, world;
+	bool all = true;
+
+	PMPI_Comm_group(comm, &group);
+	PMPI_Comm_group(MPI_COMM_WORLD, &world);
+	for (int i = 0; i < size && all; i++) {
+		int rank = MPI_UNDEFINED;
+
+		PMPI_Group_translate_ranks(group, 1, &i, world, &rank);
+		all = rank != MPI_UNDEFINED;
+		if (all)
+			members[i] = core_mpi_member(rank);
+	}
+	PMPI_Group_free(&group);
+	PMPI_Group_free(&world);
+	return all;
+}
+
+/* A job in which one member has the communicator's state and another not would wait for ever. */
+static void no_memory(MPI_Comm comm, int size)
+{
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for a communicator of %d ranks", size);
+	PMPI_Abort(comm, 1);
+}
+
+/* The lowest rank of its node among the members. */
+static bool is_first_of_node(int rank, const struct core_member *members)
+{
+	for (int i = 0; i < rank; i++) {
+		if (members[i].node == members[rank].node)
+			return false;
+	}
+	return true;
+}
+
+/* On one node, who draws the id also takes the slot, so that one broadcast is enough. */
+static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
+			      const struct core_member *members)
+{
+	const char *why = core_comm_why_no_slot(size, members);
+	bool first = is_first_of_node(rank, members);
+	int mine = 1, all = 1;
+	uint64_t identity[2] = {0, 1}; /* the id, and whether there is a slot */
+
+	if (rank == 0)
+		identity[0] = core_mpi_draw_id();
+	if (rank == 0 && !why)
+		identity[1] = core_comm_take_slot(identity[0], size, members);
+	if (PMPI_Bcast(identity, sizeof(identity), MPI_BYTE, 0, comm) != MPI_SUCCESS)
+		identity[0] = 0;
+	*id = identity[0];
+	all = identity[1] != 0;
+	if (*id && !why && all && core_comm_spans(size, members)) {
+		if (first && rank)
+			mine = core_comm_take_slot(*id, size, members);
+		PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
+		if (!all && first && mine)
+			core_board_cancel(*id);
+	}
+	return why ? why : all ? NULL : "no room on a node's board";
+}
+
+static void identify(MPI_Comm comm, int rank, int size, const struct core_member *members)
+{
+	struct core_comm *state;
+	uint64_t id;
+	const char *why = take_slots(comm, &id, rank, size, members);
+
+	if (!id)
+		return;
+	state = core_comm_create(id, rank, size, members, why);
+	if (!state || (!why && !core_mpi_find_graph(comm, state)) ||
+	    PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
+		no_memory(comm, size);
+	bump_generation();
+}
+
+void core_mpi_comm_identify(core_handle handle)
+{
+	MPI_Comm comm = core_mpi_as_comm(handle);
+	struct core_member *members;
+	int inter = 0, rank, size;
+
+	if (comm == MPI_COMM_NULL || comm_keyval == MPI_KEYVAL_INVALID)
+		return;
+	PMPI_Comm_test_inter(comm, &inter);
+	if (inter)
+		return;
+	PMPI_Comm_rank(comm, &rank);
+	PMPI_Comm_size(comm, &size);
+	members = malloc((size_t)size * sizeof(*members));
+	if (!members)
+		no_memory(comm, size);
+	if (find_members(comm, size, members))
+		identify(comm, rank, size, members);
+	free(members);
+}
+
+core_handle core_mpi_world(void)
+{
+	return (core_handle)MPI_COMM_WORLD;
+}
+
+/*
+ * Called for every collective, so each thread remembers its last answer. It holds as long as no
+ * communicator has got or lost its state since: a program that frees a communicator and uses
+ * another with the same handle has ordered the two itself.
+ */
+struct core_comm *core_mpi_comm_find(core_handle handle)
+{
+	static _Thread_local struct {
+		uint64_t generation;
+		core_handle handle;
+		struct core_comm *state;
+	} last;
+	uint64_t generation = atomic_load_explicit(&comm_generation, memory_order_acquire);
+	struct core_comm *state = NULL;
+	int found = 0;
+
+	if (last.generation == generation && last.handle == handle)
+		return last.state;
+	if (comm_keyval == MPI_KEYVAL_INVALID || core_mpi_as_comm(handle) == MPI_COMM_NULL)
+		return NULL;
+	PMPI_Comm_get_attr(core_mpi_as_comm(handle), comm_keyval, &state, &found);
+	last.generation = generation;
+	last.handle = handle;
+	last.state = found ? state : NULL;
+	return last.state;
+}
+
+void core_mpi_comm_name(core_handle handle, char *name, size_t bytes)
+{
+	char full[MPI_MAX_OBJECT_NAME] = "";
+	int length = 0;
+
+	if (core_mpi_as_comm(handle) != MPI_COMM_NULL && handle)
+		PMPI_Comm_get_name(core_mpi_as_comm(handle), full, &length);
+	snprintf(name, bytes, "%.*s", (int)bytes - 1, *full ? full : "unnamed");
+}
+
+int core_mpi_raise(const struct core_call *call, enum util_status status)
+{
+	MPI_Comm comm =
+		call->coll == CORE_REDUCE_LOCAL ? MPI_COMM_WORLD : core_mpi_as_comm(call->comm);
+	int error = status == UTIL_ERR_NO_MEMORY  ? MPI_ERR_NO_MEM
+		    : status == UTIL_ERR_TRUNCATE ? MPI_ERR_TRUNCATE
+						  : MPI_ERR_OTHER;
+
+	PMPI_Comm_call_errhandler(comm, error);
+	return error;
+}

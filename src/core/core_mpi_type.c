@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the real MPI knows of a datatype, as bytes. */
+#include "core/core_mpi_type.h"
+#include "core/core_mpi.h"
+#include "core/core_mpi_handle.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static pthread_mutex_t keyval_lock = PTHREAD_MUTEX_INITIALIZER;
+static int type_keyval =
+	MPI_KEYVAL_INVALID; /* under the lock; on derived types: a struct core_runs */
+
+static int delete_runs(MPI_Datatype type, int keyval, void *value, void *extra)
+{
+	(void)type;
+	(void)keyval;
+	(void)extra;
+	core_runs_put(value);
+	return MPI_SUCCESS;
+}
+
+static int get_type_keyval(void)
+{
+	pthread_mutex_lock(&keyval_lock);
+	if (type_keyval == MPI_KEYVAL_INVALID)
+		PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, delete_runs, &type_keyval, NULL);
+	int keyval = type_keyval;
+	pthread_mutex_unlock(&keyval_lock);
+	return keyval;
+}
+
+/* Scan the parts of a sparse memory file that were written: a type under MPI_BOTTOM may span
+ * terabytes. */
+static enum util_status scan_sparse(int fd, const unsigned char *mask, size_t bytes, ptrdiff_t base,
+				    struct core_run_list *list)
+{
+	enum util_status status = UTIL_OK;
+	off_t from = 0, to;
+
+	while (status == UTIL_OK && from < (off_t)bytes) {
+		from = lseek(fd, from, SEEK_DATA);
+		if (from < 0)
+			return errno == ENXIO ? UTIL_OK : UTIL_ERR_SYSTEM;
+		to = lseek(fd, from, SEEK_HOLE);
+		if (to < 0 || to > (off_t)bytes)
+			to = (off_t)bytes;
+		status = core_run_list_scan(list, mask + from, (size_t)(to - from), base + from);
+		from = to;
+	}
+	return status;
+}
+
+/* Unpack `size` bytes of ones as one element: what turns to ones is what the type touches. */
+static enum util_status fill_mask(MPI_Datatype type, size_t size, void *origin)
+{
+	MPI_Comm comm =
+		core_mpi_private_comm == MPI_COMM_NULL ? MPI_COMM_SELF : core_mpi_private_comm;
+	int position = 0, packed = 0;
+	enum util_status status = UTIL_ERR_MPI;
+	char *ones;
+
+	if (size > INT_MAX || PMPI_Pack_size(1, type, comm, &packed) != MPI_SUCCESS)
+		return UTIL_ERR_UNSUPPORTED;
+	packed = packed > (int)size ? packed : (int)size;
+	ones = malloc((size_t)packed);
+	if (!ones)
+		return UTIL_ERR_NO_MEMORY;
+	memset(ones, 0xff, (size_t)packed);
+	if (PMPI_Unpack(ones, packed, &position, origin, 1, type, comm) == MPI_SUCCESS)
+		status = UTIL_OK;
+	free(ones);
+	return status;
+}
+
+/*
+ * The runs of a derived type with gaps. MPI has no call for them, and taking the type apart by its
+ * constructors is long; unpacking into a mask lets the real MPI tell, for every kind of type that
+ * it has.
+ */
+static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *map,
+				  struct core_run_list *list)
+{
+	size_t bytes = (size_t)(map->hi - map->lo);
+	enum util_status status = UTIL_ERR_SYSTEM;
+	int fd = memfd_create("gpucoll-mask", MFD_CLOEXEC);
+	unsigned char *mask = MAP_FAILED;
+
+	if (fd >= 0 && !ftruncate(fd, (off_t)bytes))
+		mask = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (mask != MAP_FAILED) {
+		status = fill_mask(type, map->size, core_address(mask, -map->lo));
+		if (status == UTIL_OK)
+			status = scan_sparse(fd, mask, bytes, map->lo, list);
+		munmap(mask, bytes);
+	}
+	if (fd >= 0)
+		close(fd);
+	return status;
+}
+
+/*
+ * The type's own runs, if it has them, with a reference for the caller. The callers look twice,
+ * since two threads may have asked for the same type at once; whoever comes second throws its own
+ * away. The lock is not taken by delete_runs, which MPI calls under locks of its own.
+ */
+static struct core_runs *get_runs(MPI_Datatype type)
+{
+	struct core_runs *runs = NULL;
+	int found = 0;
+
+	PMPI_Type_get_attr(type, get_type_keyval(), &runs, &found);
+	if (!found)
+		return NULL;
+	atomic_fetch_add_explicit(&runs->refs, 1, memory_order_relaxed);
+	return runs;
+}
+
+static struct core_runs *keep_runs(MPI_Datatype type, struct core_run_list *list)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct core_runs *runs, *mine = calloc(1, sizeof(*mine));
+
+	if (!mine) {
+		free(list->runs);
+		return NULL;
+	}
+	*mine = (struct core_runs){.refs = 2, .num_runs = list->num_runs, .runs = list->runs};
+	pthread_mutex_lock(&lock);
+	runs = get_runs(type);
+	if (!runs && PMPI_Type_set_attr(type, get_type_keyval(), mine) == MPI_SUCCESS)
+		runs = mine;
+	pthread_mutex_unlock(&lock);
+	if (runs != mine) {
+		core_runs_put(mine);
+		core_runs_put(mine);
+	}
+	return runs;
+}
+
+static enum util_status map_runs(struct core_typemap *map)
+{
+	struct core_run_list list = {0};
+	MPI_Datatype type = core_mpi_as_type(map->type);
+	enum util_status status;
+
+	map->shared = get_runs(type);
+	if (!map->shared) {
+		status = find_runs(type, map, &list);
+		if (status != UTIL_OK) {
+			free(list.runs);
+			return status;
+		}
+		map->shared = keep_runs(type, &list);
+	}
+	if (!map->shared)
+		return UTIL_ERR_NO_MEMORY;
+	map->runs = map->shared->runs;
+	map->num_runs = map->shared->num_runs;
+	return UTIL_OK;
+}
+
+enum util_status core_mpi_find_runs(struct core_operand *operand)
+{
+	enum util_status status = UTIL_OK;
+
+	for (size_t i = 0; i < operand->num_maps && status == UTIL_OK; i++) {
+		if (operand->maps[i].size && !operand->maps[i].runs)
+			status = map_runs(&operand->maps[i]);
+	}
+	return status;
+}
+
+bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
+{
+	MPI_Aint lb, extent, true_lb, true_extent;
+	int integers, addresses, types, combiner;
+	MPI_Count size;
+
+	if (PMPI_Type_size_x(type, &size) != MPI_SUCCESS ||
+	    PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS ||
+	    PMPI_Type_get_true_extent(type, &true_lb, &true_extent) != MPI_SUCCESS ||
+	    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+		return false;
+	map->type = (uintptr_t)type;
+	map->extent = extent;
+	map->lo = true_lb;
+	map->hi = true_lb + true_extent;
+	map->size = (size_t)size;
+	/* A predefined pair type has padding inside its C struct, which belongs to the element. */
+	map->only_run = (struct core_run){true_lb, (size_t)true_extent};
+	map->num_runs = size > 0;
+	if (size == true_extent || combiner == MPI_COMBINER_NAMED)
+		map->runs = &map->only_run;
+	return true;
+}
+
+bool core_mpi_type_is_plain(core_handle handle)
+{
+	static const MPI_Datatype plain[] = {MPI_DOUBLE,
+					     MPI_FLOAT,
+					     MPI_INT,
+					     MPI_BYTE,
+					     MPI_CHAR,
+					     MPI_LONG,
+					     MPI_UNSIGNED,
+					     MPI_SHORT,
+					     MPI_INT8_T,
+					     MPI_LONG_LONG,
+					     MPI_UNSIGNED_LONG,
+					     MPI_INT32_T,
+					     MPI_INT64_T,
+					     MPI_UINT64_T,
+					     MPI_UINT32_T,
+					     MPI_UINT8_T,
+					     MPI_C_DOUBLE_COMPLEX,
+					     MPI_C_FLOAT_COMPLEX,
+					     MPI_DOUBLE_PRECISION,
+					     MPI_REAL,
+					     MPI_INTEGER};
+
+	for (size_t i = 0; i < sizeof(plain) / sizeof(plain[0]); i++) {
+		if (core_mpi_as_type(handle) == plain[i])
+			return true;
+	}
+	return false;
+}
+
+static bool look_up_named(MPI_Datatype type, struct core_mpi_solid *solid)
+{
+	MPI_Aint lb, extent;
+	MPI_Count size;
+
+	if (PMPI_Type_size_x(type, &size) != MPI_SUCCESS ||
+	    PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS)
+		return false;
+	/* A pair type is a C struct, whose padding belongs to the element. */
+	*solid = (struct core_mpi_solid){size ? (uint64_t)extent : 0, lb, extent, true};
+	return true;
+}
+
+/* What a constructor of one part makes of it, its integer and address arguments being these. */
+static bool rebuild(int combiner, const int *integers, const MPI_Aint *addresses,
+		    struct core_mpi_solid *solid)
+{
+	switch (combiner) {
+	case MPI_COMBINER_DUP:
+		return true;
+	case MPI_COMBINER_CONTIGUOUS:
+		if (integers[0] > 1 && !solid->follows)
+			return false;
+		solid->bytes *= (uint64_t)integers[0];
+		solid->extent *= integers[0];
+		return true;
+	case MPI_COMBINER_RESIZED:
+		solid->extent = addresses[1];
+		solid->follows = solid->extent == (int64_t)solid->bytes;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static bool look_up_derived(MPI_Datatype type, int combiner, struct core_mpi_solid *solid)
+{
+	int integers[1], num_integers, num_addresses, num_types, inner_combiner;
+	MPI_Datatype inner;
+	MPI_Aint addresses[2];
+	bool found;
+
+	if (combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS &&
+	    combiner != MPI_COMBINER_RESIZED)
+		return false;
+	if (PMPI_Type_get_contents(type, 1, 2, 1, integers, addresses, &inner) != MPI_SUCCESS)
+		return false;
+	found = core_mpi_find_solid(inner, solid) && rebuild(combiner, integers, addresses, solid);
+	if (PMPI_Type_get_envelope(inner, &num_integers, &num_addresses, &num_types,
+				   &inner_combiner) == MPI_SUCCESS &&
+	    inner_combiner != MPI_COMBINER_NAMED)
+		PMPI_Type_free(&inner);
+	return found;
+}
+
+bool core_mpi_find_solid(MPI_Datatype type, struct core_mpi_solid *solid)
+{
+	int integers, addresses, types, combiner;
+
+	if (type == MPI_DATATYPE_NULL)
+		return false;
+	if (core_mpi_type_is_plain((core_handle)type))
+		return look_up_named(type, solid);
+	if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+		return false;
+	return combiner == MPI_COMBINER_NAMED ? look_up_named(type, solid)
+					      : look_up_derived(type, combiner, solid);
+}
+
+void core_mpi_forget_types(void)
+{
+	pthread_mutex_lock(&keyval_lock);
+	if (type_keyval != MPI_KEYVAL_INVALID)
+		PMPI_Type_free_keyval(&type_keyval);
+	pthread_mutex_unlock(&keyval_lock);
+}
