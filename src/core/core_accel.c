@@ -45,6 +45,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->broken_off = accel->gdr = false;
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
 	accel->fetching = accel->eager = accel->scattered = false;
+	accel->waits = false;
 	accel->touches = accel->plain = true;
 	accel->polls = 0;
 	accel->moves = accel->steps.moves = 0;
@@ -867,12 +868,14 @@ enum util_status core_accel_progress(struct core_accel *accel)
 		[CORE_ACCEL_MEET] = CORE_STATS_MEET,   [CORE_ACCEL_LAST] = CORE_STATS_LAST,
 	};
 
-	if (accel->comm->spans)
+	/* What there is to send goes first; there is time to look for what has come in a wait. */
+	if (accel->waits && accel->comm->spans)
 		net_progress(NET_MAIN);
 	while (accel->state != CORE_ACCEL_DONE) {
 		enum core_accel_state before = accel->state;
 		enum util_status status = step(accel);
 
+		accel->waits = status == UTIL_IN_PROGRESS;
 		if (status != UTIL_OK)
 			return status;
 		mark(accel, stages[before]);

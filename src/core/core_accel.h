@@ -83,6 +83,7 @@ struct core_accel {
 	int sharers;   /* of the GPU; 0: no kernel of this process's may wait there */
 	bool reserved; /* the GPU's room for a kernel that waits */
 	bool tries;    /* whether kernels run together is to be tried */
+	bool waits;    /* as it was last left: for something that is to come */
 	unsigned polls;
 	uint64_t moves;                 /* changes of state */
 	uint64_t failed_at;             /* ns, when other nodes began to be told; 0: not yet */

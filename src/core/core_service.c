@@ -113,7 +113,8 @@ static void *serve(void *argument)
 		const struct question *before = questions;
 
 		net_sleep(NET_SERVICE, questions ? nap : -1);
-		net_progress(NET_SERVICE);
+		while (net_progress(NET_SERVICE) && !atomic_load(&ends))
+			;
 		look_again();
 		if (questions != before || !questions) {
 			nap = SHORTEST;

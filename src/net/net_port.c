@@ -588,28 +588,20 @@ void net_unlock(enum net_port port)
 	pthread_mutex_unlock(&net.ports[port].lock);
 }
 
-static bool progress(struct port *port)
+bool net_progress(enum net_port number)
 {
-	unsigned moved;
+	struct port *port = &net.ports[number];
+	bool moved;
 
+	if (!port->worker || pthread_mutex_trylock(&port->lock))
+		return false;
+	enter(port);
 	port->handles = true;
 	moved = net_ucx.ucp_worker_progress(port->worker);
 	port->handles = false;
 	send_what_was_put_off(port);
-	return moved;
-}
-
-void net_progress(enum net_port number)
-{
-	enum { MOST = 16 };
-	struct port *port = &net.ports[number];
-
-	if (!port->worker || pthread_mutex_trylock(&port->lock))
-		return;
-	enter(port);
-	for (int i = 0; i < MOST && progress(port); i++)
-		;
 	unlock(port);
+	return moved;
 }
 
 void net_sleep(enum net_port number, int most_ms)

@@ -147,12 +147,14 @@ void net_break_off(int process);
 void net_lock(enum net_port port);
 void net_unlock(enum net_port port);
 
-/* Let things move. Where another thread is at it, this one need not. */
-void net_progress(enum net_port port);
+/* Let things move. Where another thread is at it, this one need not. True: something did, and
+ * perhaps there is more. */
+bool net_progress(enum net_port port);
 
 /*
  * Sleep until something has come to the port, or net_wake, or `most_ms` have gone by, negative: for
- * ever. For the one thread that drives it.
+ * ever. For the one thread that drives it, once nothing moves any more: UCX 1.13 does not wake it
+ * for a first connection that it is in the middle of.
  */
 void net_sleep(enum net_port port, int most_ms);
 void net_wake(enum net_port port);
