@@ -9,7 +9,7 @@
 
 enum {
 	MAX_ROUNDS = 10,    /* 1 << this is at least CORE_MAX_RANKS nodes */
-	ACK_EVERY = 16,     /* messages of a round */
+	ACK_EVERY = 32,     /* messages of a round */
 	MOST_UNDERWAY = 64, /* of a round, not acknowledged */
 };
 /* ns. How long a speaker waits before it asks, if asking was of no use last time, or was. */
