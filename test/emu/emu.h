@@ -25,6 +25,7 @@
 #define EMU_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -55,7 +56,15 @@ void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noret
  * of memory). The name `kernel` stands for the kernels themselves, which then do nothing. Codes
  * from 700 on are sticky: the context is lost and every later call fails the same way.
  */
-CUresult emu_fault(const char *name);
+CUresult emu_find_fault(const char *name);
+extern atomic_bool emu_may_fault; /* until it is known that there are none */
+
+static inline CUresult emu_fault(const char *name)
+{
+	if (!atomic_load_explicit(&emu_may_fault, memory_order_relaxed))
+		return CUDA_SUCCESS;
+	return emu_find_fault(name);
+}
 
 /* More of them from now on, for tests of what a program does after a while; found with dlsym. */
 EMU_API void cuemu_add_faults(const char *text);

@@ -3,12 +3,14 @@
 
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 struct emu_config emu_config;
+atomic_bool emu_may_fault = true;
 
 enum { MAX_FAULTS = 16, FIRST_STICKY = 700 };
 
@@ -129,6 +131,7 @@ static void load(void)
 	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 256, 1, 1000);
 	load_p2p();
 	add_faults(getenv("CUEMU_FAULT"));
+	atomic_store(&emu_may_fault, num_faults > 0);
 }
 
 void emu_config_load(void)
@@ -146,7 +149,7 @@ static bool matches(const struct fault *fault, const char *name)
 	       (!name[length] || !strncmp(name + length, "_v", 2));
 }
 
-CUresult emu_fault(const char *name)
+CUresult emu_find_fault(const char *name)
 {
 	CUresult code;
 
@@ -173,4 +176,5 @@ EMU_API void cuemu_add_faults(const char *text)
 {
 	emu_config_load();
 	add_faults(text);
+	atomic_store(&emu_may_fault, true);
 }

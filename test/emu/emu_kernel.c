@@ -52,10 +52,10 @@ static const struct twin {
 struct launch {
 	const struct twin *twin;
 	unsigned blocks;
-	_Alignas(16) unsigned char args[MAX_ARGS];
 	atomic_uint next_block;
 	pthread_t beginner, threads[MAX_THREADS]; /* who began it, and the others */
 	unsigned workers, started;
+	_Alignas(16) unsigned char args[];
 };
 
 /* The block that an OS thread runs. */
@@ -235,16 +235,24 @@ static void *run_blocks(void *argument)
 {
 	struct launch *launch = argument;
 	unsigned index, threads = (unsigned)emu_config.threads;
-	size_t fibers = threads > 1 ? threads : 0;
+	struct block alone;
 
-	block = calloc(1, sizeof(*block) + fibers * sizeof(block->contexts[0]));
+	block = &alone;
+	if (threads > 1) {
+		block = malloc(sizeof(*block) + threads * sizeof(block->contexts[0]));
+		block->stacks = malloc(threads * STACK_BYTES);
+	}
 	block->launch = launch;
 	block->threads = threads;
-	block->stacks = malloc(fibers * STACK_BYTES);
+	block->generation = 0;
+	block->naps = 0;
 	while ((index = atomic_fetch_add(&launch->next_block, 1)) < launch->blocks)
 		run_block(index);
-	free(block->stacks);
-	free(block);
+	if (threads > 1) {
+		free(block->stacks);
+		free(block);
+	}
+	block = NULL;
 	return NULL;
 }
 
@@ -354,10 +362,11 @@ EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, un
 		return CUDA_ERROR_INVALID_VALUE;
 	if (shared)
 		emu_die("cuLaunchKernel: dynamic shared memory is not emulated");
-	launch = aligned_alloc(16, sizeof(*launch));
-	memset(launch, 0, sizeof(*launch));
+	launch = malloc(sizeof(*launch) + twin->size);
 	launch->twin = twin;
 	launch->blocks = grid_x;
+	atomic_init(&launch->next_block, 0);
+	launch->started = 0;
 	memcpy(launch->args, parameters[0], twin->size);
 	emu_submit(stream, run_launch, launch);
 	return CUDA_SUCCESS;

@@ -195,9 +195,8 @@ void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argum
 		free(argument);
 		return;
 	}
-	operation = calloc(1, sizeof(*operation));
-	operation->function = function;
-	operation->argument = argument;
+	operation = malloc(sizeof(*operation));
+	*operation = (struct operation){.function = function, .argument = argument};
 	pthread_mutex_lock(&lock);
 	operation->after = stream->wait_for;
 	stream->wait_for = NULL;
