@@ -128,6 +128,8 @@ extern uint64_t emu_arena_start, emu_arena_bytes;
 
 /* A copy of the allocation that holds the address. Any thread. */
 bool emu_find(uintptr_t address, struct emu_alloc *out);
+/* Whether what begins at the address, which is in the allocation, also ends there. */
+bool emu_covers(const struct emu_alloc *alloc, uintptr_t address, size_t size);
 /* Whether the address is in the arena, that is, no host memory. */
 bool emu_in_arena(uintptr_t address);
 /* Where the emulator may touch the byte that a program knows by this address. */

@@ -8,6 +8,7 @@
 #include "emu.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct capture {
@@ -26,7 +27,13 @@ struct CUgraph_st {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *captures; /* under the lock */
+static atomic_int num_captures;  /* without it: mostly there are none, and every call asks */
 static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static bool any(void)
+{
+	return atomic_load(&num_captures) > 0;
+}
 
 /* Under the lock. */
 static struct capture **find(const struct emu_stream *stream)
@@ -40,6 +47,8 @@ static struct capture **find(const struct emu_stream *stream)
 
 bool emu_capture_is_on(const struct emu_stream *stream)
 {
+	if (!any())
+		return false;
 	pthread_mutex_lock(&lock);
 	bool on = *find(stream);
 	pthread_mutex_unlock(&lock);
@@ -61,6 +70,8 @@ CUresult emu_capture_unsafe(void)
 {
 	CUresult result = CUDA_SUCCESS;
 
+	if (!any())
+		return result;
 	pthread_mutex_lock(&lock);
 	for (struct capture *capture = captures; capture; capture = capture->next) {
 		if (!forbids(capture))
@@ -77,6 +88,8 @@ static bool legacy_is_captured(CUcontext context, bool breaks)
 {
 	bool captured = false;
 
+	if (!any())
+		return false;
 	pthread_mutex_lock(&lock);
 	for (struct capture *capture = captures; capture; capture = capture->next) {
 		if (!capture->blocking || capture->context != context)
@@ -99,6 +112,8 @@ CUresult emu_capture_wait(struct emu_stream *stream)
 {
 	CUresult result = CUDA_SUCCESS;
 
+	if (!any())
+		return result;
 	pthread_mutex_lock(&lock);
 	struct capture *capture = *find(stream);
 	if (capture) {
@@ -114,8 +129,10 @@ static struct capture *take(const struct emu_stream *stream)
 {
 	pthread_mutex_lock(&lock);
 	struct capture **link = find(stream), *capture = *link;
-	if (capture)
+	if (capture) {
 		*link = capture->next;
+		atomic_fetch_sub(&num_captures, 1);
+	}
 	pthread_mutex_unlock(&lock);
 	return capture;
 }
@@ -144,6 +161,9 @@ EMU_API CUresult CUDAAPI cuStreamIsCapturing(CUstream handle, CUstreamCaptureSta
 	EMU_ENTER();
 	if (!stream)
 		return CUDA_ERROR_INVALID_HANDLE;
+	*status = CU_STREAM_CAPTURE_STATUS_NONE;
+	if (!any())
+		return CUDA_SUCCESS;
 	if (stream == emu_current()->legacy && legacy_is_captured(emu_current(), false))
 		return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	pthread_mutex_lock(&lock);
@@ -172,6 +192,7 @@ EMU_API CUresult CUDAAPI cuStreamBeginCapture(CUstream handle, CUstreamCaptureMo
 	pthread_mutex_lock(&lock);
 	capture->next = captures;
 	captures = capture;
+	atomic_fetch_add(&num_captures, 1);
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }

@@ -38,9 +38,9 @@ static bool look_at(uintptr_t address, size_t size, struct side *side)
 	struct emu_alloc alloc;
 	bool known = emu_find(address, &alloc);
 
-	if (!emu_range_is_valid(address, size))
-		return false;
 	side->device = emu_in_arena(address);
+	if (side->device && size && !(known && emu_covers(&alloc, address, size)))
+		return false;
 	side->pinned = known && !side->device;
 	side->sync = known && alloc.sync_memops;
 	return true;

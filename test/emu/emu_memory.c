@@ -217,13 +217,18 @@ void *cuemu_reach(uintptr_t address, int change)
 	return emu_shadow(address);
 }
 
+bool emu_covers(const struct emu_alloc *alloc, uintptr_t address, size_t size)
+{
+	return size <= alloc->size - (address - alloc->address);
+}
+
 bool emu_range_is_valid(uintptr_t address, size_t size)
 {
 	struct emu_alloc alloc;
 
 	if (!emu_in_arena(address) || !size)
 		return true;
-	return emu_find(address, &alloc) && size <= alloc.size - (address - alloc.address);
+	return emu_find(address, &alloc) && emu_covers(&alloc, address, size);
 }
 
 void emu_free_context(CUcontext context)

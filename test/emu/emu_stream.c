@@ -72,7 +72,6 @@ static void run_operation(struct operation *operation)
 		operation->after = mark->next;
 		free(mark);
 	}
-	free(operation);
 }
 
 static bool may_run(const struct operation *operation)
@@ -102,6 +101,7 @@ static void *stream_main(void *argument)
 			stream->last = &stream->first;
 		pthread_mutex_unlock(&lock);
 		run_operation(operation);
+		free(operation);
 		pthread_mutex_lock(&lock);
 		stream->completed++;
 		pthread_cond_broadcast(&changed);
@@ -189,24 +189,24 @@ static void run_in_caller(struct emu_stream *stream, struct operation *operation
 
 void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argument)
 {
-	struct operation *operation;
+	struct operation now = {.function = function, .argument = argument}, *operation;
 
 	if (emu_capture_is_on(stream)) {
 		free(argument);
 		return;
 	}
-	operation = malloc(sizeof(*operation));
-	*operation = (struct operation){.function = function, .argument = argument};
 	pthread_mutex_lock(&lock);
-	operation->after = stream->wait_for;
+	now.after = stream->wait_for;
 	stream->wait_for = NULL;
-	add_legacy_order(stream, &operation->after);
+	add_legacy_order(stream, &now.after);
 	bool idle = stream->completed == stream->submitted++;
-	if (emu_config.in_caller && idle && may_run(operation)) {
-		run_in_caller(stream, operation);
+	if (emu_config.in_caller && idle && may_run(&now)) {
+		run_in_caller(stream, &now);
 		pthread_mutex_unlock(&lock);
 		return;
 	}
+	operation = malloc(sizeof(*operation));
+	*operation = now;
 	*stream->last = operation;
 	stream->last = &operation->next;
 	if (!stream->has_thread) {
