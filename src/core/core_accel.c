@@ -859,7 +859,8 @@ static enum util_status step(struct core_accel *accel)
 	return status;
 }
 
-enum util_status core_accel_progress(struct core_accel *accel)
+/* Through the states, until something is to be waited for. */
+static enum util_status go_on(struct core_accel *accel)
 {
 	static const enum core_stats_stage stages[CORE_ACCEL_DONE] = {
 		[CORE_ACCEL_READY] = CORE_STATS_READY, [CORE_ACCEL_AGREE] = CORE_STATS_LAUNCH,
@@ -868,14 +869,10 @@ enum util_status core_accel_progress(struct core_accel *accel)
 		[CORE_ACCEL_MEET] = CORE_STATS_MEET,   [CORE_ACCEL_LAST] = CORE_STATS_LAST,
 	};
 
-	/* What there is to send goes first; there is time to look for what has come in a wait. */
-	if (accel->waits && accel->comm->spans)
-		net_progress(NET_MAIN);
 	while (accel->state != CORE_ACCEL_DONE) {
 		enum core_accel_state before = accel->state;
 		enum util_status status = step(accel);
 
-		accel->waits = status == UTIL_IN_PROGRESS;
 		if (status != UTIL_OK)
 			return status;
 		mark(accel, stages[before]);
@@ -883,6 +880,23 @@ enum util_status core_accel_progress(struct core_accel *accel)
 	if (accel->result == UTIL_OK && accel->truncates)
 		accel->result = UTIL_ERR_TRUNCATE;
 	return accel->result;
+}
+
+/* What there is to send goes first; there is time to look for what has come in a wait, and as long
+ * as something comes the caller need not be asked for more of it. */
+enum util_status core_accel_progress(struct core_accel *accel)
+{
+	enum { MOST_LOOKS = 16 };
+	enum util_status status;
+	int looks = 0;
+	bool moved;
+
+	do {
+		moved = accel->waits && accel->comm->spans && net_progress(NET_MAIN);
+		status = go_on(accel);
+		accel->waits = status == UTIL_IN_PROGRESS;
+	} while (accel->waits && moved && ++looks < MOST_LOOKS);
+	return status;
 }
 
 static int missing(const struct core_accel *accel)

@@ -33,7 +33,8 @@ static void move(void)
 	bool out = false;
 
 	while (!out && !atomic_load(&ends)) {
-		net_progress(NET_MAIN);
+		while (net_progress(NET_MAIN) && !atomic_load(&ends))
+			;
 		net_lock(NET_MAIN);
 		out = flush();
 		net_unlock(NET_MAIN);
