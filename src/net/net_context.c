@@ -89,12 +89,14 @@ static bool set(ucp_config_t *config, const char *variable, const char *name, co
 	return !getenv(variable) && net_ucx.ucp_config_modify(config, name, value) == UCS_OK;
 }
 
-static const char *name_of_conn_nb(void)
+/* The same of a field of TCP's, whose names have the prefix since UCX 1.17. */
+static bool set_tcp(ucp_config_t *config, const char *variable, const char *value)
 {
 	unsigned major, minor, release;
 
 	net_ucx.ucp_get_version(&major, &minor, &release);
-	return major == 1 && minor < 17 ? "CONN_NB" : "TCP_CONN_NB";
+	return set(config, variable,
+		   variable + strlen(major == 1 && minor < 17 ? "UCX_TCP_" : "UCX_"), value);
 }
 
 /*
@@ -104,7 +106,8 @@ static const char *name_of_conn_nb(void)
  * between that and the first bytes, 1.13 gives up the connection before it is wholly made, and ends
  * this process by an assertion. And every 20 s it would send something on connections that are to
  * be idle (net_watch), which is not acknowledged where a link is down, and then TCP's keepalive is
- * silent.
+ * silent. The times of that it rounds down to seconds after a conversion to the processor's clock
+ * and back: its own 2 s are 1 s in some processes, so that one would give up 9 s before the other.
  */
 static bool set_up_sockets(ucp_config_t *config, ucp_context_h context)
 {
@@ -112,7 +115,9 @@ static bool set_up_sockets(ucp_config_t *config, ucp_context_h context)
 
 	if (!has_sockets(context))
 		return false;
-	changed |= set(config, "UCX_TCP_CONN_NB", name_of_conn_nb(), "y");
+	changed |= set_tcp(config, "UCX_TCP_CONN_NB", "y");
+	changed |= set_tcp(config, "UCX_TCP_KEEPIDLE", "10.5s");
+	changed |= set_tcp(config, "UCX_TCP_KEEPINTVL", "2.5s");
 	if (!has_hardware(context))
 		changed |= set(config, "UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "inf");
 	return changed;
