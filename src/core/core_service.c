@@ -112,9 +112,8 @@ static void *serve(void *argument)
 	while (!atomic_load(&ends)) {
 		const struct question *before = questions;
 
-		net_sleep(NET_SERVICE, questions ? nap : -1);
-		while (net_progress(NET_SERVICE) && !atomic_load(&ends))
-			;
+		if (!net_progress(NET_SERVICE))
+			net_sleep(NET_SERVICE, questions ? nap : -1);
 		look_again();
 		if (questions != before || !questions) {
 			nap = SHORTEST;
