@@ -604,21 +604,23 @@ static bool is_leaner(const struct algo_choice *a, const struct algo_choice *b)
 	return a->algo == b->algo && a->proto == b->proto && a->channels < b->channels;
 }
 
-/* Of those that are alike to the model the fastest of those that take least comes first. */
+/* Of those that are alike to the model the fastest of those that take least comes first, with the
+ * fewest channels that are alike to it. */
 static void prefer_modest(const struct algo_table *table, struct algo_choice *choices, int num)
 {
 	struct algo_choice choice;
-	int first = 0, like = 0;
+	int first = 0;
+	double most;
 
-	while (like < num && choices[like].time <= alike * choices[0].time)
-		like++;
-	for (int i = 1; i < like; i++) {
+	if (!num)
+		return;
+	most = alike * choices[0].time;
+	for (int i = 1; i < num && choices[i].time <= most; i++) {
 		if (burden_of(table, choices[i].algo) < burden_of(table, choices[first].algo))
 			first = i;
 	}
-	if (!num)
-		return;
-	for (int i = 0; i < like; i++) {
+	most = alike * choices[first].time;
+	for (int i = 0; i < num && choices[i].time <= most; i++) {
 		if (is_leaner(&choices[i], &choices[first]))
 			first = i;
 	}
