@@ -31,7 +31,7 @@ from cluster import Cluster, Refused  # noqa: E402
 SIZES = {"short": ("8", "4K", "8", "2000"), "long": ("64K", "64M", "32", "10")}  # least, most, factor, times
 # What a host sends, and in how many directions at once, for the bytes of a call with two ranks.
 ON_THE_WIRE = {"allreduce": (1, 2), "bcast": (1, 1), "alltoall": (0.5, 2)}
-STREAMED = {112 << 10: 6000, 512 << 10: 1500, 64 << 20: 12}  # messages of so many bytes, and how many
+STREAMED = {60 << 10: 6000, 112 << 10: 6000, 64 << 20: 12}  # messages of so many bytes, and how many
 SHIM = BUILD / "emu/yield_shim.so"
 
 

@@ -614,7 +614,7 @@ def test_each_rank_has_a_gpu(run_mpi, mpi):
 SHAPES = {"2x1": "01", "2x2": "0011", "round-robin": "0101", "3+1": "0001", "uneven": "01022", "2x3+1": "0001112", "4x2": "00112233"}
 
 
-# Preloaded, it makes an installed UCX take device memory, on the emulated driver.
+# Preloaded, it makes an installed UCX take device memory, on the emulated driver, or what else EMU_UCP says.
 UCX_WITH_CUDA = str(BUILD / "emu/emu_ucp.so")
 
 
@@ -856,6 +856,18 @@ def test_nodes_gdr_algorithms(run_mpi, mpi, algos):
 
 @emulated_only
 @each_mpi
+@pytest.mark.parametrize("shape,execution", [("round-robin", "stepped"), ("uneven", "fused")])
+def test_nodes_with_hardware(run_mpi, mpi, shape, execution):
+    """What goes otherwise where UCX has more than sockets: long messages through pinned memory are fetched."""
+    env = {"EMU_UCP": "rdma", "GPUCOLL_EXEC": execution, "GPUCOLL_EAGER_MAX": "0"}
+    result = on_nodes(run_mpi, mpi, SHAPES[shape], "test_coll", 1, env={**env, "GPUCOLL_DEBUG": "info"}, after=[UCX_WITH_CUDA])
+    assert_passed(result)
+    assert execution in result.output and "go by sockets" not in result.output, result.output
+    assert_passed(on_nodes(run_mpi, mpi, SHAPES[shape], "test_agree", "fuzz", 200, 5, env={**env, "GPUCOLL_SCRATCH": "1M"}, after=[UCX_WITH_CUDA]))
+
+
+@emulated_only
+@each_mpi
 def test_nodes_gdr_random_calls(run_mpi, mpi):
     env = {"GPUCOLL_NET_GDR": "on", "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_SCRATCH": "1M"}
     assert_passed(on_nodes(run_mpi, mpi, SHAPES["3+1"], "test_agree", "fuzz", 300, 4, env=env, after=[UCX_WITH_CUDA]))
@@ -872,9 +884,11 @@ def test_nodes_gdr_sizes(run_mpi, mpi, collective):
 @emulated_only
 @each_mpi
 def test_nodes_gdr_is_a_choice(run_mpi, mpi):
-    """Where messages cost a launch either way it is the model that chooses; kernels that are to wait do."""
+    """Where messages cost a launch either way it is the model that chooses; kernels that are to wait do. By sockets there is nothing
+    to be gained."""
     call = ["gpucoll-bench", "alltoall", "-b", "64K", "-e", "4M", "-f", "8", "-n", "2"]
-    for env, gdr in (({}, True), ({"GPUCOLL_EXEC": "fused"}, False), ({"GPUCOLL_NET_GDR": "off"}, False)):
+    rdma = {"EMU_UCP": "cuda,rdma"}
+    for env, gdr in ((rdma, True), ({**rdma, "GPUCOLL_EXEC": "fused"}, False), ({**rdma, "GPUCOLL_NET_GDR": "off"}, False), ({}, False)):
         result = on_nodes(run_mpi, mpi, "01", *call, env=env, after=[UCX_WITH_CUDA])
         assert result.status == 0 and "0 wrong values" in result.output, result.output
         assert ("stepped gdr" in result.output) == gdr, result.output

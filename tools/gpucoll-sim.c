@@ -177,7 +177,7 @@ static double bound_of(const struct cluster *c, double bytes)
 
 static struct sched_room room(void)
 {
-	return core_room_for(core_room_arena(util_config.scratch, 1), false);
+	return core_room_for(core_room_arena(util_config.scratch, 1), false, false);
 }
 
 /* What a simulation needs and gives. */

@@ -156,7 +156,7 @@ static int print(FILE *out, const struct info_call *call, const struct core_clus
 	int sharers = sched_fabric_fullest(fabric);
 	size_t arena = core_room_arena(util_config.scratch, sharers);
 	struct algo_setting setting = {
-		.room = core_room_for(arena, call->sockets),
+		.room = core_room_for(arena, call->sockets, call->exec == INFO_GDR),
 		.most_links = GPU_MAX_LINKS,
 		.most_lanes = GPU_MAX_LANES,
 		.most_operands = GPU_MAX_OPERANDS,

@@ -172,8 +172,9 @@ enum gpu_transport core_links_transport(const struct core_comm *comm, int rank);
 /* Whether all ranks, which are on this node, reach each other's memory of the kind. */
 bool core_links_all_reach(const struct core_comm *comm, int kind);
 
-/* What an arena of so many bytes has for messages of the communicator's calls. */
-struct sched_room core_links_room(const struct core_comm *comm, size_t arena);
+/* What an arena of so many bytes has for messages of the communicator's calls, by GPUDirect or not.
+ */
+struct sched_room core_links_room(const struct core_comm *comm, size_t arena, bool gdr);
 
 /* Why there can be none in this call; NULL: there can. All come to the same answer. */
 const char *core_links_refuse(const struct core_accel *accel);

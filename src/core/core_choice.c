@@ -259,18 +259,24 @@ static uint32_t protos_of(const struct core_accel *accel, const struct core_choi
 
 /* Before there are arenas, which on several nodes there always are, they are taken to be as they
  * are by default: options may differ among ranks. */
+static size_t arena_of(const struct core_accel *accel, const struct core_choices *all)
+{
+	enum { SCRATCH = 32 << 20 };
+
+	return accel->common.arena ? accel->common.arena
+				   : core_room_arena(SCRATCH, all->fullest_gpu);
+}
+
 static struct algo_setting setting_of(const struct core_accel *accel,
 				      const struct core_choices *all, bool mapped)
 {
-	enum { SCRATCH = 32 << 20 };
 	const struct core_summary *common = &accel->common;
 	bool fused = core_links_may_fuse(accel);
-	size_t arena = common->arena ? common->arena : core_room_arena(SCRATCH, all->fullest_gpu);
 	int gpu = all->cluster.parts[0].fabric->costs.blocks * all->fullest_gpu;
 	int blocks =
 		common->arena ? (int)common->blocks : core_room_resident(gpu, all->fullest_gpu);
 
-	struct algo_setting setting = {.room = core_links_room(accel->comm, arena),
+	struct algo_setting setting = {.room = core_links_room(accel->comm, arena_of(accel, all), false),
 				       .most_links = GPU_MAX_LINKS,
 				       .most_lanes = GPU_MAX_LANES,
 				       .most_operands = GPU_MAX_OPERANDS,
@@ -418,6 +424,7 @@ static struct entry *get_faster(struct core_accel *accel, struct core_choices *a
 		return NULL;
 	if (!(accel->common.any & CORE_OFFER_DEVICE_WIRE))
 		return entry;
+	by_gdr.room = core_links_room(accel->comm, arena_of(accel, all), true);
 	by_gdr.gdr = true;
 	by_gdr.fused = false;
 	by_gdr.protos = 1 << SCHED_SIMPLE;

@@ -321,6 +321,7 @@ static void set_costs(struct maker *m)
 		return;
 	costs->post = costs->take = socket_message;
 	costs->carry = 1 / (socket_rate * bytes_per_us);
+	costs->fetched = 0; /* core_wire.h */
 }
 
 static bool make(struct maker *m, const struct core_seat *seats)

@@ -117,9 +117,9 @@ const char *core_links_refuse(const struct core_accel *accel)
 
 /* ---- slots ---- */
 
-struct sched_room core_links_room(const struct core_comm *comm, size_t arena)
+struct sched_room core_links_room(const struct core_comm *comm, size_t arena, bool gdr)
 {
-	return core_room_for(arena, comm->spans && core_net_is_by_sockets());
+	return core_room_for(arena, comm->spans && core_net_is_by_sockets(), gdr);
 }
 
 /* Kernels know nothing of schedules, and have the same in words of their own. */
@@ -134,7 +134,7 @@ static bool lay_out(struct core_accel *accel, enum sched_proto proto)
 	const struct core_schedule *schedule = accel->schedule;
 	struct gpu_execute_args *args = &accel->steps.args;
 	uint64_t arena = accel->common.arena, longest = accel->common.longest, rounds;
-	struct sched_room room = core_links_room(accel->comm, arena);
+	struct sched_room room = core_links_room(accel->comm, arena, accel->gdr);
 	struct sched_slots slots;
 
 	if (!sched_slots_fit(accel->sched, schedule->program->most_links,
@@ -434,17 +434,22 @@ const char *core_links_make(struct core_accel *accel)
 
 /* ---- launches ---- */
 
-/* Tell the wire which messages do not go to slots, before any does. */
-static void mark_messages(struct core_accel *accel)
+/* Tell the wire which messages come, and which of them do not go to slots, before any does. */
+static void expect_messages(struct core_accel *accel)
 {
 	const struct core_program *program = accel->schedule->program;
+	struct core_wire *wire = accel->comm->wire;
 
-	for (uint32_t i = 0; i < GPU_MAX_LINKS && accel->steps.carry; i++) {
+	for (uint32_t i = 0; i < GPU_MAX_LINKS; i++) {
 		const struct core_link *link = &program->incoming[i];
 
-		if (link->per_round)
-			core_wire_mark(accel->comm->wire, i, &program->carried[link->first],
-				       link->per_round, accel->steps.carry);
+		if (!link->per_round)
+			continue;
+		core_wire_expect(wire, i, link->peer, link->theirs,
+				 (uint64_t)link->per_round * accel->steps.rounds);
+		if (accel->steps.carry)
+			core_wire_mark(wire, i, &program->carried[link->first], link->per_round,
+				       accel->steps.carry);
 	}
 }
 
@@ -471,7 +476,7 @@ void core_links_set_args(struct core_accel *accel)
 	}
 	if (!comm->spans)
 		return;
-	mark_messages(accel);
+	expect_messages(accel);
 	core_wire_lay_out(comm->wire, args->slots[GPU_PROTOCOL_SIMPLE], args->slot_bytes,
 			  args->num_slots, accel->gdr);
 	args->theirs[GPU_PEER_FAR] = core_wire_outbox(comm->wire);

@@ -43,6 +43,8 @@ static void hand_over(struct core_comm *comm, const struct net_header *header,
 {
 	if (header->kind == CORE_NET_DATA)
 		core_wire_receive(comm, header, payload);
+	else if (header->kind == CORE_NET_CREDIT)
+		core_wire_receive_credit(comm, header);
 	else
 		core_nodes_receive(comm, header, payload);
 }

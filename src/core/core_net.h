@@ -18,6 +18,7 @@ enum core_net_kind {
 	CORE_NET_ACK,    /* ... and that such messages were seen */
 	CORE_NET_STAGED, /* ... a node's members stage the call: the answer to ASK */
 	CORE_NET_DATA,   /* core_wire.h */
+	CORE_NET_CREDIT, /* ... there is room for more of that */
 	/* To a node (the service port): */
 	CORE_NET_ASK,    /* does anybody there stage the call? Answered when that is sure */
 	CORE_NET_FAILED, /* somebody here could not do its part in the call */

@@ -108,12 +108,11 @@ static enum util_status carry_out(struct core_steps *steps, struct core_carried 
 
 static enum util_status carry_in(struct core_steps *steps, struct core_carried *l)
 {
-	struct core_wire *wire = steps->comm->wire;
 	enum util_status status;
 	uint64_t bytes;
 
 	while (l->moved < l->total) {
-		status = core_wire_look(wire, l->index, l->moved, &bytes);
+		status = core_wire_look(steps->comm->wire, l->index, l->moved, &bytes);
 		if (status == UTIL_IN_PROGRESS)
 			break;
 		if (status != UTIL_OK)
@@ -122,7 +121,7 @@ static enum util_status carry_in(struct core_steps *steps, struct core_carried *
 		tell(steps, l, ++l->moved);
 	}
 	while (l->freed < l->moved && has_done(steps, l, l->freed + 1))
-		core_wire_consume(wire, l->index, l->freed++);
+		core_wire_consume(steps->comm, l->index, l->freed++);
 	return l->freed == l->total ? UTIL_OK : UTIL_IN_PROGRESS;
 }
 

@@ -5,10 +5,11 @@
 enum { LEAST = 512 << 10, UNIT = 64 << 10 };
 
 /*
- * Of a piece: larger ones only make pipelines slow to fill. By sockets they are also carried more
- * slowly, as measured (docs/decisions/0010).
+ * Of a piece: larger ones only make pipelines slow to fill. By sockets UCX has buffers of 64 KiB,
+ * and puts together what does not fit one in other memory. What is fetched does not go through
+ * them, but should not leave the caches. See docs/decisions/0010.
  */
-enum { MOST = 512 << 10, MOST_BY_SOCKETS = 112 << 10 };
+enum { MOST = 512 << 10, MOST_BY_SOCKETS = 60 << 10, MOST_FETCHED_BY_SOCKETS = 112 << 10 };
 
 size_t core_room_arena(size_t scratch, int sharers)
 {
@@ -44,16 +45,17 @@ size_t core_room_start(size_t arena, enum sched_proto proto)
 	return start + (proto == SCHED_LL128 ? room_with_flags(arena) : core_room_flags(arena));
 }
 
-struct sched_room core_room_for(size_t arena, bool sockets)
+struct sched_room core_room_for(size_t arena, bool sockets, bool gdr)
 {
 	size_t flags = room_with_flags(arena);
+	size_t by_sockets = gdr ? MOST_FETCHED_BY_SOCKETS : MOST_BY_SOCKETS;
 
 	return (struct sched_room){
 		.bytes = {[SCHED_SIMPLE] = arena - GPU_ARENA_SLOTS - core_room_flags(arena),
 			  [SCHED_LL] = flags,
 			  [SCHED_LL128] = flags},
 		.unit = GPU_MAX_PARTS * GPU_PART_UNIT,
-		.most = sockets ? MOST_BY_SOCKETS : MOST};
+		.most = sockets ? by_sockets : MOST};
 }
 
 int core_room_resident(int blocks, int sharers)

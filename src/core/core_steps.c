@@ -133,7 +133,7 @@ static void pass_on_far(const struct core_steps *steps, const struct gpu_step *s
 	if (o->kind == GPU_OPERAND_SEND)
 		send_far(steps, step, o, round, 0);
 	else
-		core_wire_consume(steps->comm->wire, o->index, message_of(o, round));
+		core_wire_consume(steps->comm, o->index, message_of(o, round));
 }
 
 static void pass_on(const struct core_steps *steps, const struct gpu_step *step,
@@ -463,7 +463,7 @@ void core_steps_describe(const struct core_steps *steps, char *text, size_t byte
 	while (lane < num_lanes(steps) && !(o = awaited(steps, lane)))
 		lane++;
 	if (!o)
-		snprintf(text, bytes, "copies, or messages to other nodes to be fetched");
+		snprintf(text, bytes, "copies, or messages to other nodes that are not out");
 	else if (o->kind == GPU_OPERAND_RECEIVE)
 		snprintf(text, bytes, "message %llu of rank %d",
 			 (unsigned long long)message_of(o, steps->lanes[lane].round),

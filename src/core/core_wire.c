@@ -27,10 +27,24 @@ struct incoming {
 	const uint8_t *marks;
 	uint32_t per_round;
 	unsigned mask;
+	/* See core_wire_expect. */
+	int rank;
+	uint32_t theirs;
+	uint64_t total;
+};
+
+/* A message that its receiver has not said yet that it has room for. */
+struct put_off {
+	bool waits;
+	int rank;
+	struct net_header header;
+	struct net_data data;
 };
 
 struct outgoing {
 	_Atomic int status[CORE_WIRE_MAX_SLOTS]; /* of the last message from the slot */
+	uint64_t read;                           /* messages, by credit, as the receiver has said */
+	struct put_off put_off[CORE_WIRE_MAX_SLOTS];
 };
 
 /* Where arenas are. */
@@ -53,7 +67,10 @@ struct core_wire {
 	size_t bytes;     /* of each */
 	size_t refused;   /* that could not be had, or are there */
 	uint64_t call;    /* + 1 */
-	bool laid_out, all_long;
+	bool laid_out;
+	bool by_credit; /* messages go when the receiver has said that there is room */
+	int num_put_off;
+	bool all_fetched;
 	uint64_t start, slot_bytes;
 	uint32_t num_slots;
 	bool failed; /* a message can't be had */
@@ -83,6 +100,22 @@ static void drop_held(struct core_wire *wire)
 static int status_at(const _Atomic int *status)
 {
 	return atomic_load_explicit(status, memory_order_acquire);
+}
+
+/* Of a call that has failed; UCX has not seen them. */
+static void drop_put_off(struct core_wire *wire)
+{
+	for (int i = 0; i < GPU_MAX_LINKS && wire->num_put_off; i++) {
+		struct outgoing *out = &wire->outgoing[i];
+
+		for (int j = 0; j < CORE_WIRE_MAX_SLOTS; j++) {
+			if (!out->put_off[j].waits)
+				continue;
+			out->put_off[j].waits = false;
+			atomic_store_explicit(&out->status[j], UTIL_OK, memory_order_relaxed);
+			wire->num_put_off--;
+		}
+	}
 }
 
 /* UCX is at work on some slot. */
@@ -120,6 +153,7 @@ void core_wire_free(struct core_wire *wire)
 		return;
 	if (core_net_is_up())
 		drop_held(wire);
+	drop_put_off(wire);
 	if (is_busy(wire))
 		return;
 	close_arenas(wire->in);
@@ -403,6 +437,13 @@ void core_wire_receive(struct core_comm *comm, const struct net_header *header,
 
 	if (header->call + 1 != wire->call || header->link >= GPU_MAX_LINKS)
 		return;
+	if (wire->laid_out && wire->by_credit && !can_take(wire, header->link, header->message)) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+			 "message %u of link %u came before there was room for it", header->message,
+			 header->link);
+		wire->failed = true;
+		return;
+	}
 	if (!can_take(wire, header->link, header->message) ||
 	    net_payload_bytes(payload) > wire->slot_bytes)
 		hold(wire, header, payload);
@@ -415,7 +456,7 @@ void core_wire_receive(struct core_comm *comm, const struct net_header *header,
 static void forget_messages(struct core_wire *wire)
 {
 	for (int i = 0; i < GPU_MAX_LINKS; i++) {
-		wire->incoming[i].read = 0;
+		wire->incoming[i].read = wire->outgoing[i].read = 0;
 		wire->incoming[i].marks = NULL;
 		for (int j = 0; j < CORE_WIRE_MAX_SLOTS; j++)
 			wire->incoming[i].slots[j].message = wire->incoming[i].slots[j].placed = 0;
@@ -428,6 +469,7 @@ void core_wire_begin(struct core_wire *wire, uint64_t call)
 	drop_held(wire);
 	wire->call = call + 1;
 	wire->laid_out = wire->lends = false;
+	drop_put_off(wire);
 	if (wire->used)
 		forget_messages(wire);
 	wire->used = false;
@@ -445,6 +487,16 @@ void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks,
 	in->per_round = per_round;
 	in->mask = mask;
 	net_unlock(NET_MAIN);
+}
+
+void core_wire_expect(struct core_wire *wire, uint32_t link, int rank, uint32_t theirs,
+		      uint64_t total)
+{
+	struct incoming *in = &wire->incoming[link];
+
+	in->rank = rank;
+	in->theirs = theirs;
+	in->total = total;
 }
 
 bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, uint64_t to,
@@ -475,7 +527,8 @@ void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_byt
 	wire->start = start;
 	wire->slot_bytes = slot_bytes;
 	wire->num_slots = num_slots;
-	wire->all_long = by_gdr;
+	wire->by_credit = !by_gdr && core_net_is_by_sockets();
+	wire->all_fetched = by_gdr;
 	wire->laid_out = wire->used = true;
 	take_held(wire);
 	net_unlock(NET_MAIN);
@@ -498,11 +551,31 @@ enum util_status core_wire_look(struct core_wire *wire, uint32_t link, uint64_t 
 	return status;
 }
 
-void core_wire_consume(struct core_wire *wire, uint32_t link, uint64_t message)
+/* Tell the sender how many were read, now and then, as long as there is something that waits for
+ * it, or will. */
+static void give_credit(const struct core_comm *comm, const struct incoming *in)
 {
+	const struct core_wire *wire = comm->wire;
+	uint64_t each = wire->num_slots > 1 ? wire->num_slots / 2 : 1;
+	struct net_header header = {.kind = CORE_NET_CREDIT,
+				    .comm = comm->id,
+				    .call = wire->call - 1,
+				    .link = in->theirs,
+				    .message = (uint32_t)in->read};
+
+	if (in->read % each == 0 && in->total > in->read - each + wire->num_slots)
+		core_net_tell(comm, in->rank, &header, NULL, 0, NULL);
+}
+
+void core_wire_consume(const struct core_comm *comm, uint32_t link, uint64_t message)
+{
+	struct core_wire *wire = comm->wire;
+
 	net_lock(NET_MAIN);
 	wire->incoming[link].read = message + 1;
 	take_held(wire);
+	if (wire->by_credit)
+		give_credit(comm, &wire->incoming[link]);
 	net_unlock(NET_MAIN);
 }
 
@@ -511,25 +584,70 @@ enum util_status core_wire_has_room(struct core_wire *wire, uint32_t link, uint6
 	return (enum util_status)status_at(&wire->outgoing[link].status[message % wire->num_slots]);
 }
 
+static bool has_credit(const struct core_wire *wire, const struct outgoing *out, uint64_t message)
+{
+	return !wire->by_credit || message < out->read + wire->num_slots;
+}
+
+void core_wire_receive_credit(struct core_comm *comm, const struct net_header *header)
+{
+	struct core_wire *wire = comm->wire;
+	struct outgoing *out;
+	uint64_t next;
+
+	if (header->call + 1 != wire->call || header->link >= GPU_MAX_LINKS || !wire->by_credit)
+		return;
+	out = &wire->outgoing[header->link];
+	next = out->read + wire->num_slots;
+	if (header->message > out->read)
+		out->read = header->message;
+	for (uint32_t i = 0; i < wire->num_slots; i++) {
+		uint64_t slot = (next + i) % wire->num_slots;
+		struct put_off *message = &out->put_off[slot];
+
+		if (!message->waits || !has_credit(wire, out, message->header.message))
+			continue;
+		message->waits = false;
+		wire->num_put_off--;
+		core_net_send(comm, message->rank, &message->header, &message->data,
+			      &out->status[slot]);
+	}
+}
+
+/* Fetched ones hold up their sender until there is room, whether they are short or not. */
+static bool is_fetched(const struct core_wire *wire, uint64_t message, uint64_t bytes)
+{
+	if (wire->all_fetched)
+		return true;
+	return !wire->by_credit && (message >= wire->num_slots || bytes >= NET_LONG);
+}
+
 void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint32_t theirs,
 		    uint64_t call, uint64_t message, uint64_t from, uint64_t bytes)
 {
 	struct core_wire *wire = comm->wire;
+	struct outgoing *out = &wire->outgoing[link];
+	uint64_t slot = message % wire->num_slots;
 	struct net_header header = {.kind = CORE_NET_DATA,
 				    .comm = comm->id,
 				    .call = call,
 				    .link = theirs,
 				    .message = (uint32_t)message};
-
-	/* Short ones would not hold up their sender, however many they are. */
 	struct net_data data = {.at = from ? (char *)from : slot_at(wire, wire->out, link, message),
 				.bytes = bytes,
 				.device = wire->place == ON_DEVICE,
-				.fetched = wire->all_long || message >= wire->num_slots};
+				.fetched = is_fetched(wire, message, bytes)};
 
 	wire->lends |= from != 0;
-	core_net_send(comm, rank, &header, &data,
-		      &wire->outgoing[link].status[message % wire->num_slots]);
+	net_lock(NET_MAIN);
+	if (has_credit(wire, out, message)) {
+		core_net_send(comm, rank, &header, &data, &out->status[slot]);
+	} else {
+		out->put_off[slot] = (struct put_off){true, rank, header, data};
+		wire->num_put_off++;
+		atomic_store_explicit(&out->status[slot], UTIL_IN_PROGRESS, memory_order_relaxed);
+	}
+	net_unlock(NET_MAIN);
 }
 
 enum util_status core_wire_drain(struct core_wire *wire)
@@ -553,6 +671,7 @@ bool core_wire_has_memory(struct core_wire *wire)
 	net_lock(NET_MAIN);
 	wire->call = 0;
 	drop_held(wire);
+	drop_put_off(wire);
 	has = wire->lends && is_busy(wire);
 	net_unlock(NET_MAIN);
 	return has;

@@ -6,12 +6,17 @@
  * A process has two arenas for them, laid out like the ones in device memory (gpu_program.h), with
  * its own numbers of links. What kernels leave in the slots of the one is sent to the same slots of
  * the receiver's other. A slot of the first may be used again when its message is out, and of the
- * other when it was read; a message that comes before its slot is free waits where it is, which
- * holds up its sender.
+ * other when it was read; a message that comes before its slot is free waits where it is.
+ *
+ * Nobody sends more than there is room for. Where the network's hardware carries messages they are
+ * announced, and fetched when their slots are free, but for the first ones, if they are short. By
+ * sockets that would take three messages for one, and each takes both hosts; there the receiver
+ * says now and then how many it has read (CORE_NET_CREDIT), and the sender keeps back those that
+ * would come before their slots are free.
  *
  * The arenas are in pinned host memory; where UCX takes device memory there are others there, which
  * calls by GPUDirect use, as all members agree. UCX writes to device memory only what it fetches,
- * so all messages are long ones then.
+ * so all messages are fetched then.
  * Kernels see what the network has written as they are launched after UCX has told of it, or find a
  * word that is written after that (core_proxy.h).
  *
@@ -84,6 +89,11 @@ void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks,
 bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, uint64_t to,
 		     uint64_t room);
 
+/* Before core_wire_lay_out: who sends on an incoming link, what number it has there, and how many
+ * messages come in the call. */
+void core_wire_expect(struct core_wire *wire, uint32_t link, int rank, uint32_t theirs,
+		      uint64_t total);
+
 /*
  * Message `message` of an incoming link: whether it is in its slot, and then how long it is, which
  * is not for its receiver to say. UTIL_IN_PROGRESS; UTIL_ERR_PEER: it won't come.
@@ -91,7 +101,7 @@ bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, ui
 enum util_status core_wire_look(struct core_wire *wire, uint32_t link, uint64_t message,
 				uint64_t *bytes);
 /* It was read. */
-void core_wire_consume(struct core_wire *wire, uint32_t link, uint64_t message);
+void core_wire_consume(const struct core_comm *comm, uint32_t link, uint64_t message);
 
 /* Whether there is room for a message in an outgoing link: as above. */
 enum util_status core_wire_has_room(struct core_wire *wire, uint32_t link, uint64_t message);
@@ -108,8 +118,9 @@ enum util_status core_wire_drain(struct core_wire *wire);
  * application's memory. */
 bool core_wire_has_memory(struct core_wire *wire);
 
-/* A message has come; in the port's handler. */
+/* A message has come, or word of room for some; in the port's handler. */
 void core_wire_receive(struct core_comm *comm, const struct net_header *header,
 		       struct net_payload *payload);
+void core_wire_receive_credit(struct core_comm *comm, const struct net_header *header);
 
 #endif

@@ -88,7 +88,7 @@ static void unlock(struct port *port)
 
 struct net_payload {
 	struct port *port;
-	void *data; /* of a short one; of a long one, UCX's descriptor */
+	void *data; /* of one that is fetched, UCX's descriptor */
 	size_t bytes;
 	bool rendezvous, lent; /* `data` is UCX's, to be given back */
 	bool held;             /* UCX is to leave it alone when the handler returns */
@@ -156,7 +156,7 @@ static void give_back(struct net_payload *payload)
 		free(payload->data);
 }
 
-/* Nobody has sent a short message to device memory, unless it is damaged. */
+/* What is for device memory is fetched, unless it is damaged. */
 static void copy(struct net_payload *payload, void *to, bool device, _Atomic int *status)
 {
 	bool well = !device || !payload->bytes;
@@ -182,7 +182,7 @@ void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomi
 	unlock(port);
 }
 
-/* In a handler. A short payload that UCX does not lend is copied. */
+/* In a handler. A payload that UCX does not lend is copied. */
 struct net_payload *net_payload_keep(struct net_payload *payload)
 {
 	struct net_payload *kept = malloc(sizeof(*kept));
@@ -489,7 +489,7 @@ void net_send(enum net_port from, int process, enum net_port to, const struct ne
 		return;
 	send->status = status;
 	send->data = *data;
-	send->data.fetched = data->bytes >= NET_LONG || (data->fetched && data->bytes);
+	send->data.fetched = data->fetched && data->bytes;
 	send_to(from, send);
 }
 

@@ -6,9 +6,9 @@
  * which a thread of its own drives (service). Processes are named by their rank in MPI_COMM_WORLD.
  * An endpoint is made when first used.
  *
- * A message is a header and a payload, of which short ones come with the header and long ones are
- * announced by it, and fetched when the receiver knows where to put them (rendezvous). So nobody
- * needs to be told that there is room. Messages to a process may overtake each other.
+ * A message is a header and a payload, which comes with the header, or is announced by it, and
+ * fetched when the receiver knows where to put it (rendezvous): then nobody needs to be told that
+ * there is room. Messages to a process may overtake each other.
  *
  * Every function is thread-safe: a port has one lock. Handlers are called with it held.
  */
@@ -37,7 +37,8 @@ struct net_payload;
 
 size_t net_payload_bytes(const struct net_payload *payload);
 
-/* A short one, for as long as it is not taken or dropped; of any alignment. NULL: it is long. */
+/* One that came with its header, for as long as it is not taken or dropped; of any alignment. NULL:
+ * it is to be fetched. */
 const void *net_payload_data(const struct net_payload *payload);
 
 /*
@@ -49,9 +50,9 @@ typedef void (*net_handler)(enum net_port port, const struct net_header *header,
 			    struct net_payload *payload);
 
 /*
- * Put the payload into `to`, which has room for it, in host memory or, a long one, in device
- * memory. `*status` is UTIL_IN_PROGRESS until it is there; release, the pair of whose reads must be
- * acquire. A payload that was kept is gone then.
+ * Put the payload into `to`, which has room for it, in host memory or, one that is fetched, in
+ * device memory. `*status` is UTIL_IN_PROGRESS until it is there; release, the pair of whose reads
+ * must be acquire. A payload that was kept is gone then.
  */
 void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomic int *status);
 
@@ -88,7 +89,7 @@ bool net_is_by_sockets(void);
 bool net_takes_device_memory(void);
 void net_set_context(void (*enter)(void), void (*leave)(void));
 
-/* A message of so many bytes is long: the receiver fetches it when it knows where to. */
+/* From so many bytes on hardware moves a payload faster if it is fetched. */
 enum { NET_LONG = 32 << 10 };
 
 /* What is sent. */
@@ -96,15 +97,15 @@ struct net_data {
 	const void *at;
 	size_t bytes;
 	bool device;  /* it is device memory */
-	bool fetched; /* as a long message, even if it is short */
+	bool fetched; /* if there are any */
 };
 
 /*
  * Send to a port of another process. `*status` is UTIL_IN_PROGRESS until the data may be changed,
- * then UTIL_OK, or UTIL_ERR_PEER if they did not arrive: a short message when it is out, a long one
- * when the receiver has it.
+ * then UTIL_OK, or UTIL_ERR_PEER if they did not arrive: a message that is fetched when the
+ * receiver has it, another when it is out.
  *
- * net_tell: a message that is short however many bytes it has, and is copied. `*underway`, if not
+ * net_tell: a message that is not fetched, and is copied. `*underway`, if not
  * NULL, is larger by one until it is out: the first one to a process waits for the connection.
  */
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Preloaded, it makes of an installed UCX one that was built with CUDA, for active messages: the
- * network reads and writes device memory itself, as by GPUDirect RDMA. It says at the end how many
- * messages that were.
+ * Preloaded, it makes of an installed UCX another one, by the words in EMU_UCP:
+ *
+ *   cuda  one that was built with CUDA, for active messages: the network reads and writes device
+ *         memory itself, as by GPUDirect RDMA. It says at the end how many messages that were. This
+ *         is the default.
+ *   rdma  one that says that it has hardware which moves messages alone, though it has sockets.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -98,6 +101,22 @@ static ucp_request_param_t end_use(struct use *use)
 	return theirs;
 }
 
+static bool is_wanted(const char *word)
+{
+	const char *words = getenv("EMU_UCP");
+
+	return strstr(words ? words : "cuda", word);
+}
+
+void ucp_context_print_info(const ucp_context_h context, FILE *out)
+{
+	__typeof__(&ucp_context_print_info) print = next("ucp_context_print_info");
+
+	print(context, out);
+	if (is_wanted("rdma"))
+		fputs("#  resource 99 :  md 99 dev 99 flags -- rc_verbs/emulated:1\n", out);
+}
+
 static bool is_device(const ucp_request_param_t *param, size_t bytes)
 {
 	return bytes && param->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE &&
@@ -109,7 +128,7 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attrib
 	__typeof__(&ucp_context_query) query = next("ucp_context_query");
 	ucs_status_t status = query(context, attributes);
 
-	if (attributes->field_mask & UCP_ATTR_FIELD_MEMORY_TYPES)
+	if (attributes->field_mask & UCP_ATTR_FIELD_MEMORY_TYPES && is_wanted("cuda"))
 		attributes->memory_types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
 	return status;
 }

@@ -72,7 +72,7 @@ static double time_on(const char *name, const struct sched_request *request,
 				    .most = INFINITY,
 				    .whole = net != NULL,
 				    .net = net};
-	struct sched_room room = core_room_for(ARENA, false);
+	struct sched_room room = core_room_for(ARENA, false, false);
 	double time;
 
 	assert_non_null(sched);
@@ -489,7 +489,7 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 	p->request.num_rings = p->cluster.parts[0].num_rings;
 	p->request.rings = p->cluster.parts[0].rings;
 	p->setting = (struct algo_setting){.fabric = p->fabric,
-					   .room = core_room_for(ARENA, false),
+					   .room = core_room_for(ARENA, false, false),
 					   .most_links = GPU_MAX_LINKS,
 					   .most_lanes = GPU_MAX_LANES,
 					   .most_operands = GPU_MAX_OPERANDS,
@@ -895,7 +895,7 @@ static void bounds_are_kept(void **state)
 	struct sched *sched = algo_make(algo_find("ring", SCHED_ALLREDUCE), &request);
 	struct sched_terms terms = {
 		.fused = true, .blocks = 64, .bytes = 4 * MIB, .most = INFINITY};
-	struct sched_room room = core_room_for(ARENA, false);
+	struct sched_room room = core_room_for(ARENA, false, false);
 	struct sched_fabric fabric;
 	double whole, part;
 
