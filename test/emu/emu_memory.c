@@ -523,6 +523,9 @@ static void put_attribute(void *data, CUpointer_attribute attribute, const struc
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		*(void **)data = alloc->pool;
 		return;
+	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+		*(uint64_t *)data = CU_MEM_HANDLE_TYPE_NONE;
+		return;
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
 		*(CUdeviceptr *)data = alloc->address;
 		return;
