@@ -390,6 +390,13 @@ static void take(struct core_wire *wire, uint32_t link, uint32_t message,
 			 &wire->incoming[link].slots[slot].status);
 }
 
+static void refuse(struct core_wire *wire, size_t bytes)
+{
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "a message of %zu bytes came for a slot of %llu",
+		 bytes, (unsigned long long)wire->slot_bytes);
+	wire->failed = true;
+}
+
 static void take_held(struct core_wire *wire)
 {
 	struct held **link = &wire->held, *entry;
@@ -403,11 +410,7 @@ static void take_held(struct core_wire *wire)
 		if (net_payload_bytes(entry->payload) <= wire->slot_bytes) {
 			take(wire, entry->link, entry->message, entry->payload);
 		} else {
-			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
-				 "a message of %zu bytes came for a slot of %llu",
-				 net_payload_bytes(entry->payload),
-				 (unsigned long long)wire->slot_bytes);
-			wire->failed = true;
+			refuse(wire, net_payload_bytes(entry->payload));
 			net_payload_drop(entry->payload);
 		}
 		free(entry);
@@ -444,9 +447,10 @@ void core_wire_receive(struct core_comm *comm, const struct net_header *header,
 		wire->failed = true;
 		return;
 	}
-	if (!can_take(wire, header->link, header->message) ||
-	    net_payload_bytes(payload) > wire->slot_bytes)
+	if (!can_take(wire, header->link, header->message))
 		hold(wire, header, payload);
+	else if (net_payload_bytes(payload) > wire->slot_bytes)
+		refuse(wire, net_payload_bytes(payload));
 	else
 		take(wire, header->link, header->message, payload);
 }
