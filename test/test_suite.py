@@ -982,6 +982,13 @@ def test_missed_rank(run_mpi, mpi, shape, victim, late):
     kill(run_mpi, mpi, shape, victim, ("missed", late), env={"CUEMU_SMS": "8"})
 
 
+@each_mpi
+def test_orphaned_node(run_mpi, mpi):
+    """A process is killed that is no member of the communicator, but answers for a node of it."""
+    result = kill(run_mpi, mpi, "0011", 2, ("orphaned", 3), env={"CUEMU_SMS": "8"})
+    assert "rank 2 of MPI_COMM_WORLD, which answers for this node, has ended" in result.output, result.output
+
+
 @emulated_only
 def test_stuck_rank_by_gdr(run_mpi):
     """A connection to who does not take what was sent from the application's memory is broken off."""
@@ -1135,6 +1142,21 @@ def test_nodes_without_network(run_mpi, mpi):
     result = on_nodes(run_mpi, mpi, "01", "test_coll", 1, first="test $r = 0 || export GPUCOLL_NET=off;")
     assert_passed(result)
     assert "several nodes, without a network" in result.output and "hier" not in result.output, result.output
+
+
+@each_mpi
+def test_nodes_without_a_way(run_mpi, mpi):
+    """What UCX may use does not lead to other nodes, though it has addresses: the calls are left to the real MPI."""
+    result = on_nodes(run_mpi, mpi, "0011", "test_coll", 1, env={"UCX_TLS": "self,sm"})
+    assert_passed(result)
+    assert "UCX finds no way to rank 2 of MPI_COMM_WORLD" in result.output and count_calls(result.output, "accel", "MPI_Allreduce") == 0, result.output
+
+
+def test_cluster_without_a_way(make_cluster):
+    """Each host has but an address of its own."""
+    result = on_hosts(make_cluster(2), "openmpi", [2, 1], "test_coll", 1, env={"UCX_NET_DEVICES": "lo"})
+    assert_passed(result)
+    assert "UCX finds no way to rank" in result.output and count_calls(result.output, "accel", "MPI_Allreduce") == 0, result.output
 
 
 @each_mpi

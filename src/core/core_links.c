@@ -445,6 +445,7 @@ static void expect_messages(struct core_accel *accel)
 
 		if (!link->per_round)
 			continue;
+		core_net_expect(accel->comm, link->peer);
 		core_wire_expect(wire, i, link->peer, link->theirs,
 				 (uint64_t)link->per_round * accel->steps.rounds);
 		if (accel->steps.carry)

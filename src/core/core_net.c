@@ -12,6 +12,7 @@
 #include "util/util_time.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* A message whose communicator this process does not know yet. */
@@ -94,8 +95,13 @@ static void keep(const struct net_header *header, struct net_payload *payload)
 	*last_unclaimed = entry;
 	last_unclaimed = &entry->next;
 	unclaimed_bytes += bytes_of(entry);
-	while (unclaimed_bytes > MOST)
+	while (unclaimed_bytes > MOST) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+			 "too many messages for communicators that this process does not know: one "
+			 "for %#llx is dropped",
+			 (unsigned long long)unclaimed->header.comm);
 		drop_oldest();
+	}
 }
 
 static void receive(enum net_port port, const struct net_header *header,
@@ -198,13 +204,36 @@ void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, 
 	}
 }
 
+void core_net_expect(const struct core_comm *comm, int rank)
+{
+	if (core_comm_is_near(comm, rank))
+		return;
+	net_watch(leader_of(comm, rank));
+	net_expect(comm->members[rank].process);
+}
+
+/* Other nodes take all processes here for lost then, and can't tell these so. */
+static bool has_lost_service(void)
+{
+	static atomic_bool told;
+
+	if (!core_mpi_has_ended(0))
+		return false;
+	if (!atomic_exchange(&told, true))
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+			 "rank %d of MPI_COMM_WORLD, which answers for this node, has ended",
+			 core_mpi_node_leader(core_mpi_job.node));
+	return true;
+}
+
 static bool is_lost(const struct core_comm *comm, int rank, uint64_t call)
 {
 	const struct core_member *member = &comm->members[rank];
 
 	if (core_comm_is_near(comm, rank))
-		return rank != comm->rank && core_mpi_has_ended(member->local_rank) &&
-		       !core_agree_is_past(comm, rank, call);
+		return (comm->spans && has_lost_service()) ||
+		       (rank != comm->rank && core_mpi_has_ended(member->local_rank) &&
+			!core_agree_is_past(comm, rank, call));
 	return comm->spans && (net_is_lost(member->process) || net_is_lost(leader_of(comm, rank)));
 }
 
@@ -267,6 +296,74 @@ static bool exchange(enum util_status status)
 	return core_mpi_job_all(status == UTIL_OK);
 }
 
+/* One of the next node, so that all together look at all. */
+static int next_process(void)
+{
+	int node = (core_mpi_job.node + 1) % core_mpi_job.num_nodes, num = 0, found = -1;
+
+	for (int i = 0; i < core_mpi_job.size; i++)
+		num += core_mpi_member(i).node == node;
+	num = core_mpi_job.local_rank % num;
+	for (int i = 0; i < core_mpi_job.size && found < 0; i++) {
+		if (core_mpi_member(i).node == node && num-- == 0)
+			found = i;
+	}
+	return found;
+}
+
+static void progress(void)
+{
+	net_progress(NET_MAIN);
+	net_progress(NET_SERVICE);
+	sched_yield();
+}
+
+/* Whether there is a way from this process to such a port, which an address does not tell. */
+static bool has_way(int process, enum net_port port)
+{
+	static const uint64_t patience = 20000000000; /* ns */
+	static _Atomic int ways[NET_NUM_PORTS];
+	uint64_t since = util_now();
+
+	net_connect(process, port, &ways[port]);
+	while (ways[port] == UTIL_IN_PROGRESS && util_now() - since < patience)
+		progress();
+	if (ways[port] == UTIL_OK)
+		return true;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+		 "UCX finds no way to rank %d of MPI_COMM_WORLD, on another node; communicators of "
+		 "several nodes are staged",
+		 process);
+	return false;
+}
+
+static bool has_ways(void)
+{
+	int next = next_process();
+
+	if (!has_way(next, NET_MAIN))
+		return false;
+	return core_mpi_job.local_rank != 0 ||
+	       has_way(core_mpi_node_leader(core_mpi_member(next).node), NET_SERVICE);
+}
+
+/*
+ * Collective. All make progress until all are connected, or know that they won't be. First every
+ * second node and then the others, as UCX 1.13 complains of a closed socket where two processes
+ * connect to each other at once.
+ */
+static bool have_ways(void)
+{
+	bool well = true;
+
+	for (int turn = 0; turn < 2; turn++) {
+		if (core_mpi_job.node % 2 == turn)
+			well = has_ways();
+		core_mpi_job_barrier(progress);
+	}
+	return core_mpi_job_all(well);
+}
+
 static bool is_wanted(void)
 {
 	int with_driver = 0;
@@ -291,7 +388,7 @@ void core_net_start(void)
 				   chosen ? device : NULL);
 	if (exchange(status)) {
 		net_set_handler(NET_MAIN, receive);
-		up = core_mpi_job_all(!leader || core_service_start() == UTIL_OK);
+		up = have_ways() && core_mpi_job_all(!leader || core_service_start() == UTIL_OK);
 	}
 	by_sockets = up && !core_mpi_job_all(!net_is_by_sockets());
 	if (by_sockets && core_mpi_job.rank == 0)
@@ -303,13 +400,6 @@ void core_net_start(void)
 		return;
 	core_service_stop();
 	net_stop();
-}
-
-static void progress(void)
-{
-	net_progress(NET_MAIN);
-	net_progress(NET_SERVICE);
-	sched_yield();
 }
 
 /* To those that are lost no connection will be made. */

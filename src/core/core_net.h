@@ -50,9 +50,13 @@ void core_net_send(const struct core_comm *comm, int rank, const struct net_head
 void core_net_tell_nodes(const struct core_comm *comm, enum core_net_kind kind, uint64_t call,
 			 _Atomic int *underway);
 
+/* Have it found out when the member on another node is lost, from which messages are to come. */
+void core_net_expect(const struct core_comm *comm, int rank);
+
 /*
  * A member who is missed in the call: its process has ended, on this node, and it is not past the
- * call; or the connection to it was lost, or to its node's service. -1: none.
+ * call; or the connection to it was lost, or to its node's service. Where this node's own service
+ * has ended with its process, all here are. -1: none.
  */
 int core_net_find_lost(const struct core_comm *comm, uint64_t call);
 

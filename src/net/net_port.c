@@ -3,7 +3,6 @@
 #include "net/net_context.h"
 #include "net/net_ucx.h"
 #include "util/util_log.h"
-#include "util/util_time.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -34,10 +33,13 @@ struct address {
 	unsigned char ports[];
 };
 
-/* See net_watch. */
+/* Kinds of messages of the ports' own, which handlers do not see. See net_watch. */
+static const uint32_t kind_greeting = UINT32_MAX, kind_answer = UINT32_MAX - 1;
+
+enum watch_state { WATCH_NONE, WATCH_GREETS, WATCH_GREETED, WATCH_DONE };
 struct watch {
-	_Atomic uint64_t began; /* ns; 0: not yet; UINT64_MAX: it is there, or could not be had */
-	ucp_ep_h endpoint;      /* under the main port's lock */
+	_Atomic enum watch_state state;
+	ucp_ep_h endpoint; /* under the main port's lock */
 };
 
 static struct {
@@ -221,6 +223,22 @@ static enum net_port number_of(const struct port *port)
 	return (enum net_port)(port - net.ports);
 }
 
+/* True: the message is one of the ports' own. */
+static bool is_greeting(const struct port *port, const struct net_header *header)
+{
+	struct net_header answer = {.kind = kind_answer};
+	enum watch_state greets = WATCH_GREETS;
+
+	if (header->kind == kind_greeting)
+		net_tell(number_of(port), (int)header->from, NET_MAIN, &answer, NULL, 0, NULL);
+	else if (header->kind == kind_answer)
+		atomic_compare_exchange_strong(&net.watches[header->from].state, &greets,
+					       WATCH_GREETED);
+	else
+		return false;
+	return true;
+}
+
 /* From UCX, in ucp_worker_progress. Anybody can send to a port, so nothing is believed. */
 static ucs_status_t on_message(void *arg, const void *header, size_t header_bytes, void *data,
 			       size_t bytes, const ucp_am_recv_param_t *param)
@@ -239,7 +257,8 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_byte
 	if (header_bytes != sizeof(ours))
 		return UCS_OK;
 	memcpy(&ours, header, sizeof(ours)); /* it need not be aligned */
-	if (ours.job != net.job || ours.from >= (uint32_t)net.num || !port->handler)
+	if (ours.job != net.job || ours.from >= (uint32_t)net.num || is_greeting(port, &ours) ||
+	    !port->handler)
 		return UCS_OK;
 	port->handler(number_of(port), &ours, &payload);
 	return payload.held ? UCS_INPROGRESS : UCS_OK;
@@ -322,30 +341,57 @@ static void start_watch(int process)
 /*
  * UCX sets keepalives on connections that it makes, not on those that it accepts, and keeps one of
  * two that both sides make to each other; a service makes none but for what goes the first one's
- * way back. So that one is made first; and some time before, as UCX 1.13 complains of a closed
- * socket when it accepts two at once.
+ * way back. So that one is made first, both ways, by a message and its answer: UCX 1.13 complains
+ * of a closed socket when it finds its way back on one connection while it reads from the other.
  */
 void net_watch(int process)
 {
-	enum { BETWEEN = 100000000 }; /* ns */
-	static const uint64_t done = UINT64_MAX;
 	struct port *port = &net.ports[NET_MAIN];
 	struct watch *watch = &net.watches[process];
-	uint64_t began = atomic_load_explicit(&watch->began, memory_order_relaxed);
+	enum watch_state state = atomic_load_explicit(&watch->state, memory_order_relaxed);
+	struct net_header greeting = {.kind = kind_greeting};
 
-	if (began == done || (began && util_now() - began < BETWEEN))
+	if (state != WATCH_NONE && state != WATCH_GREETED)
 		return;
 	lock(port);
-	began = watch->began;
-	if (port->handles) {
-		unlock(port);
-		return;
-	}
-	if (!began)
-		endpoint_to(port, process, NET_SERVICE);
-	else if (began != done)
+	state = watch->state;
+	if (!port->handles && state == WATCH_NONE) {
+		watch->state = WATCH_GREETS;
+		net_tell(NET_MAIN, process, NET_SERVICE, &greeting, NULL, 0, NULL);
+	} else if (!port->handles && state == WATCH_GREETED) {
+		watch->state = WATCH_DONE;
 		start_watch(process);
-	watch->began = began ? done : util_now();
+	}
+	unlock(port);
+}
+
+/* An endpoint's flush waits for its connection; a worker's does not. */
+void net_connect(int process, enum net_port to, _Atomic int *status)
+{
+	struct port *port = &net.ports[NET_MAIN];
+	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
+						     UCP_OP_ATTR_FIELD_USER_DATA,
+				     .cb.send = on_done,
+				     .user_data = (void *)status};
+	ucp_ep_h endpoint;
+	void *request;
+
+	lock(port);
+	tell(status, UTIL_IN_PROGRESS);
+	endpoint = endpoint_to(port, process, to);
+	request = endpoint ? net_ucx.ucp_ep_flush_nbx(endpoint, &param)
+			   : UCS_STATUS_PTR(UCS_ERR_UNREACHABLE);
+	if (!UCS_PTR_IS_PTR(request))
+		tell(status, status_of(UCS_PTR_STATUS(request)));
+	unlock(port);
+}
+
+void net_expect(int process)
+{
+	struct port *port = &net.ports[NET_MAIN];
+
+	lock(port);
+	endpoint_to(port, process, NET_MAIN);
 	unlock(port);
 }
 
@@ -537,7 +583,6 @@ static void on_settled(void *request, ucs_status_t status, void *user)
 	net_ucx.ucp_request_free(request);
 }
 
-/* An endpoint's flush waits for its connection; a worker's does not. */
 static void settle(ucp_ep_h endpoint)
 {
 	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,

@@ -24,7 +24,7 @@
 enum net_port { NET_MAIN, NET_SERVICE, NET_NUM_PORTS };
 
 /* What a message is about. Its meaning is the sender's and the handler's, but for `job` and `from`,
- * which net_send sets. */
+ * which net_send sets, and for the two highest kinds, which are not to be used. */
 struct net_header {
 	uint64_t job; /* messages of another job, or not of this library, are ignored */
 	uint32_t from, kind;
@@ -132,9 +132,20 @@ bool net_is_settled(void);
  * Find out when the link to a process that has a service port goes down: by a connection that has
  * nothing to carry. TCP's keepalive, which UCX_TCP_KEEPIDLE and so on set to half a minute, is for
  * connections without anything unacknowledged; others are given up after a quarter of an hour. To
- * be called again and again: the connection is made by the second call or a later one.
+ * be called again and again: the connection is made once the other has answered a greeting.
  */
 void net_watch(int process);
+
+/*
+ * Make the connection to a port of another process, which must make progress. `*status` is
+ * UTIL_IN_PROGRESS until it is there, then UTIL_OK, or UTIL_ERR_PEER if there is no way. It lives
+ * until then or until net_stop.
+ */
+void net_connect(int process, enum net_port to, _Atomic int *status);
+
+/* Messages are to come from the process: find out if it is lost. UCX tells that only to who has an
+ * endpoint to it, which receiving alone does not make. Not in a handler. */
+void net_expect(int process);
 
 /* Whether a connection to it was lost. */
 bool net_is_lost(int process);

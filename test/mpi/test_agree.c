@@ -16,6 +16,7 @@
  *     test_agree fault             a rank loses its device: an error, or the right result
  *     test_agree killed RANK MS    the rank is killed: all others get an error
  *     test_agree missed RANK LATE  so it is with those who are in the call, before another comes
+ *     test_agree orphaned RANK LATE  the same of a rank that is no member, but answers for its node
  *     test_agree stuck RANK        so it is when the next one was stopped before
  *     test_agree cut               somebody else takes a link down: all get an error
  *     test_agree late SECONDS      the last rank comes to a call so late
@@ -401,25 +402,27 @@ static void test_killed(int victim, int ms)
 }
 
 /* One rank is killed between calls, and another comes to the next one when the first of those who
- * are left has left it: that one must not wait for it. */
-static void test_missed(int victim, int late)
+ * are left has left it: that one must not wait for it. `orphaned`: the calls are the others' alone,
+ * and who comes late is of the victim's node. */
+static void test_missed(int victim, int late, bool orphaned)
 {
 	enum { CALLS = 20, COUNT = 100000 };
 	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
 	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
 	int error = MPI_SUCCESS, rank, word = 0;
-	MPI_Comm others;
+	MPI_Comm others, comm;
 
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	MPI_Comm_split(MPI_COMM_WORLD, test_rank == victim, test_rank == late, &others);
 	MPI_Comm_rank(others, &rank);
+	comm = orphaned ? others : MPI_COMM_WORLD;
 	signal(SIGUSR1, SIG_IGN); /* as above */
 	for (int i = 0; i <= CALLS && !error; i++) {
 		if (i == CALLS && test_rank == victim)
 			raise(SIGKILL);
 		if (i == CALLS && test_rank == late)
 			MPI_Recv(&word, 1, MPI_INT, 0, 0, others, MPI_STATUS_IGNORE);
-		error = MPI_Allreduce(from.data, to.data, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+		error = MPI_Allreduce(from.data, to.data, COUNT, MPI_INT, MPI_SUM, comm);
 	}
 	if (rank == 0)
 		MPI_Send(&word, 1, MPI_INT, test_size - 2, 0, others);
@@ -767,7 +770,9 @@ int main(int argc, char **argv)
 	if (!strcmp(name, "killed"))
 		test_killed(calls, argc > 3 ? atoi(argv[3]) : 0);
 	else if (!strcmp(name, "missed"))
-		test_missed(calls, argc > 3 ? atoi(argv[3]) : 0);
+		test_missed(calls, argc > 3 ? atoi(argv[3]) : 0, false);
+	else if (!strcmp(name, "orphaned"))
+		test_missed(calls, argc > 3 ? atoi(argv[3]) : 0, true);
 	else if (!strcmp(name, "cut"))
 		test_killed(-1, 0);
 	else if (!strcmp(name, "stuck"))

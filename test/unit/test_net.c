@@ -168,6 +168,38 @@ int connect(int fd, const struct sockaddr *address, socklen_t bytes)
 	return result;
 }
 
+static void wait_for_loss(void)
+{
+	uint64_t began = util_now();
+
+	while (!net_is_lost(0) && util_now() - began < PATIENCE)
+		progress();
+	check(net_is_lost(0), "it does not miss the other one");
+}
+
+/* Process 1 has sent process 0 nothing when that is killed. */
+static void lose_a_sender(void)
+{
+	struct net_header header = {.kind = ANSWER};
+	pid_t other, mine = getpid();
+	_Atomic int underway = 0;
+
+	start();
+	say(&mine, sizeof(mine));
+	hear(&other, sizeof(other));
+	if (me == 0) {
+		net_tell(NET_MAIN, 1, NET_MAIN, &header, NULL, 0, &underway);
+		for (;;)
+			progress();
+	}
+	wait_for(ANSWER, 1);
+	net_expect(0);
+	kill_and_wait(other);
+	wait_for_loss();
+	settle();
+	net_stop();
+}
+
 /* Process 0 is killed after process 1 has connected to it and before that has sent it anything. */
 static void lose_while_connecting(void)
 {
@@ -182,9 +214,7 @@ static void lose_while_connecting(void)
 		pause();
 	killed_by_connect = other;
 	net_tell(NET_MAIN, 0, NET_SERVICE, &header, NULL, 0, NULL);
-	for (began = util_now(); !net_is_lost(0) && util_now() - began < PATIENCE;)
-		progress();
-	check(net_is_lost(0), "it does not miss the other one");
+	wait_for_loss();
 	for (began = util_now(); util_now() - began < 100000000;)
 		progress();
 	settle();
@@ -197,10 +227,14 @@ static void lose_while_connecting(void)
  */
 static void ask_at_once(void)
 {
+	_Atomic int status;
+
 	start();
 	if (me == 1) {
-		net_watch(0);
-		settle();
+		net_connect(0, NET_SERVICE, &status);
+		while (status == UTIL_IN_PROGRESS)
+			progress();
+		check(status == UTIL_OK, "there is no way to the other one");
 	}
 	meet_in_progress();
 	if (me == 1)
@@ -252,11 +286,18 @@ static void loses_who_dies_while_connecting(void **state)
 	in_two_processes(lose_while_connecting, 0);
 }
 
+static void misses_a_sender(void **state)
+{
+	(void)state;
+	in_two_processes(lose_a_sender, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(answers_to_what_came_at_once),
 		cmocka_unit_test(loses_who_dies_while_connecting),
+		cmocka_unit_test(misses_a_sender),
 	};
 
 	setenv("UCX_TLS", "tcp", 0);
