@@ -904,6 +904,13 @@ def test_nodes_agreement(run_mpi, mpi, case):
 
 
 @each_mpi
+def test_nodes_that_are_not_woken(run_mpi, mpi):
+    """The service answers though UCX does not tell it that there is a question."""
+    result = on_nodes(run_mpi, mpi, SHAPES["2x2"], "test_agree", "mixed", 20, env={"EMU_UCP": "deaf"}, after=[UCX_WITH_CUDA])
+    assert_passed(result)
+
+
+@each_mpi
 @pytest.mark.parametrize("shape,seed", [("2x1", 1), ("2x2", 2), ("uneven", 3)])
 def test_nodes_random_calls(run_mpi, mpi, shape, seed):
     """Random calls over random communicators of ranks of several nodes, also by a tree, and with little room for messages."""

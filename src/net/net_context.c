@@ -195,6 +195,12 @@ bool net_context_is_by_sockets(ucp_context_h context)
 	return has_sockets(context) && !has_hardware(context);
 }
 
+/* Amazon's SRD has no events, and UCX asks for them of lanes for tagged messages only (1.19). */
+bool net_context_wakes(ucp_context_h context)
+{
+	return !is_said(context, " srd/");
+}
+
 bool net_context_takes_device_memory(ucp_context_h context)
 {
 	ucp_context_attr_t attributes = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};

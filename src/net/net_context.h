@@ -17,6 +17,9 @@ enum util_status net_context_open(const char *device, ucp_context_h *context);
 /* Whether it is processors that move messages, by sockets, and nothing in hardware. */
 bool net_context_is_by_sockets(ucp_context_h context);
 
+/* Whether who sleeps is woken by all that comes. */
+bool net_context_wakes(ucp_context_h context);
+
 /* Whether device memory can be given to it. */
 bool net_context_takes_device_memory(ucp_context_h context);
 

@@ -48,6 +48,7 @@ static struct {
 	int process, num;
 	ucp_context_h context;
 	bool takes_device;
+	bool wakes; /* what comes wakes who sleeps */
 	struct port ports[NET_NUM_PORTS];
 	struct address *mine;
 	size_t mine_bytes;
@@ -651,10 +652,13 @@ bool net_progress(enum net_port number)
 
 void net_sleep(enum net_port number, int most_ms)
 {
+	enum { MOST_UNWOKEN = 20 }; /* ms */
 	struct port *port = &net.ports[number];
 	struct pollfd fd = {.fd = port->event_fd, .events = POLLIN};
 	ucs_status_t status;
 
+	if (!net.wakes && (most_ms < 0 || most_ms > MOST_UNWOKEN))
+		most_ms = MOST_UNWOKEN;
 	pthread_mutex_lock(&port->lock);
 	status = net_ucx.ucp_worker_arm(port->worker);
 	pthread_mutex_unlock(&port->lock);
@@ -785,6 +789,7 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 	if (net.others && net.lost && net.watches)
 		status = net_context_open(device, &net.context);
 	net.takes_device = status == UTIL_OK && net_context_takes_device_memory(net.context);
+	net.wakes = status == UTIL_OK && net_context_wakes(net.context);
 	if (status == UTIL_OK)
 		status = start_port(NET_MAIN);
 	if (status == UTIL_OK && with_service)

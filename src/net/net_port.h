@@ -165,8 +165,9 @@ bool net_progress(enum net_port port);
 
 /*
  * Sleep until something has come to the port, or net_wake, or `most_ms` have gone by, negative: for
- * ever. For the one thread that drives it, once nothing moves any more: UCX 1.13 does not wake it
- * for a first connection that it is in the middle of.
+ * ever; or for a while, where UCX can't tell that something has come. For the one thread that
+ * drives it, once nothing moves any more: UCX 1.13 does not wake it for a first connection that it
+ * is in the middle of.
  */
 void net_sleep(enum net_port port, int most_ms);
 void net_wake(enum net_port port);

@@ -6,6 +6,7 @@
  *         memory itself, as by GPUDirect RDMA. It says at the end how many messages that were. This
  *         is the default.
  *   rdma  one that says that it has hardware which moves messages alone, though it has sockets.
+ *   deaf  one with a transport that wakes nobody, as Amazon's SRD.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <ucp/api/ucp.h>
 
 #define TEXT_OF(x) #x
@@ -115,6 +117,19 @@ void ucp_context_print_info(const ucp_context_h context, FILE *out)
 	print(context, out);
 	if (is_wanted("rdma"))
 		fputs("#  resource 99 :  md 99 dev 99 flags -- rc_verbs/emulated:1\n", out);
+	if (is_wanted("deaf"))
+		fputs("#  resource 98 :  md 98 dev 98 flags -- srd/emulated:1\n", out);
+}
+
+/* A descriptor that nothing is ever written to. */
+ucs_status_t ucp_worker_get_efd(ucp_worker_h worker, int *fd)
+{
+	__typeof__(&ucp_worker_get_efd) get = next("ucp_worker_get_efd");
+
+	if (!is_wanted("deaf"))
+		return get(worker, fd);
+	*fd = eventfd(0, EFD_CLOEXEC);
+	return *fd >= 0 ? UCS_OK : UCS_ERR_IO_ERROR;
 }
 
 static bool is_device(const ucp_request_param_t *param, size_t bytes)
