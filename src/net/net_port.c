@@ -22,6 +22,8 @@ struct port {
 	/* Under the lock. */
 	int depth;
 	void (*enter)(void), (*leave)(void); /* see net_set_context */
+	bool inside;                         /* between the two */
+	int device_uses;                     /* messages from or to device memory, under way */
 	bool handles;                        /* UCX is in ucp_worker_progress */
 	struct send *put_off, **put_off_end; /* see send_to */
 };
@@ -60,19 +62,42 @@ static struct {
 } net;
 
 /*
- * UCX is called with the lock held, in the context that device memory of ours is in: CUDA's parts
- * of it take the one that is current. Handlers that call us again are in it already.
+ * UCX is called with the lock held; while it is at work on device memory of ours, in the context
+ * that that is in: CUDA's parts of it take the one that is current. At other times the driver is
+ * left alone: what it costs, and that another thread may wait in it for a kernel that waits for
+ * what comes here.
  */
+static void go_inside(struct port *port)
+{
+	if (port->inside || !port->enter)
+		return;
+	port->enter();
+	port->inside = true;
+}
+
 static void enter(struct port *port)
 {
-	if (port->depth++ == 0 && port->enter)
-		port->enter();
+	if (port->depth++ == 0 && port->device_uses)
+		go_inside(port);
 }
 
 static void leave(struct port *port)
 {
-	if (--port->depth == 0 && port->leave)
-		port->leave();
+	if (--port->depth || !port->inside)
+		return;
+	port->leave();
+	port->inside = false;
+}
+
+static void begin_device_use(struct port *port)
+{
+	go_inside(port);
+	port->device_uses++;
+}
+
+static void end_device_use(struct port *port)
+{
+	port->device_uses--;
 }
 
 static void lock(struct port *port)
@@ -127,6 +152,12 @@ static void on_fetched(void *request, ucs_status_t status, size_t bytes, void *u
 	net_ucx.ucp_request_free(request);
 }
 
+static void on_fetched_to_device(void *request, ucs_status_t status, size_t bytes, void *user)
+{
+	end_device_use(&net.ports[NET_MAIN]);
+	on_fetched(request, status, bytes, user);
+}
+
 /* Without the memory's type UCX would ask the driver each time. */
 static ucs_memory_type_t type_of(bool device)
 {
@@ -138,16 +169,21 @@ static void fetch(struct net_payload *payload, void *to, bool device, _Atomic in
 	ucp_request_param_t param = {
 		.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
 				UCP_OP_ATTR_FIELD_MEMORY_TYPE | UCP_OP_ATTR_FLAG_NO_IMM_CMPL,
-		.cb.recv_am = on_fetched,
+		.cb.recv_am = device ? on_fetched_to_device : on_fetched,
 		.memory_type = type_of(device),
 		.user_data = (void *)status};
 	void *request;
 
 	tell(status, UTIL_IN_PROGRESS);
+	if (device)
+		begin_device_use(payload->port);
 	request = net_ucx.ucp_am_recv_data_nbx(payload->port->worker, payload->data, to,
 					       payload->bytes, &param);
-	if (UCS_PTR_IS_ERR(request))
+	if (UCS_PTR_IS_ERR(request)) {
+		if (device)
+			end_device_use(payload->port);
 		tell(status, status_of(UCS_PTR_STATUS(request)));
+	}
 	payload->held = true;
 }
 
@@ -432,6 +468,7 @@ void net_break_off(int process)
 /* What UCX reads until the message is out, and where it is to go. */
 struct send {
 	struct send *next;
+	struct port *port; /* that UCX was given it from */
 	int process;
 	enum net_port to;
 	struct net_data data;
@@ -448,13 +485,21 @@ static void end_send(struct send *send, ucs_status_t status)
 	free(send);
 }
 
+/* What was given to UCX is out. */
+static void end_post(struct send *send, ucs_status_t status)
+{
+	if (send->data.device)
+		end_device_use(send->port);
+	end_send(send, status);
+}
+
 static void on_sent(void *request, ucs_status_t status, void *user)
 {
-	end_send(user, status);
+	end_post(user, status);
 	net_ucx.ucp_request_free(request);
 }
 
-static void post(ucp_ep_h endpoint, struct send *send)
+static void post(struct port *port, ucp_ep_h endpoint, struct send *send)
 {
 	const struct net_data *data = &send->data;
 	ucp_request_param_t param = {
@@ -464,12 +509,15 @@ static void post(ucp_ep_h endpoint, struct send *send)
 		.cb.send = on_sent,
 		.memory_type = type_of(data->device),
 		.user_data = send};
-	void *request =
-		net_ucx.ucp_am_send_nbx(endpoint, AM_ID, &send->header, sizeof(send->header),
-					data->at, data->bytes, &param);
+	void *request;
 
+	send->port = port;
+	if (data->device)
+		begin_device_use(port);
+	request = net_ucx.ucp_am_send_nbx(endpoint, AM_ID, &send->header, sizeof(send->header),
+					  data->at, data->bytes, &param);
 	if (!UCS_PTR_IS_PTR(request))
-		end_send(send, UCS_PTR_STATUS(request));
+		end_post(send, UCS_PTR_STATUS(request));
 }
 
 static struct send *prepare(int process, enum net_port to, const struct net_header *header,
@@ -490,7 +538,7 @@ static void post_to_endpoint(struct port *port, struct send *send)
 	ucp_ep_h endpoint = endpoint_to(port, send->process, send->to);
 
 	if (endpoint)
-		post(endpoint, send);
+		post(port, endpoint, send);
 	else
 		end_send(send, UCS_ERR_CONNECTION_RESET);
 }
