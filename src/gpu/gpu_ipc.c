@@ -74,16 +74,11 @@ static int export_fd(uint64_t address)
  * the address begins with. */
 static bool export_mapping(uint64_t address, struct gpu_export *export)
 {
-	CUdeviceptr start = 0;
-	size_t bytes = 0;
-	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
-					CU_POINTER_ATTRIBUTE_MAPPING_SIZE};
-	void *data[] = {&start, &bytes};
+	CUdeviceptr start;
+	size_t bytes;
 	int fd;
 
-	if (gpu_driver.cuPointerGetAttributes(2, wanted, data, (CUdeviceptr)address) !=
-		    CUDA_SUCCESS ||
-	    !start || !bytes)
+	if (gpu_driver.cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)address) != CUDA_SUCCESS)
 		return false;
 	fd = export_fd(start);
 	if (fd < 0)
@@ -171,6 +166,9 @@ enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *poin
 		gpu_scope_leave(&scope);
 		keep_export(out);
 	}
+	/* Several mappings may have one id, if it is their reservation's; only one is exported. */
+	if (address - out->start >= out->bytes)
+		return UTIL_ERR_UNSUPPORTED;
 	return out->kind != GPU_EXPORT_NONE ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 
@@ -460,18 +458,17 @@ static void make_room(size_t bytes, const struct gpu_stream *stream)
 }
 
 /* A mapping that does not hold the whole allocation from its first byte on would be used wrongly.
- */
+ * The driver need not know the range of what another process has allocated. */
 static CUresult check_range(CUdeviceptr base, size_t bytes)
 {
 	CUdeviceptr start;
 	size_t size;
-	CUresult result = gpu_driver.cuMemGetAddressRange(&start, &size, base);
 
-	if (result == CUDA_SUCCESS && start + size - base < bytes)
-		result = CUDA_ERROR_NOT_SUPPORTED;
-	if (result != CUDA_SUCCESS)
-		gpu_driver.cuIpcCloseMemHandle(base);
-	return result;
+	if (gpu_driver.cuMemGetAddressRange(&start, &size, base) != CUDA_SUCCESS ||
+	    start + size - base >= bytes)
+		return CUDA_SUCCESS;
+	gpu_driver.cuIpcCloseMemHandle(base);
+	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 static CUresult open_once(const struct gpu_export *export, CUdeviceptr *base)

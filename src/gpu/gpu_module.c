@@ -4,6 +4,7 @@
 #include "util/util_log.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* The fatbins as the build made them, 16-byte aligned as the driver wants them. */
@@ -79,6 +80,21 @@ static CUresult load_kernels(struct module *module)
 	return result;
 }
 
+/* Once: all contexts' fail alike. Most likely the library was built for other GPUs than these, or
+ * with a toolkit that is newer than the driver. */
+static void warn(CUresult result)
+{
+	static atomic_bool warned;
+	const char *name = "an unknown error";
+
+	gpu_driver.cuGetErrorName(result, &name);
+	util_log(atomic_exchange(&warned, true) ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_GPU,
+		 "the driver does not load the library's kernels (%s): collectives are staged. It "
+		 "may have been built for other GPUs (configure --with-cuda-arch) or with a newer "
+		 "CUDA than the driver's",
+		 name);
+}
+
 /* In the context's scope. A context whose kernels can't be loaded is remembered as such. */
 static void load(struct module *module, int ordinal)
 {
@@ -94,9 +110,7 @@ static void load(struct module *module, int ordinal)
 	if (result == CUDA_SUCCESS)
 		module->multiprocessors = (unsigned)count;
 	else
-		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
-			 "the kernels can't be loaded (%d); the driver's copies are used instead",
-			 (int)result);
+		warn(result);
 }
 
 /* Under the lock. */

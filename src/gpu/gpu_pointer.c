@@ -17,6 +17,28 @@ bool gpu_pointer_is_device(const void *address)
 	       (managed || type == CU_MEMORYTYPE_DEVICE);
 }
 
+/*
+ * Of pools and the virtual memory API. What the attributes call a range there is what was reserved,
+ * in which several allocations may be mapped side by side, and parts not at all (cuda.h,
+ * CU_POINTER_ATTRIBUTE_RANGE_SIZE). Where even the driver can't tell, nothing is known to be
+ * covered.
+ */
+static void find_mapping(const void *address, struct gpu_pointer *out)
+{
+	CUdeviceptr start = 0;
+	size_t bytes = 0;
+	CUresult result = gpu_driver.cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)address);
+	struct gpu_scope scope;
+
+	/* The thread may have no context. */
+	if (result == CUDA_ERROR_INVALID_CONTEXT && gpu_scope_enter(&scope, out) == UTIL_OK) {
+		result = gpu_driver.cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)address);
+		gpu_scope_leave(&scope);
+	}
+	out->start = start;
+	out->bytes = result == CUDA_SUCCESS ? bytes : 0;
+}
+
 void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 {
 	unsigned type = 0, managed = 0;
@@ -36,6 +58,8 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 		out->memory = GPU_MEMORY_MANAGED;
 	else if (type == CU_MEMORYTYPE_DEVICE)
 		out->memory = GPU_MEMORY_DEVICE;
+	if (out->memory == GPU_MEMORY_DEVICE && !out->context)
+		find_mapping(address, out);
 }
 
 /*

@@ -120,7 +120,9 @@ struct emu_alloc {
 	int uses;                  /* by other hardware */
 	struct emu_region *region; /* NULL for host memory */
 	void *physical;            /* of memory of the virtual memory API */
-	void *pool;                /* of pool memory */
+	uintptr_t reserved;        /* ... and the range that was reserved, in which it is mapped */
+	size_t reserved_size;
+	void *pool; /* of pool memory */
 };
 
 /* The arena's first address, and how far from it its shadow begins, for the kernels' twins. */

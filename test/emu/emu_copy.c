@@ -39,7 +39,7 @@ static bool look_at(uintptr_t address, size_t size, struct side *side)
 	bool known = emu_find(address, &alloc);
 
 	side->device = emu_in_arena(address);
-	if (side->device && size && !(known && emu_covers(&alloc, address, size)))
+	if (side->device && !emu_range_is_valid(address, size))
 		return false;
 	side->pinned = known && !side->device;
 	side->sync = known && alloc.sync_memops;

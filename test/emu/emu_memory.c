@@ -225,10 +225,17 @@ bool emu_covers(const struct emu_alloc *alloc, uintptr_t address, size_t size)
 bool emu_range_is_valid(uintptr_t address, size_t size)
 {
 	struct emu_alloc alloc;
+	size_t there;
 
 	if (!emu_in_arena(address) || !size)
 		return true;
-	return emu_find(address, &alloc) && emu_covers(&alloc, address, size);
+	if (!emu_find(address, &alloc))
+		return false;
+	there = alloc.address + alloc.size - address;
+	/* Of the virtual memory API several may be mapped side by side. */
+	if (alloc.kind == EMU_VMM && there < size)
+		return emu_range_is_valid(address + there, size - there);
+	return emu_covers(&alloc, address, size);
 }
 
 void emu_free_context(CUcontext context)
@@ -515,22 +522,16 @@ static void put_attribute(void *data, CUpointer_attribute attribute, const struc
 		*(unsigned *)data = known && alloc->kind == EMU_DEVICE;
 		return;
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-		*(CUdeviceptr *)data = alloc->address;
+		*(CUdeviceptr *)data = alloc->reserved ? alloc->reserved : alloc->address;
 		return;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		*(size_t *)data = alloc->size;
+		*(size_t *)data = alloc->reserved ? alloc->reserved_size : alloc->size;
 		return;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		*(void **)data = alloc->pool;
 		return;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		*(uint64_t *)data = CU_MEM_HANDLE_TYPE_NONE;
-		return;
-	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-		*(CUdeviceptr *)data = alloc->address;
-		return;
-	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-		*(size_t *)data = alloc->size;
 		return;
 	default:
 		emu_die("cuPointerGetAttributes: attribute %d is not emulated", (int)attribute);
@@ -595,6 +596,8 @@ EMU_API CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr *base, size_t *size, C
 	struct emu_alloc alloc;
 
 	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!emu_find(address, &alloc) || is_host(&alloc))
 		return CUDA_ERROR_NOT_FOUND;
 	if (base)
@@ -887,6 +890,24 @@ EMU_API CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t size)
 	return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Under the lock. Whether a buffer's id is a mapping's or its reservation's the driver's header
+ * does not say: here it is what is worse. */
+static void put_into_reservation(struct emu_alloc *alloc)
+{
+	const struct emu_region *region = regions;
+
+	while (region && alloc->address - region->address >= region->size)
+		region = region->next;
+	if (!region)
+		return;
+	for (const struct entry *entry = entries; entry; entry = entry->next) {
+		if (entry->alloc.reserved == region->address)
+			alloc->buffer_id = entry->alloc.buffer_id;
+	}
+	alloc->reserved = region->address;
+	alloc->reserved_size = region->size;
+}
+
 EMU_API CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offset,
 				  CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -902,6 +923,7 @@ EMU_API CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offse
 		emu_die("mmap of device memory: %s", strerror(errno));
 	pthread_mutex_lock(&lock);
 	alloc = entry_new(address, size, EMU_VMM, NULL, physical->device, NULL);
+	put_into_reservation(alloc);
 	alloc->device = physical->device;
 	alloc->physical = physical;
 	physical->refs++;

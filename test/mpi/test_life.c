@@ -149,12 +149,14 @@ static void pool_memory(void)
 	cuda_check(cudaFreeAsync(recv, 0), "cudaFreeAsync");
 }
 
-/* Memory of the virtual memory API, `bytes` of it, which may or may not be made to be shared. */
-static CUdeviceptr vmm_alloc(size_t bytes, bool shareable, CUmemGenericAllocationHandle *handle)
+/* Memory of the virtual memory API, which may or may not be made to be shared: `num` allocations of
+ * `bytes` each, side by side. */
+static CUdeviceptr vmm_alloc(size_t bytes, int num, bool shareable)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
 	CUdeviceptr address;
 	int device;
 
@@ -163,41 +165,52 @@ static CUdeviceptr vmm_alloc(size_t bytes, bool shareable, CUmemGenericAllocatio
 	if (shareable)
 		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	access.location = prop.location;
-	cuda_check((cudaError_t)cuMemCreate(handle, bytes, &prop, 0), "cuMemCreate");
-	cuda_check((cudaError_t)cuMemAddressReserve(&address, bytes, 0, 0, 0),
+	cuda_check((cudaError_t)cuMemAddressReserve(&address, (size_t)num * bytes, 0, 0, 0),
 		   "cuMemAddressReserve");
-	cuda_check((cudaError_t)cuMemMap(address, bytes, 0, *handle, 0), "cuMemMap");
-	cuda_check((cudaError_t)cuMemSetAccess(address, bytes, &access, 1), "cuMemSetAccess");
+	for (int i = 0; i < num; i++) {
+		CUdeviceptr at = address + (size_t)i * bytes;
+
+		cuda_check((cudaError_t)cuMemCreate(&handle, bytes, &prop, 0), "cuMemCreate");
+		cuda_check((cudaError_t)cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
+		cuda_check((cudaError_t)cuMemRelease(handle), "cuMemRelease");
+	}
+	cuda_check((cudaError_t)cuMemSetAccess(address, (size_t)num * bytes, &access, 1),
+		   "cuMemSetAccess");
 	return address;
 }
 
-static void vmm_free(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle handle)
+static void vmm_free(CUdeviceptr address, size_t bytes, int num)
 {
-	cuda_check((cudaError_t)cuMemUnmap(address, bytes), "cuMemUnmap");
-	cuda_check((cudaError_t)cuMemAddressFree(address, bytes), "cuMemAddressFree");
-	cuda_check((cudaError_t)cuMemRelease(handle), "cuMemRelease");
+	for (int i = 0; i < num; i++)
+		cuda_check((cudaError_t)cuMemUnmap(address + (size_t)i * bytes, bytes),
+			   "cuMemUnmap");
+	cuda_check((cudaError_t)cuMemAddressFree(address, (size_t)num * bytes), "cuMemAddressFree");
 }
 
 /* New memory in each round, so that descriptors are passed in each. */
-static void vmm(bool shareable)
+static void vmm(bool shareable, int num, int count)
 {
-	enum { COUNT = 200000, ROUNDS = 8 };
+	enum { ROUNDS = 8 };
 	size_t bytes = 2 << 20;
 
 	snprintf(test_name, sizeof(test_name), "memory of the virtual memory API, %sshareable",
 		 shareable ? "" : "not ");
 	for (int round = 0; round < ROUNDS; round++) {
-		CUmemGenericAllocationHandle send_handle, recv_handle;
-		CUdeviceptr send = vmm_alloc(bytes, shareable, &send_handle);
-		CUdeviceptr recv = vmm_alloc(bytes, shareable, &recv_handle);
+		CUdeviceptr send = vmm_alloc(bytes, num, shareable);
+		CUdeviceptr recv = vmm_alloc(bytes, num, shareable);
 		bool ok = true;
 
 		for (int i = 0; i < 3; i++)
-			ok &= allreduce_works((int *)send + i, (int *)recv, COUNT + round,
+			ok &= allreduce_works((int *)send + i, (int *)recv, count + round,
+					      MPI_COMM_WORLD);
+		/* In one alone, and then in another, of which nobody has mapped anything. */
+		for (int i = 0; i<num; i += num> 1 ? num - 1 : 1)
+			ok &= allreduce_works((int *)(send + (size_t)i * bytes),
+					      (int *)(recv + (size_t)i * bytes), 200000,
 					      MPI_COMM_WORLD);
 		test_result(ok);
-		vmm_free(send, bytes, send_handle);
-		vmm_free(recv, bytes, recv_handle);
+		vmm_free(send, bytes, num);
+		vmm_free(recv, bytes, num);
 	}
 }
 
@@ -236,12 +249,18 @@ static void shared_pool(void)
 
 static void vmm_memory(void)
 {
-	vmm(true);
+	vmm(true, 1, 200000);
 }
 
 static void vmm_private(void)
 {
-	vmm(false);
+	vmm(false, 1, 200000);
+}
+
+/* As PyTorch's expandable segments: buffers that begin in one allocation and end in another. */
+static void vmm_pieces(void)
+{
+	vmm(true, 3, 1000000);
 }
 
 /* Device memory inside another context than the one that is current, and a current context that
@@ -572,6 +591,7 @@ static const struct test_case cases[] = {
 	{"shared_pool", shared_pool},
 	{"vmm_memory", vmm_memory},
 	{"vmm_private", vmm_private},
+	{"vmm_pieces", vmm_pieces},
 	{"other_context", other_context},
 	{"reset", reset},
 	{"errors", errors},

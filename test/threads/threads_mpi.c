@@ -81,6 +81,11 @@ uint64_t core_mpi_node_machine(int node)
 	return (uint64_t)node + 1;
 }
 
+struct core_member core_mpi_member(int process)
+{
+	return processes[process];
+}
+
 int core_mpi_node_leader(int node)
 {
 	return threads_job.nodes[node].ranks[0];
