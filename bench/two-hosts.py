@@ -30,7 +30,8 @@ BUILD = Path(os.environ.get("BUILD", REPOSITORY / "build"))
 sys.path.insert(0, str(REPOSITORY / "test/cluster"))
 from cluster import Cluster, Refused  # noqa: E402
 
-SIZES = {"short": ("8", "4K", "8", "2000"), "long": ("64K", "64M", "32", "10")}  # least, most, factor, times
+# Least, most, factor, times, and times before, in which connections are made.
+SIZES = {"short": ("8", "4K", "8", "2000", "50"), "long": ("64K", "64M", "32", "10", "2")}
 # What a host sends, and in how many directions at once, for the bytes of a call with two ranks.
 ON_THE_WIRE = {"allreduce": (1, 2), "bcast": (1, 1), "alltoall": (0.5, 2)}
 STREAMED = {60 << 10: 6000, 112 << 10: 6000, 64 << 20: 12}  # messages of so many bytes, and how many
@@ -97,9 +98,9 @@ def measure(cluster, mpis, rounds):
                 rates[directions, length].append(wire(cluster, directions, length))
         for mpi in mpis:
             for collective in ON_THE_WIRE:
-                for least, most, factor, repeats in SIZES.values():
+                for least, most, factor, repeats, before in SIZES.values():
                     for way in ("host", "pinned", "gdr"):
-                        got = bench(cluster, mpi, way, collective, "-b", least, "-e", most, "-f", factor, "-n", repeats, "-w", "2")
+                        got = bench(cluster, mpi, way, collective, "-b", least, "-e", most, "-f", factor, "-n", repeats, "-w", before)
                         for size, time in got.items():
                             times[mpi, collective, size][way][turn] = time
     return times, rates
