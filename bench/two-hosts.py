@@ -15,6 +15,7 @@ direction, by what ucx_perftest gets in that many directions at once, with messa
 the same bytes over and over, which caches hold unless the message is as long as the longest call.
 """
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -48,6 +50,9 @@ def on_hosts(cluster, mpi, *command):
         output, errors = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)
+        time.sleep(1)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         output, errors = process.communicate()
     if process.returncode:
         print(f"# {mpi}, {' '.join(map(str, command))}: ended with {process.returncode}\n{errors}", file=sys.stderr)

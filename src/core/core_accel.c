@@ -511,7 +511,11 @@ static void go(struct core_accel *accel, enum core_accel_state state)
 
 static void look_for_failures(struct core_accel *accel)
 {
-	if (!is_time_to_look(accel) || !is_in_vain(accel))
+	if (!is_time_to_look(accel))
+		return;
+	if (accel->linked && accel->schedule)
+		core_links_miss(accel);
+	if (!is_in_vain(accel))
 		return;
 	if (accel->running)
 		gpu_launch_abort(&accel->launch);

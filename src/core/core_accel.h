@@ -206,6 +206,10 @@ bool core_links_are_apart(void);
 /* Add what a launch with links needs to its arguments. */
 void core_links_set_args(struct core_accel *accel);
 
+/* What is to come from other nodes has not come for a while: have it found out if who sends it is
+ * lost. */
+void core_links_miss(const struct core_accel *accel);
+
 /* A schedule with links, and how it is carried out, in words that live as long as the program. */
 const char *core_plan_linked_name(const struct core_accel *accel);
 

@@ -445,12 +445,21 @@ static void expect_messages(struct core_accel *accel)
 
 		if (!link->per_round)
 			continue;
-		core_net_expect(accel->comm, link->peer);
 		core_wire_expect(wire, i, link->peer, link->theirs,
 				 (uint64_t)link->per_round * accel->steps.rounds);
 		if (accel->steps.carry)
 			core_wire_mark(wire, i, &program->carried[link->first], link->per_round,
 				       accel->steps.carry);
+	}
+}
+
+void core_links_miss(const struct core_accel *accel)
+{
+	const struct core_program *program = accel->comm->spans ? accel->schedule->program : NULL;
+
+	for (uint32_t i = 0; program && i < GPU_MAX_LINKS; i++) {
+		if (program->incoming[i].per_round)
+			core_net_expect(accel->comm, program->incoming[i].peer);
 	}
 }
 

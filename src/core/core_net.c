@@ -212,7 +212,8 @@ void core_net_expect(const struct core_comm *comm, int rank)
 	net_expect(comm->members[rank].process);
 }
 
-/* Other nodes take all processes here for lost then, and can't tell these so. */
+/* Other nodes take all processes here for lost then, and can't tell these so: they are lost to
+ * these. */
 static bool has_lost_service(void)
 {
 	static atomic_bool told;
@@ -231,22 +232,27 @@ static bool is_lost(const struct core_comm *comm, int rank, uint64_t call)
 	const struct core_member *member = &comm->members[rank];
 
 	if (core_comm_is_near(comm, rank))
-		return (comm->spans && has_lost_service()) ||
-		       (rank != comm->rank && core_mpi_has_ended(member->local_rank) &&
-			!core_agree_is_past(comm, rank, call));
+		return rank != comm->rank && core_mpi_has_ended(member->local_rank) &&
+		       !core_agree_is_past(comm, rank, call);
 	return comm->spans && (net_is_lost(member->process) || net_is_lost(leader_of(comm, rank)));
 }
 
 int core_net_find_lost(const struct core_comm *comm, uint64_t call)
 {
+	int missing = comm->spans && core_comm_speaks(comm) ? core_nodes_missing(comm) : -1;
+	bool orphaned;
+
 	/* One process of each node is enough, as it tells the others, and a node has room for only
 	 * so many connections. */
 	for (int i = 0; comm->spans && core_comm_speaks(comm) && i < comm->num_nodes; i++) {
 		if (i != comm->node)
 			net_watch(leader_of(comm, comm->speakers[i]));
 	}
+	if (missing >= 0)
+		core_net_expect(comm, missing);
+	orphaned = comm->spans && has_lost_service();
 	for (int i = 0; i < comm->size; i++) {
-		if (is_lost(comm, i, call))
+		if (is_lost(comm, i, call) || (orphaned && !core_comm_is_near(comm, i)))
 			return i;
 	}
 	return -1;
@@ -322,13 +328,16 @@ static void progress(void)
 static bool has_way(int process, enum net_port port)
 {
 	static const uint64_t patience = 20000000000; /* ns */
-	static _Atomic int ways[NET_NUM_PORTS];
 	uint64_t since = util_now();
+	struct core_wait wait = {0};
 
-	net_connect(process, port, &ways[port]);
-	while (ways[port] == UTIL_IN_PROGRESS && util_now() - since < patience)
+	net_greet(process, port);
+	while (!net_has_answered(process, port) && !net_is_lost(process) &&
+	       util_now() - since < patience) {
 		progress();
-	if (ways[port] == UTIL_OK)
+		core_mpi_drive(&wait);
+	}
+	if (net_has_answered(process, port))
 		return true;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
 		 "UCX finds no way to rank %d of MPI_COMM_WORLD, on another node; communicators of "
@@ -356,12 +365,14 @@ static bool have_ways(void)
 {
 	bool well = true;
 
-	for (int turn = 0; turn < 2; turn++) {
+	core_mpi_job_barrier(progress);
+	for (int turn = 0; turn < 2 && well; turn++) {
 		if (core_mpi_job.node % 2 == turn)
 			well = has_ways();
 		core_mpi_job_barrier(progress);
+		well = core_mpi_job_all(well);
 	}
-	return core_mpi_job_all(well);
+	return well;
 }
 
 static bool is_wanted(void)

@@ -55,8 +55,8 @@ void core_net_expect(const struct core_comm *comm, int rank);
 
 /*
  * A member who is missed in the call: its process has ended, on this node, and it is not past the
- * call; or the connection to it was lost, or to its node's service. Where this node's own service
- * has ended with its process, all here are. -1: none.
+ * call; or the connection to it was lost, or to its node's service, which all on other nodes are
+ * if this node's own service has ended. -1: none.
  */
 int core_net_find_lost(const struct core_comm *comm, uint64_t call);
 

@@ -21,6 +21,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 enum { EXPORT_PLACES = 1024 };
 static struct gpu_export exports[EXPORT_PLACES]; /* under the lock */
 
+/*
+ * What the allocation is known by to others. Where it is memory of a pool or of the virtual memory
+ * API, the driver does not say whether its id is its own or that of a reservation, in which others
+ * are mapped as well, so its place counts too.
+ */
+static uint64_t id_of(const struct gpu_pointer *pointer)
+{
+	uint64_t id = pointer->buffer_id;
+
+	if (id && !pointer->context)
+		id ^= (uint64_t)pointer->start * UINT64_C(0x9e3779b97f4a7c15);
+	return id;
+}
+
 static bool find_export(uint64_t id, struct gpu_export *out)
 {
 	pthread_mutex_lock(&lock);
@@ -153,22 +167,20 @@ int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer 
 enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *pointer,
 				struct gpu_export *out)
 {
+	uint64_t id = id_of(pointer);
 	struct gpu_scope scope;
 
-	if (!pointer->buffer_id)
+	if (!id)
 		return UTIL_ERR_UNSUPPORTED;
-	if (!find_export(pointer->buffer_id, out)) {
+	if (!find_export(id, out)) {
 		if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
 			return UTIL_ERR_CUDA;
-		*out = (struct gpu_export){.buffer_id = pointer->buffer_id};
+		*out = (struct gpu_export){.buffer_id = id};
 		if (!export_handle(address, out) && !export_of_pool(address, out))
 			export_mapping(address, out);
 		gpu_scope_leave(&scope);
 		keep_export(out);
 	}
-	/* Several mappings may have one id, if it is their reservation's; only one is exported. */
-	if (address - out->start >= out->bytes)
-		return UTIL_ERR_UNSUPPORTED;
 	return out->kind != GPU_EXPORT_NONE ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 
@@ -178,7 +190,7 @@ static bool is_live(const struct gpu_export *export)
 	struct gpu_pointer where;
 
 	gpu_pointer_classify((void *)export->start, &where);
-	return where.memory != GPU_MEMORY_HOST && where.buffer_id == export->buffer_id;
+	return where.memory != GPU_MEMORY_HOST && id_of(&where) == export->buffer_id;
 }
 
 int gpu_ipc_find_freed(uint64_t *ids, int most)

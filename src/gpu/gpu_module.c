@@ -85,14 +85,14 @@ static CUresult load_kernels(struct module *module)
 static void warn(CUresult result)
 {
 	static atomic_bool warned;
-	const char *name = "an unknown error";
+	const char *name = NULL;
 
 	gpu_driver.cuGetErrorName(result, &name);
 	util_log(atomic_exchange(&warned, true) ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_GPU,
 		 "the driver does not load the library's kernels (%s): collectives are staged. It "
 		 "may have been built for other GPUs (configure --with-cuda-arch) or with a newer "
 		 "CUDA than the driver's",
-		 name);
+		 name ? name : "an unknown error");
 }
 
 /* In the context's scope. A context whose kernels can't be loaded is remembered as such. */

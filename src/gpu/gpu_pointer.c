@@ -30,8 +30,8 @@ static void find_mapping(const void *address, struct gpu_pointer *out)
 	CUresult result = gpu_driver.cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)address);
 	struct gpu_scope scope;
 
-	/* The thread may have no context. */
-	if (result == CUDA_ERROR_INVALID_CONTEXT && gpu_scope_enter(&scope, out) == UTIL_OK) {
+	/* The thread may have no context, or one that is gone. */
+	if (result != CUDA_SUCCESS && gpu_scope_enter(&scope, out) == UTIL_OK) {
 		result = gpu_driver.cuMemGetAddressRange(&start, &bytes, (CUdeviceptr)address);
 		gpu_scope_leave(&scope);
 	}

@@ -3,6 +3,7 @@
 #include "net/net_context.h"
 #include "net/net_ucx.h"
 #include "util/util_log.h"
+#include "util/util_time.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -38,10 +39,12 @@ struct address {
 /* Kinds of messages of the ports' own, which handlers do not see. See net_watch. */
 static const uint32_t kind_greeting = UINT32_MAX, kind_answer = UINT32_MAX - 1;
 
-enum watch_state { WATCH_NONE, WATCH_GREETS, WATCH_GREETED, WATCH_DONE };
-struct watch {
-	_Atomic enum watch_state state;
-	ucp_ep_h endpoint; /* under the main port's lock */
+/* What is known of another process. */
+struct other {
+	atomic_bool answered[NET_NUM_PORTS]; /* a greeting, by the port that was greeted */
+	/* Of net_watch; under the main port's lock. */
+	_Atomic uint64_t greeted; /* ns: when its service was; 0: not yet; UINT64_MAX: done */
+	ucp_ep_h watch;
 };
 
 static struct {
@@ -57,7 +60,7 @@ static struct {
 	unsigned char *table;          /* all addresses */
 	const struct address **others; /* in it */
 	atomic_bool *lost;             /* by process */
-	struct watch *watches;         /* by process */
+	struct other *known;           /* by process */
 	_Atomic int settling;          /* endpoints */
 } net;
 
@@ -260,20 +263,16 @@ static enum net_port number_of(const struct port *port)
 	return (enum net_port)(port - net.ports);
 }
 
-/* True: the message is one of the ports' own. */
+/* True: the message is one of the ports' own. Once connections are settled no new one is made. */
 static bool is_greeting(const struct port *port, const struct net_header *header)
 {
-	struct net_header answer = {.kind = kind_answer};
-	enum watch_state greets = WATCH_GREETS;
+	struct net_header answer = {.kind = kind_answer, .link = (uint32_t)number_of(port)};
 
-	if (header->kind == kind_greeting)
+	if (header->kind == kind_greeting && net.up)
 		net_tell(number_of(port), (int)header->from, NET_MAIN, &answer, NULL, 0, NULL);
-	else if (header->kind == kind_answer)
-		atomic_compare_exchange_strong(&net.watches[header->from].state, &greets,
-					       WATCH_GREETED);
-	else
-		return false;
-	return true;
+	else if (header->kind == kind_answer && header->link < NET_NUM_PORTS)
+		net.known[header->from].answered[header->link] = true;
+	return header->kind == kind_greeting || header->kind == kind_answer;
 }
 
 /* From UCX, in ucp_worker_progress. Anybody can send to a port, so nothing is believed. */
@@ -367,7 +366,7 @@ static void start_watch(int process)
 						     UCP_OP_ATTR_FIELD_USER_DATA,
 				     .cb.send = on_done,
 				     .user_data = NULL}; /* nobody asks */
-	ucp_ep_h *endpoint = &net.watches[process].endpoint;
+	ucp_ep_h *endpoint = &net.known[process].watch;
 
 	if (!net_is_lost(process) && connect_to(port, process, NET_SERVICE, endpoint) == UCS_OK)
 		net_ucx.ucp_am_send_nbx(*endpoint, AM_ID, NULL, 0, NULL, 0, &param);
@@ -383,44 +382,35 @@ static void start_watch(int process)
  */
 void net_watch(int process)
 {
+	static const uint64_t done = UINT64_MAX, patience = 1000000000; /* ns */
 	struct port *port = &net.ports[NET_MAIN];
-	struct watch *watch = &net.watches[process];
-	enum watch_state state = atomic_load_explicit(&watch->state, memory_order_relaxed);
-	struct net_header greeting = {.kind = kind_greeting};
+	struct other *other = &net.known[process];
+	uint64_t greeted = atomic_load_explicit(&other->greeted, memory_order_relaxed);
 
-	if (state != WATCH_NONE && state != WATCH_GREETED)
+	if (greeted == done ||
+	    (greeted && !other->answered[NET_SERVICE] && util_now() - greeted < patience))
 		return;
 	lock(port);
-	state = watch->state;
-	if (!port->handles && state == WATCH_NONE) {
-		watch->state = WATCH_GREETS;
-		net_tell(NET_MAIN, process, NET_SERVICE, &greeting, NULL, 0, NULL);
-	} else if (!port->handles && state == WATCH_GREETED) {
-		watch->state = WATCH_DONE;
+	if (!port->handles && !other->greeted) {
+		other->greeted = util_now();
+		net_greet(process, NET_SERVICE);
+	} else if (!port->handles && other->greeted == greeted) {
+		other->greeted = done;
 		start_watch(process);
 	}
 	unlock(port);
 }
 
-/* An endpoint's flush waits for its connection; a worker's does not. */
-void net_connect(int process, enum net_port to, _Atomic int *status)
+void net_greet(int process, enum net_port to)
 {
-	struct port *port = &net.ports[NET_MAIN];
-	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
-						     UCP_OP_ATTR_FIELD_USER_DATA,
-				     .cb.send = on_done,
-				     .user_data = (void *)status};
-	ucp_ep_h endpoint;
-	void *request;
+	struct net_header greeting = {.kind = kind_greeting};
 
-	lock(port);
-	tell(status, UTIL_IN_PROGRESS);
-	endpoint = endpoint_to(port, process, to);
-	request = endpoint ? net_ucx.ucp_ep_flush_nbx(endpoint, &param)
-			   : UCS_STATUS_PTR(UCS_ERR_UNREACHABLE);
-	if (!UCS_PTR_IS_PTR(request))
-		tell(status, status_of(UCS_PTR_STATUS(request)));
-	unlock(port);
+	net_tell(NET_MAIN, process, to, &greeting, NULL, 0, NULL);
+}
+
+bool net_has_answered(int process, enum net_port port)
+{
+	return net.known[process].answered[port];
 }
 
 void net_expect(int process)
@@ -632,6 +622,7 @@ static void on_settled(void *request, ucs_status_t status, void *user)
 	net_ucx.ucp_request_free(request);
 }
 
+/* An endpoint's flush waits for its connection; a worker's does not. */
 static void settle(ucp_ep_h endpoint)
 {
 	ucp_request_param_t param = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
@@ -653,7 +644,7 @@ static void settle_port(struct port *port)
 		for (int j = 0; j < NET_NUM_PORTS; j++)
 			settle(port->endpoints[j][i]);
 		if (port == &net.ports[NET_MAIN])
-			settle(net.watches[i].endpoint);
+			settle(net.known[i].watch);
 	}
 	unlock(port);
 }
@@ -833,8 +824,8 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 	net.num = num;
 	net.others = calloc((size_t)num, sizeof(*net.others));
 	net.lost = calloc((size_t)num, sizeof(*net.lost));
-	net.watches = calloc((size_t)num, sizeof(*net.watches));
-	if (net.others && net.lost && net.watches)
+	net.known = calloc((size_t)num, sizeof(*net.known));
+	if (net.others && net.lost && net.known)
 		status = net_context_open(device, &net.context);
 	net.takes_device = status == UTIL_OK && net_context_takes_device_memory(net.context);
 	net.wakes = status == UTIL_OK && net_context_wakes(net.context);
@@ -894,6 +885,6 @@ void net_stop(void)
 	free(net.table);
 	free(net.others);
 	free(net.lost);
-	free(net.watches);
+	free(net.known);
 	memset(&net, 0, sizeof(net));
 }

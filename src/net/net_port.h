@@ -132,16 +132,17 @@ bool net_is_settled(void);
  * Find out when the link to a process that has a service port goes down: by a connection that has
  * nothing to carry. TCP's keepalive, which UCX_TCP_KEEPIDLE and so on set to half a minute, is for
  * connections without anything unacknowledged; others are given up after a quarter of an hour. To
- * be called again and again: the connection is made once the other has answered a greeting.
+ * be called again and again: the connection is made once the other has answered a greeting, or does
+ * not for a second.
  */
 void net_watch(int process);
 
 /*
- * Make the connection to a port of another process, which must make progress. `*status` is
- * UTIL_IN_PROGRESS until it is there, then UTIL_OK, or UTIL_ERR_PEER if there is no way. It lives
- * until then or until net_stop.
+ * Send a message to a port of another process that it answers when it makes progress, until
+ * net_settle. net_has_answered: that has come, so there is a way to it and back.
  */
-void net_connect(int process, enum net_port to, _Atomic int *status);
+void net_greet(int process, enum net_port to);
+bool net_has_answered(int process, enum net_port port);
 
 /* Messages are to come from the process: find out if it is lost. UCX tells that only to who has an
  * endpoint to it, which receiving alone does not make. Not in a handler. */
