@@ -14,6 +14,7 @@ static _Thread_local struct {
 } block;
 
 uint64_t emu_arena_start, emu_arena_bytes;
+_Thread_local uint64_t emu_pinned_start, emu_pinned_bytes;
 
 void emu_alone_begin(unsigned index, unsigned num)
 {

@@ -69,6 +69,17 @@ struct block {
 };
 static _Thread_local struct block *block;
 
+/* The pinned memory that the thread's kernel touched last (gpu_place). */
+_Thread_local uint64_t emu_pinned_start __attribute__((tls_model("initial-exec")));
+_Thread_local uint64_t emu_pinned_bytes __attribute__((tls_model("initial-exec")));
+
+static void *remember_pinned(uint64_t address, uint64_t start, uint64_t bytes)
+{
+	emu_pinned_start = start;
+	emu_pinned_bytes = bytes;
+	return (void *)address;
+}
+
 /* Where a kernel finds the byte of this address. Host memory must be pinned: on hardware a kernel
  * that touches other host memory ends with its context. */
 void *emu_kernel_place(uint64_t address)
@@ -85,7 +96,7 @@ void *emu_kernel_place(uint64_t address)
 		return emu_shadow(address);
 	for (int i = 0; i < KNOWN; i++) {
 		if (address - known[i].start < known[i].bytes)
-			return (void *)address;
+			return remember_pinned(address, known[i].start, known[i].bytes);
 	}
 	if (!emu_find(address, &alloc))
 		emu_die("a kernel touched %#lx, which is neither device nor pinned memory",
@@ -93,7 +104,7 @@ void *emu_kernel_place(uint64_t address)
 	known[next % KNOWN].start = alloc.address;
 	known[next % KNOWN].bytes = alloc.size;
 	next++;
-	return (void *)address;
+	return remember_pinned(address, alloc.address, alloc.size);
 }
 
 unsigned emu_thread(void)

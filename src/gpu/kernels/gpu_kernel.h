@@ -186,6 +186,8 @@ extern "C" uint64_t emu_clock(void);
 extern "C" void emu_pause(void);
 extern "C" void *emu_kernel_place(uint64_t address);
 extern "C" uint64_t emu_arena_start, emu_arena_bytes; /* see test/emu/emu.h */
+extern "C" __thread uint64_t emu_pinned_start __attribute__((tls_model("initial-exec")));
+extern "C" __thread uint64_t emu_pinned_bytes __attribute__((tls_model("initial-exec")));
 
 #define GPU_KERNEL(name, type)                                                                     \
 	extern "C" void name(const type *emu_args);                                                \
@@ -231,6 +233,8 @@ GPU_DEVICE void *gpu_place(uint64_t address)
 {
 	if (__builtin_expect(address - emu_arena_start < emu_arena_bytes, 1))
 		return (void *)(address + emu_arena_bytes);
+	if (address - emu_pinned_start < emu_pinned_bytes)
+		return (void *)address;
 	return emu_kernel_place(address);
 }
 
