@@ -11,8 +11,13 @@ its own, which wait for 4 ms where every core spins. Kernels run in the thread t
 
 In each round everything is measured once, the ways in turn. A row has the medians of all rounds, in us, the medians of the
 rounds' ratios to the MPI, with the least and the greatest, and for long messages the wire's limit: what has to go in each
-direction, by what ucx_perftest gets in that many directions at once, with messages of the length that goes best. That sends
-the same bytes over and over, which caches hold unless the message is as long as the longest call.
+direction, by what ucx_perftest gets in that many directions at once, with messages of the length that goes best, and UCX set
+up as the library does. That sends the same bytes over and over, which caches hold unless the message is as long as the
+longest call.
+
+Through pinned memory each byte is copied to a slot, sent, received and copied from a slot, on hardware by the GPU, but here by
+the cores that the wire takes, too: beside the wire's limit stands what it is with what bench/copy-rate gets for those copies,
+by two cores at a time, one after the other.
 """
 import argparse
 import contextlib
@@ -34,9 +39,13 @@ from cluster import Cluster, Refused  # noqa: E402
 
 # Least, most, factor, times, and times before, in which connections are made.
 SIZES = {"short": ("8", "4K", "8", "2000", "50"), "long": ("64K", "64M", "32", "10", "2")}
-# What a host sends, and in how many directions at once, for the bytes of a call with two ranks.
-ON_THE_WIRE = {"allreduce": (1, 2), "bcast": (1, 1), "alltoall": (0.5, 2)}
-STREAMED = {60 << 10: 6000, 112 << 10: 6000, 64 << 20: 12}  # messages of so many bytes, and how many
+# For the bytes of a call with two ranks, what a host sends, in how many directions at once, and what it copies: a root only to
+# slots, an alltoall also its own block, and of a reduction half goes to slots, half is combined (which is two copies' reading
+# and writing at least), and half comes from slots.
+ON_THE_WIRE = {"allreduce": (1, 2, 2), "bcast": (1, 1, 1), "alltoall": (0.5, 2, 1.5)}
+# Messages of so many bytes, and how many; those that fit UCX's buffers (NET_SEGMENT) come with their headers.
+STREAMED = {60 << 10: 6000, 124 << 10: 6000, 64 << 20: 12}
+SEGMENT = 128 << 10
 SHIM = BUILD / "emu/yield_shim.so"
 
 
@@ -62,7 +71,8 @@ def on_hosts(cluster, mpi, *command):
 def wire(cluster, directions, length):
     """Bytes per us that ucx_perftest sends in each direction, in such messages; host 0 sends in the second."""
     script = """
-        test=ucx_perftest; [ "$OMPI_COMM_WORLD_RANK" = 0 ] && other=10.77.0.2 || other=10.77.0.1
+        test=ucx_perftest; export UCX_TCP_RX_SEG_SIZE=%d UCX_RNDV_THRESH=%s
+        [ "$OMPI_COMM_WORLD_RANK" = 0 ] && other=10.77.0.2 || other=10.77.0.1
         $test -p $((9000 + OMPI_COMM_WORLD_RANK)) >/dev/null & server=$!
         sleep 1
         if [ "$OMPI_COMM_WORLD_RANK" = 1 ] || [ %d = 2 ]; then
@@ -71,10 +81,16 @@ def wire(cluster, directions, length):
         else
             sleep 4
         fi
-        kill $server; true""" % (directions, length, STREAMED[length])
+        kill $server; true""" % (SEGMENT, "inf" if length < SEGMENT else "auto", directions, length, STREAMED[length])
     text = on_hosts(cluster, "openmpi", f"LD_PRELOAD={SHIM}", "sh", "-c", script)
     rates = [float(line.split()[5]) for line in text.splitlines() if line.startswith("Final")]
     return statistics.mean(rates) * 1.048576 if len(rates) == directions else None
+
+
+def copying():
+    """Bytes per us that each of two cores copies to or from slots."""
+    text = subprocess.run([BUILD / "copy-rate", "2", str(SEGMENT >> 10)], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return float(re.search(r"([\d.]+) GB/s", text)[1]) * 1000 / 4
 
 
 def bench(cluster, mpi, way, *arguments):
@@ -95,9 +111,10 @@ def bench(cluster, mpi, way, *arguments):
 
 
 def measure(cluster, mpis, rounds):
-    """us by (mpi, collective, size), way and round; MB/s by the number of directions and the messages' length."""
-    times, rates = defaultdict(lambda: defaultdict(dict)), defaultdict(list)
+    """us by (mpi, collective, size), way and round; MB/s by the number of directions and the messages' length, and of copies."""
+    times, rates, copies = defaultdict(lambda: defaultdict(dict)), defaultdict(list), []
     for turn in range(rounds):
+        copies.append(copying())
         for directions in (1, 2):
             for length in STREAMED:
                 rates[directions, length].append(wire(cluster, directions, length))
@@ -108,7 +125,7 @@ def measure(cluster, mpis, rounds):
                         got = bench(cluster, mpi, way, collective, "-b", least, "-e", most, "-f", factor, "-n", repeats, "-w", before)
                         for size, time in got.items():
                             times[mpi, collective, size][way][turn] = time
-    return times, rates
+    return times, rates, statistics.median(copies)
 
 
 def ratios(times, to):
@@ -117,18 +134,20 @@ def ratios(times, to):
     return f"{statistics.median(each):5.2f} ({min(each):4.2f} to {max(each):4.2f})" if each else "-"
 
 
-def report(times, rates):
+def report(times, rates, copied):
     best = {1: 0, 2: 0}
     for (directions, length), found in rates.items():
         rate = statistics.median([rate for rate in found if rate] or [0])
         best[directions] = max(best[directions], rate)
         print(f"# ucx_perftest, active messages of {length >> 10} KiB, {directions} direction(s) at once: {rate:.0f} MB/s in each")
-    print(f"{'MPI':8} {'':10} {'bytes':>9} {'limit':>9} {'MPI, host':>10} {'pinned':>10} {'to the MPI':22} {'GPUDirect':>10} {'to the MPI':22}")
+    print(f"# copy-rate, 2 cores, through slots of {SEGMENT >> 10} KiB: {copied:.0f} MB/s by each")
+    print(f"{'MPI':8} {'':10} {'bytes':>9} {'limit':>9} {'w/ copies':>9} {'MPI, host':>10} {'pinned':>10} {'to the MPI':22} {'GPUDirect':>10} {'to the MPI':22}")
     for (mpi, collective, size), ways in times.items():
-        part, directions = ON_THE_WIRE[collective]
+        part, directions, copies = ON_THE_WIRE[collective]
         limit = size * part / best[directions] if best[directions] and size >= 1 << 20 else None
+        both = limit and limit + size * copies / copied
         middle = {way: statistics.median(ways[way].values()) if ways[way] else 0 for way in ("host", "pinned", "gdr")}
-        print(f"{mpi:8} {collective:10} {size:9} {f'{limit:.0f}' if limit else '':>9} {middle['host']:10.1f} {middle['pinned']:10.1f} "
+        print(f"{mpi:8} {collective:10} {size:9} {f'{limit:.0f}' if limit else '':>9} {f'{both:.0f}' if both else '':>9} {middle['host']:10.1f} {middle['pinned']:10.1f} "
               f"{ratios(ways['pinned'], ways['host']):22} {middle['gdr']:10.1f} {ratios(ways['gdr'], ways['host']):22}")
 
 

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_room.h"
 #include "gpu/kernels/gpu_program.h"
+#include "net/net_port.h"
 
 enum { LEAST = 512 << 10, UNIT = 64 << 10 };
 
 /*
- * Of a piece: larger ones only make pipelines slow to fill. By sockets UCX has buffers of 64 KiB,
- * and puts together what does not fit one in other memory. What is fetched does not go through
- * them, but should not leave the caches. See docs/decisions/0010.
+ * Of a piece: larger ones only make pipelines slow to fill. By sockets UCX has buffers of
+ * NET_SEGMENT, and puts together what does not fit one in other memory. What is fetched does not go
+ * through them, but should not leave the caches. See docs/decisions/0010.
  */
-enum { MOST = 512 << 10, MOST_BY_SOCKETS = 60 << 10, MOST_FETCHED_BY_SOCKETS = 112 << 10 };
+enum {
+	MOST = 512 << 10,
+	MOST_BY_SOCKETS = NET_SEGMENT - (4 << 10), /* and headers */
+	MOST_FETCHED_BY_SOCKETS = 112 << 10
+};
 
 size_t core_room_arena(size_t scratch, int sharers)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "net/net_context.h"
+#include "net/net_port.h"
 #include "util/util_log.h"
 
 #include <ctype.h>
@@ -99,8 +100,18 @@ static bool set_tcp(ucp_config_t *config, const char *variable, const char *valu
 		   variable + strlen(major == 1 && minor < 17 ? "UCX_TCP_" : "UCX_"), value);
 }
 
+/* All processes of a job must have the same, so it is set where sockets are not used as well: the
+ * receiver's buffers are for no more. */
+static bool set_segment(ucp_config_t *config)
+{
+	char bytes[16];
+
+	snprintf(bytes, sizeof(bytes), "%d", NET_SEGMENT);
+	return set_tcp(config, "UCX_TCP_RX_SEG_SIZE", bytes);
+}
+
 /*
- * What connections by sockets need to fail in time. True: it takes a new context.
+ * What connections by sockets need to be fast, and to fail in time. True: it takes a new context.
  *
  * UCX would wait in connect(), minutes where a link is down; and where the other process ends
  * between that and the first bytes, 1.13 gives up the connection before it is wholly made, and ends
@@ -111,10 +122,11 @@ static bool set_tcp(ucp_config_t *config, const char *variable, const char *valu
  */
 static bool set_up_sockets(ucp_config_t *config, ucp_context_h context)
 {
-	bool changed = false;
+	bool changed;
 
 	if (!has_sockets(context))
 		return false;
+	changed = set_segment(config);
 	changed |= set_tcp(config, "UCX_TCP_CONN_NB", "y");
 	changed |= set_tcp(config, "UCX_TCP_KEEPIDLE", "10.5s");
 	changed |= set_tcp(config, "UCX_TCP_KEEPINTVL", "2.5s");

@@ -92,6 +92,10 @@ void net_set_context(void (*enter)(void), void (*leave)(void));
 /* From so many bytes on hardware moves a payload faster if it is fetched. */
 enum { NET_LONG = 32 << 10 };
 
+/* What UCX sends and receives by a socket at a time, headers included, unless the user says
+ * otherwise. */
+enum { NET_SEGMENT = 128 << 10 };
+
 /* What is sent. */
 struct net_data {
 	const void *at;

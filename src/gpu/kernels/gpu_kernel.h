@@ -19,7 +19,7 @@ struct __attribute__((aligned(16))) gpu_vec {
 	uint64_t w[2];
 };
 
-enum { GPU_VEC = 16, GPU_TILE = 4, GPU_LINE = 128, GPU_LINE_SHARES = GPU_LINE / GPU_VEC };
+enum { GPU_VEC = 16, GPU_LINE = 128, GPU_LINE_SHARES = GPU_LINE / GPU_VEC };
 
 #ifdef __CUDACC__
 
@@ -34,6 +34,8 @@ enum { GPU_VEC = 16, GPU_TILE = 4, GPU_LINE = 128, GPU_LINE_SHARES = GPU_LINE / 
 #define GPU_SHARED __shared__
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_ROLLED _Pragma("unroll 1") /* the compiler would make these loops long */
+
+enum { GPU_TILE = 4 };
 
 GPU_DEVICE unsigned gpu_thread(void)
 {
@@ -203,6 +205,8 @@ extern "C" __thread uint64_t emu_pinned_bytes __attribute__((tls_model("initial-
 #define GPU_SHARED static thread_local /* the threads of a block share an OS thread */
 #define GPU_UNROLL
 #define GPU_ROLLED
+
+enum { GPU_TILE = 16 }; /* between the looks at a chunk, which cost a core more than latency does */
 
 GPU_DEVICE unsigned gpu_thread(void)
 {
