@@ -9,18 +9,19 @@ The hosts are namespaces of this machine (test/cluster/cluster.py; needs root), 
 Waiting processes yield, MPICH's and ucx_perftest's by the tests' shim: the kernel moves packets of veth links in threads of
 its own, which wait for 4 ms where every core spins. Kernels run in the thread that launches them, so they can't wait for messages.
 
-In each round everything is measured once, the ways in turn. A row has the medians of all rounds, in us, the medians of the
-rounds' ratios to the MPI, with the least and the greatest, and for long messages the wire's limit: what has to go in each
-direction, by what ucx_perftest gets in that many directions at once, with messages of the length that goes best, and UCX set
-up as the library does. That sends the same bytes over and over, which caches hold unless the message is as long as the
-longest call.
+In each round everything is measured once, the ways in turn, and next to long calls the wire, as the machine's speed changes
+from minute to minute. A row has the medians of all rounds, in us, and the medians of the rounds' ratios, with the least and the
+greatest, of the time to the real MPI's, and of the limit to the time. The limit is what has to go in each direction, by what
+ucx_perftest gets in that many directions at once, with messages of the length that goes best, and UCX set up as the library
+does. That sends the same bytes over and over, from and to caches.
 
 Through pinned memory each byte is copied to a slot, sent, received and copied from a slot, on hardware by the GPU, but here by
-the cores that the wire takes, too: beside the wire's limit stands what it is with what bench/copy-rate gets for those copies,
-by two cores at a time, one after the other.
+the cores that the wire takes, too: "with copies" is the wire's limit and, after that, what bench/copy-rate takes for those
+copies, on two cores at a time.
 """
 import argparse
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -39,13 +40,14 @@ from cluster import Cluster, Refused  # noqa: E402
 
 # Least, most, factor, times, and times before, in which connections are made.
 SIZES = {"short": ("8", "4K", "8", "2000", "50"), "long": ("64K", "64M", "32", "10", "2")}
+LONG = 1 << 20  # there is a limit from here on
+WAYS = ("host", "pinned", "gdr")
 # For the bytes of a call with two ranks, what a host sends, in how many directions at once, and what it copies: a root only to
 # slots, an alltoall also its own block, and of a reduction half goes to slots, half is combined (which is two copies' reading
 # and writing at least), and half comes from slots.
 ON_THE_WIRE = {"allreduce": (1, 2, 2), "bcast": (1, 1, 1), "alltoall": (0.5, 2, 1.5)}
-# Messages of so many bytes, and how many; those that fit UCX's buffers (NET_SEGMENT) come with their headers.
-STREAMED = {60 << 10: 6000, 124 << 10: 6000, 64 << 20: 12}
-SEGMENT = 128 << 10
+STREAMED = {60 << 10: 6000, 124 << 10: 6000}  # messages of so many bytes, and how many: they come with their headers, in
+SEGMENT = 128 << 10                           # UCX's buffers (NET_SEGMENT)
 SHIM = BUILD / "emu/yield_shim.so"
 
 
@@ -71,7 +73,7 @@ def on_hosts(cluster, mpi, *command):
 def wire(cluster, directions, length):
     """Bytes per us that ucx_perftest sends in each direction, in such messages; host 0 sends in the second."""
     script = """
-        test=ucx_perftest; export UCX_TCP_RX_SEG_SIZE=%d UCX_RNDV_THRESH=%s
+        test=ucx_perftest; export UCX_TCP_RX_SEG_SIZE=%d UCX_RNDV_THRESH=inf
         [ "$OMPI_COMM_WORLD_RANK" = 0 ] && other=10.77.0.2 || other=10.77.0.1
         $test -p $((9000 + OMPI_COMM_WORLD_RANK)) >/dev/null & server=$!
         sleep 1
@@ -81,10 +83,10 @@ def wire(cluster, directions, length):
         else
             sleep 4
         fi
-        kill $server; true""" % (SEGMENT, "inf" if length < SEGMENT else "auto", directions, length, STREAMED[length])
+        kill $server; true""" % (SEGMENT, directions, length, STREAMED[length])
     text = on_hosts(cluster, "openmpi", f"LD_PRELOAD={SHIM}", "sh", "-c", script)
     rates = [float(line.split()[5]) for line in text.splitlines() if line.startswith("Final")]
-    return statistics.mean(rates) * 1.048576 if len(rates) == directions else None
+    return statistics.mean(rates) * 1.048576 if len(rates) == directions else 0
 
 
 def copying():
@@ -110,45 +112,49 @@ def bench(cluster, mpi, way, *arguments):
     return {int(size): float(time) for size, time, _ in rows}
 
 
+def limits(cluster, collective):
+    """us that a byte of the call takes on the wire, and with copies."""
+    part, directions, copies = ON_THE_WIRE[collective]
+    rate = max(wire(cluster, directions, length) for length in STREAMED)
+    if not rate:
+        sys.exit("ucx_perftest told no rate")
+    return {"limit": part / rate, "with copies": part / rate + copies / copying()}
+
+
 def measure(cluster, mpis, rounds):
-    """us by (mpi, collective, size), way and round; MB/s by the number of directions and the messages' length, and of copies."""
-    times, rates, copies = defaultdict(lambda: defaultdict(dict)), defaultdict(list), []
-    for turn in range(rounds):
-        copies.append(copying())
-        for directions in (1, 2):
-            for length in STREAMED:
-                rates[directions, length].append(wire(cluster, directions, length))
-        for mpi in mpis:
-            for collective in ON_THE_WIRE:
-                for least, most, factor, repeats, before in SIZES.values():
-                    for way in ("host", "pinned", "gdr"):
-                        got = bench(cluster, mpi, way, collective, "-b", least, "-e", most, "-f", factor, "-n", repeats, "-w", before)
-                        for size, time in got.items():
-                            times[mpi, collective, size][way][turn] = time
-    return times, rates, statistics.median(copies)
+    """us by (mpi, collective, size), way, also limits, and round."""
+    times = defaultdict(lambda: defaultdict(dict))
+    for turn, mpi, collective, (least, most, factor, repeats, before) in itertools.product(range(rounds), mpis, ON_THE_WIRE, SIZES.values()):
+        for way in WAYS:
+            got = bench(cluster, mpi, way, collective, "-b", least, "-e", most, "-f", factor, "-n", repeats, "-w", before)
+            for size, time in got.items():
+                times[mpi, collective, size][way][turn] = time
+        sizes = [size for size in got if size >= LONG]
+        for limit, each in (limits(cluster, collective) if sizes else {}).items():
+            for size in sizes:
+                times[mpi, collective, size][limit][turn] = each * size
+    return times
 
 
-def ratios(times, to):
+def middle(times):
+    return f"{statistics.median(times.values()):.1f}" if times else ""
+
+
+def ratio(times, to):
     """The median, and the least and greatest, of the ratios in each round."""
     each = [times[turn] / to[turn] for turn in times if turn in to]
-    return f"{statistics.median(each):5.2f} ({min(each):4.2f} to {max(each):4.2f})" if each else "-"
+    return f"{statistics.median(each):.2f} ({min(each):.2f}-{max(each):.2f})" if each else ""
 
 
-def report(times, rates, copied):
-    best = {1: 0, 2: 0}
-    for (directions, length), found in rates.items():
-        rate = statistics.median([rate for rate in found if rate] or [0])
-        best[directions] = max(best[directions], rate)
-        print(f"# ucx_perftest, active messages of {length >> 10} KiB, {directions} direction(s) at once: {rate:.0f} MB/s in each")
-    print(f"# copy-rate, 2 cores, through slots of {SEGMENT >> 10} KiB: {copied:.0f} MB/s by each")
-    print(f"{'MPI':8} {'':10} {'bytes':>9} {'limit':>9} {'w/ copies':>9} {'MPI, host':>10} {'pinned':>10} {'to the MPI':22} {'GPUDirect':>10} {'to the MPI':22}")
-    for (mpi, collective, size), ways in times.items():
-        part, directions, copies = ON_THE_WIRE[collective]
-        limit = size * part / best[directions] if best[directions] and size >= 1 << 20 else None
-        both = limit and limit + size * copies / copied
-        middle = {way: statistics.median(ways[way].values()) if ways[way] else 0 for way in ("host", "pinned", "gdr")}
-        print(f"{mpi:8} {collective:10} {size:9} {f'{limit:.0f}' if limit else '':>9} {f'{both:.0f}' if both else '':>9} {middle['host']:10.1f} {middle['pinned']:10.1f} "
-              f"{ratios(ways['pinned'], ways['host']):22} {middle['gdr']:10.1f} {ratios(ways['gdr'], ways['host']):22}")
+def report(times):
+    def row(*fields):
+        print(("{:8} {:10} {:>9}" + " {:>9}" * 5 + " {:>17}" * 5).format(*fields).rstrip())
+
+    row("MPI", "", "bytes", *WAYS, "limit", "w/ copies", "pinned: MPI", "GPUDirect: MPI", "limit: pinned", "limit: GPUDirect",
+        "w/copies: pinned")
+    for (mpi, collective, size), t in times.items():
+        row(mpi, collective, size, *(middle(t[way]) for way in (*WAYS, "limit", "with copies")), ratio(t["pinned"], t["host"]),
+            ratio(t["gdr"], t["host"]), ratio(t["limit"], t["pinned"]), ratio(t["limit"], t["gdr"]), ratio(t["with copies"], t["pinned"]))
 
 
 def main():
@@ -160,7 +166,7 @@ def main():
         sys.exit("there is no ucx_perftest, which measures the wire: it comes with UCX (Debian: ucx-utils)")
     try:
         with Cluster(2) as cluster:
-            report(*measure(cluster, arguments.mpi, arguments.rounds))
+            report(measure(cluster, arguments.mpi, arguments.rounds))
     except Refused as refused:
         sys.exit(f"no such hosts here: {refused}")
 

@@ -134,6 +134,8 @@ bool emu_find(uintptr_t address, struct emu_alloc *out);
 bool emu_covers(const struct emu_alloc *alloc, uintptr_t address, size_t size);
 /* Whether the address is in the arena, that is, no host memory. */
 bool emu_in_arena(uintptr_t address);
+/* Some host memory is no longer pinned: kernels may not touch it. */
+void emu_forget_pinned(void);
 /* Where the emulator may touch the byte that a program knows by this address. */
 void *emu_shadow(uintptr_t address);
 /* The same for other hardware, which begins (1) or ends (-1) to read or write what is allocated

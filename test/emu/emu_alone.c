@@ -14,7 +14,8 @@ static _Thread_local struct {
 } block;
 
 uint64_t emu_arena_start, emu_arena_bytes;
-_Thread_local uint64_t emu_pinned_start, emu_pinned_bytes;
+static const struct emu_range all = {0, UINT64_MAX};
+const struct emu_range *emu_pinned = &all;
 
 void emu_alone_begin(unsigned index, unsigned num)
 {

@@ -6,6 +6,14 @@
 
 #include <stdint.h>
 
+/* The pinned memory that a kernel touched last, which another one finds without emu_kernel_place:
+ * many do so again and again. What it points to never changes, and is not freed. No variables of
+ * threads, which a library that is loaded late may only have by a call. */
+struct emu_range {
+	uint64_t start, bytes;
+};
+extern const struct emu_range *emu_pinned;
+
 unsigned emu_thread(void);
 unsigned emu_threads(void);
 unsigned emu_block(void);

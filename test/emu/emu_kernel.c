@@ -69,42 +69,70 @@ struct block {
 };
 static _Thread_local struct block *block;
 
-/* The pinned memory that the thread's kernel touched last (gpu_place). */
-_Thread_local uint64_t emu_pinned_start __attribute__((tls_model("initial-exec")));
-_Thread_local uint64_t emu_pinned_bytes __attribute__((tls_model("initial-exec")));
+/* Those that were in emu_pinned, since something was unpinned. */
+struct known {
+	const struct known *next;
+	struct emu_range range;
+};
+static const struct known *_Atomic all_known;
+static atomic_uint unpinned; /* times */
+static const struct emu_range nothing;
+const struct emu_range *emu_pinned = &nothing;
 
-static void *remember_pinned(uint64_t address, uint64_t start, uint64_t bytes)
+static void set_pinned(const struct emu_range *range)
 {
-	emu_pinned_start = start;
-	emu_pinned_bytes = bytes;
-	return (void *)address;
+	__atomic_store_n(&emu_pinned, range, __ATOMIC_SEQ_CST);
+}
+
+/* What was known is not freed: a kernel may be looking at it. */
+void emu_forget_pinned(void)
+{
+	atomic_fetch_add(&unpinned, 1);
+	atomic_store(&all_known, NULL);
+	set_pinned(&nothing);
+}
+
+static const struct known *find_known(uint64_t address)
+{
+	const struct known *known = atomic_load(&all_known);
+
+	while (known && address - known->range.start >= known->range.bytes)
+		known = known->next;
+	return known;
+}
+
+/* Another thread may add the same at the same time; one of the two is not found then. */
+static const struct known *add_known(uint64_t address)
+{
+	struct known *known = malloc(sizeof(*known));
+	struct emu_alloc alloc;
+
+	if (!known || !emu_find(address, &alloc))
+		emu_die("a kernel touched %#lx, which is neither device nor pinned memory",
+			(unsigned long)address);
+	known->range = (struct emu_range){alloc.address, alloc.size};
+	known->next = atomic_load(&all_known);
+	while (!atomic_compare_exchange_weak(&all_known, &known->next, known))
+		;
+	return known;
 }
 
 /* Where a kernel finds the byte of this address. Host memory must be pinned: on hardware a kernel
  * that touches other host memory ends with its context. */
 void *emu_kernel_place(uint64_t address)
 {
-	enum { KNOWN = 4 };
-	static _Thread_local struct {
-		uintptr_t start;
-		size_t bytes;
-	} known[KNOWN];
-	static _Thread_local unsigned next;
-	struct emu_alloc alloc;
+	unsigned before = atomic_load(&unpinned);
+	const struct known *known;
 
 	if (emu_in_arena(address))
 		return emu_shadow(address);
-	for (int i = 0; i < KNOWN; i++) {
-		if (address - known[i].start < known[i].bytes)
-			return remember_pinned(address, known[i].start, known[i].bytes);
-	}
-	if (!emu_find(address, &alloc))
-		emu_die("a kernel touched %#lx, which is neither device nor pinned memory",
-			(unsigned long)address);
-	known[next % KNOWN].start = alloc.address;
-	known[next % KNOWN].bytes = alloc.size;
-	next++;
-	return remember_pinned(address, alloc.address, alloc.size);
+	known = find_known(address);
+	if (!known)
+		known = add_known(address);
+	set_pinned(&known->range);
+	if (atomic_load(&unpinned) != before)
+		emu_forget_pinned();
+	return (void *)address;
 }
 
 unsigned emu_thread(void)

@@ -186,6 +186,8 @@ static void entry_free(struct entry *entry)
 	while (*link != entry)
 		link = &(*link)->next;
 	*link = entry->next;
+	if (alloc->kind == EMU_HOST || alloc->kind == EMU_REGISTERED)
+		emu_forget_pinned();
 	if (alloc->region && alloc->kind != EMU_IPC)
 		memory_used[alloc->device] -= alloc->size;
 	if (alloc->region && --alloc->region->allocs == 0)

@@ -281,23 +281,30 @@ static int export_memory(void)
 /* A fatbin's first bytes are all that the emulator looks at. */
 static const unsigned char image[16] = {0x50, 0xed, 0x55, 0xba};
 
-/* Run emu_rotate on 3 blocks of 2 threads; whether each block was shifted round by one. */
-static bool rotates(bool with_barrier)
+/* Run emu_rotate on 3 blocks of 2 threads. */
+static void rotate(uint64_t array, bool with_barrier)
 {
 	struct {
 		uint64_t array, barrier;
-	} args = {make(48), with_barrier};
-	uint64_t numbers[6] = {1, 2, 3, 4, 5, 6}, want[6] = {2, 1, 4, 3, 6, 5};
+	} args = {array, with_barrier};
 	void *parameters[] = {&args};
 	CUfunction function;
 	CUmodule module;
 
 	ok(cuModuleLoadData(&module, image));
 	ok(cuModuleGetFunction(&function, module, "emu_rotate"));
-	ok(cuMemcpyHtoD(args.array, numbers, sizeof(numbers)));
 	ok(cuLaunchKernel(function, 3, 1, 1, 2, 1, 1, 0, NULL, parameters, NULL));
-	ok(cuMemcpyDtoH(numbers, args.array, sizeof(numbers)));
-	ok(cuMemFree(args.array));
+}
+
+/* Whether each block was shifted round by one. */
+static bool rotates(bool with_barrier)
+{
+	uint64_t numbers[6] = {1, 2, 3, 4, 5, 6}, want[6] = {2, 1, 4, 3, 6, 5}, array = make(48);
+
+	ok(cuMemcpyHtoD(array, numbers, sizeof(numbers)));
+	rotate(array, with_barrier);
+	ok(cuMemcpyDtoH(numbers, array, sizeof(numbers)));
+	ok(cuMemFree(array));
 	return !memcmp(numbers, want, sizeof(want));
 }
 
@@ -306,6 +313,41 @@ static void a_missing_barrier_shows(void **state)
 	(void)state;
 	assert_true(rotates(true));
 	assert_false(rotates(false));
+}
+
+/* In a process of its own: kernels on memory that is pinned, and, if told to, on what is pinned no
+ * longer. */
+static int touch_pinned(bool to_the_end)
+{
+	static _Alignas(4096) uint64_t registered[512];
+	uint64_t *allocated;
+
+	ok(cuMemAllocHost((void **)&allocated, 4096));
+	for (int i = 0; i < 2; i++) {
+		ok(cuMemHostRegister(registered, sizeof(registered), 0));
+		rotate((uintptr_t)allocated, true);
+		rotate((uintptr_t)registered, true);
+		ok(cuCtxSynchronize());
+		ok(cuMemHostUnregister(registered));
+	}
+	rotate((uintptr_t)allocated, true);
+	if (!to_the_end)
+		rotate((uintptr_t)registered, true);
+	ok(cuCtxSynchronize());
+	return 0;
+}
+
+static void run_again(void *argument)
+{
+	execl("/proc/self/exe", "test_emu", argument, NULL);
+}
+
+/* They remember where it is, but no longer than it is. */
+static void kernels_touch_pinned_memory_only(void **state)
+{
+	(void)state;
+	assert_int_equal(signal_of(run_again, "pinned"), 0);
+	assert_int_equal(signal_of(run_again, "unpinned"), SIGABRT);
 }
 
 static void unknown_kernels_and_images_are_refused(void **state)
@@ -450,6 +492,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(events_order_streams),
 		cmocka_unit_test(ipc_between_processes),
 		cmocka_unit_test(a_missing_barrier_shows),
+		cmocka_unit_test(kernels_touch_pinned_memory_only),
 		cmocka_unit_test(unknown_kernels_and_images_are_refused),
 		cmocka_unit_test(pool_memory_has_no_legacy_ipc),
 		cmocka_unit_test(virtual_memory),
@@ -462,5 +505,7 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "export"))
 		return export_memory();
+	if (argc > 1)
+		return set_up(NULL) || touch_pinned(!strcmp(argv[1], "pinned"));
 	return cmocka_run_group_tests(tests, set_up, NULL);
 }

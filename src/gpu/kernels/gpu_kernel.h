@@ -188,8 +188,10 @@ extern "C" uint64_t emu_clock(void);
 extern "C" void emu_pause(void);
 extern "C" void *emu_kernel_place(uint64_t address);
 extern "C" uint64_t emu_arena_start, emu_arena_bytes; /* see test/emu/emu.h */
-extern "C" __thread uint64_t emu_pinned_start __attribute__((tls_model("initial-exec")));
-extern "C" __thread uint64_t emu_pinned_bytes __attribute__((tls_model("initial-exec")));
+struct emu_range {
+	uint64_t start, bytes;
+};
+extern "C" const struct emu_range *emu_pinned; /* see test/emu/emu_device.h */
 
 #define GPU_KERNEL(name, type)                                                                     \
 	extern "C" void name(const type *emu_args);                                                \
@@ -235,9 +237,11 @@ GPU_DEVICE void gpu_block_barrier(void)
 
 GPU_DEVICE void *gpu_place(uint64_t address)
 {
+	const struct emu_range *pinned = __atomic_load_n(&emu_pinned, __ATOMIC_ACQUIRE);
+
 	if (__builtin_expect(address - emu_arena_start < emu_arena_bytes, 1))
 		return (void *)(address + emu_arena_bytes);
-	if (address - emu_pinned_start < emu_pinned_bytes)
+	if (address - pinned->start < pinned->bytes)
 		return (void *)address;
 	return emu_kernel_place(address);
 }
