@@ -82,11 +82,19 @@ int main(int argc, char **argv)
 	pthread_barrier_t barrier;
 	char *from = allocate(), *to = allocate();
 
-	if (threads < 1 || threads > MAX_THREADS || slot > BYTES / MAX_THREADS || !from || !to) {
-		fprintf(stderr,
-			"copy-rate: not from 1 to %d threads, or slots of more than %d KiB\n",
-			MAX_THREADS, (BYTES / MAX_THREADS) >> 10);
+	if (threads < 1 || threads > MAX_THREADS) {
+		fprintf(stderr, "copy-rate: '%s' is no number of threads from 1 to %d\n", argv[1],
+			MAX_THREADS);
 		return 2;
+	}
+	if (slot > BYTES / MAX_THREADS) {
+		fprintf(stderr, "copy-rate: '%s' is no number of KiB from 0 to %d\n", argv[2],
+			(BYTES / MAX_THREADS) >> 10);
+		return 2;
+	}
+	if (!from || !to) {
+		fprintf(stderr, "copy-rate: there is no memory\n");
+		return 1;
 	}
 	pthread_barrier_init(&barrier, NULL, (unsigned)threads);
 	for (int i = 0; i < threads; i++) {

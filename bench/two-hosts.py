@@ -113,11 +113,12 @@ def bench(cluster, mpi, way, *arguments):
 
 
 def limits(cluster, collective):
-    """us that a byte of the call takes on the wire, and with copies."""
+    """us that a byte of the call takes on the wire, and with copies; nothing if that could not be measured."""
     part, directions, copies = ON_THE_WIRE[collective]
     rate = max(wire(cluster, directions, length) for length in STREAMED)
     if not rate:
-        sys.exit("ucx_perftest told no rate")
+        print(f"# {collective}: ucx_perftest told no rate", file=sys.stderr)
+        return {}
     return {"limit": part / rate, "with copies": part / rate + copies / copying()}
 
 

@@ -100,8 +100,8 @@ static bool set_tcp(ucp_config_t *config, const char *variable, const char *valu
 		   variable + strlen(major == 1 && minor < 17 ? "UCX_TCP_" : "UCX_"), value);
 }
 
-/* All processes of a job must have the same, so it is set where sockets are not used as well: the
- * receiver's buffers are for no more. */
+/* All processes of a job must have the same, as a receiver's buffers are for no more: so also those
+ * that have hardware, and may talk by sockets to one that has none. */
 static bool set_segment(ucp_config_t *config)
 {
 	char bytes[16];

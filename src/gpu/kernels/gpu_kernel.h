@@ -237,10 +237,11 @@ GPU_DEVICE void gpu_block_barrier(void)
 
 GPU_DEVICE void *gpu_place(uint64_t address)
 {
-	const struct emu_range *pinned = __atomic_load_n(&emu_pinned, __ATOMIC_ACQUIRE);
+	const struct emu_range *pinned;
 
 	if (__builtin_expect(address - emu_arena_start < emu_arena_bytes, 1))
 		return (void *)(address + emu_arena_bytes);
+	pinned = __atomic_load_n(&emu_pinned, __ATOMIC_ACQUIRE);
 	if (address - pinned->start < pinned->bytes)
 		return (void *)address;
 	return emu_kernel_place(address);
