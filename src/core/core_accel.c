@@ -87,6 +87,23 @@ static void enter(struct core_accel *accel)
 	accel->dropped = gpu_ipc_dropped();
 }
 
+/*
+ * Once a member is lost no call is agreed on any more. It fails on all, as staging it would leave
+ * to the real MPI, at once, what others, who have heard of the loss a call later or earlier, fail
+ * in: they would wait for each other for ever, or take each other's calls for the same.
+ */
+static enum util_status refuse(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+
+	comm->lost = true;
+	if (comm->spans && !comm->told_loss)
+		core_nodes_tell_failure(comm, accel->number);
+	accel->reason = "a rank is lost";
+	core_agree_pass(comm, accel->number);
+	return UTIL_ERR_PEER;
+}
+
 enum util_status core_accel_start(struct core_accel *accel, const struct core_call *call,
 				  struct core_comm *comm, uint64_t number)
 {
@@ -107,10 +124,10 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	reason = core_mpi_shape(call, comm, &accel->shape);
 	if (reason)
 		return core_accel_stage(accel, reason);
-	if (comm->lost)
-		return core_accel_stage(accel, "a rank is lost");
 	if (core_eager_is_left(accel))
 		return core_accel_stage(accel, "short, better left to the real MPI");
+	if (core_agree_is_lost(comm))
+		return refuse(accel);
 	/* A rank with no data goes with those that have some, where they may be on devices. */
 	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, "no data");
@@ -410,21 +427,38 @@ static bool is_time_to_look(struct core_accel *accel)
 	return ++accel->polls % POLLS == 0;
 }
 
+static void log_loss(const struct core_accel *accel, int rank)
+{
+	const struct core_comm *comm = accel->comm;
+
+	if (rank < 0)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "communicator %#llx has lost a rank in call %llu, as another rank says",
+			 (unsigned long long)comm->id, (unsigned long long)accel->number);
+	else
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "rank %d of communicator %#llx, rank %d of MPI_COMM_WORLD, is lost in "
+			 "call %llu",
+			 rank, (unsigned long long)comm->id, comm->members[rank].process,
+			 (unsigned long long)accel->number);
+}
+
+/* Found here, or told by another. */
 static bool has_lost_member(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
-	int rank = comm->lost ? -1 : core_net_find_lost(comm, accel->number);
+	int rank;
 
-	if (rank >= 0) {
-		util_log(
-			UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			"rank %d of communicator %#llx, rank %d of MPI_COMM_WORLD, is lost in call "
-			"%llu",
-			rank, (unsigned long long)comm->id, comm->members[rank].process,
-			(unsigned long long)accel->number);
-		comm->lost = true;
-	}
-	return comm->lost;
+	if (comm->lost)
+		return true;
+	rank = core_net_find_lost(comm, accel->number);
+	if (rank >= 0)
+		core_agree_lose(comm);
+	if (!core_agree_is_lost(comm))
+		return false;
+	log_loss(accel, rank);
+	comm->lost = true;
+	return true;
 }
 
 /* What who has failed, or is gone, was to do will not be done. Who is gone will not be past the

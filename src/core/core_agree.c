@@ -30,6 +30,9 @@ struct far {
 	/* The last calls, + 1, in which this node's members were ready, the latest one first. */
 	_Alignas(CACHE_LINE) _Atomic uint64_t ready[CORE_BOARD_REMEMBERED];
 	_Atomic uint64_t failed; /* the last call, + 1, in which a member elsewhere did */
+	/* A member was lost. Writers: who finds that, or is told of it by another node; set once.
+	 * Readers: all that wait. */
+	_Alignas(CACHE_LINE) _Atomic bool lost;
 };
 
 /* Then, of each member; it alone writes here. */
@@ -261,6 +264,27 @@ void core_agree_fail_far(void *area, uint64_t call)
 		;
 }
 
+/* Release, the pair of core_agree_is_lost; see there. */
+void core_agree_lose_far(void *area)
+{
+	atomic_store_explicit(&far_of(area)->lost, true, memory_order_release);
+}
+
+void core_agree_lose(struct core_comm *comm)
+{
+	core_agree_lose_far(comm->area);
+}
+
+/*
+ * Acquire. A member that gives a call up has seen the loss, and then says that it is past the call
+ * (core_agree_pass, a release); so who has seen that (passed(), an acquire) and looks here, sees
+ * the loss.
+ */
+bool core_agree_is_lost(const struct core_comm *comm)
+{
+	return atomic_load_explicit(&far_of(comm->area)->lost, memory_order_acquire);
+}
+
 static uint64_t point_value(uint64_t call, uint64_t point)
 {
 	return (call + 1) << POINT_BITS | point;
@@ -448,6 +472,21 @@ bool core_agree_has_come(const struct core_agree *agree, int rank)
 	       agree->call + 1;
 }
 
+/*
+ * Why some member's offer may never come. Past the call and no offer seen: if it did make one, it
+ * obeyed a word before it passed, and decide() will find that word. Whether it has passed is to be
+ * known before whether somebody is lost, see core_agree_is_lost.
+ */
+static void look_for_reason(struct core_agree *agree)
+{
+	bool passed = anybody_passed(agree);
+
+	if (core_agree_is_lost(agree->comm))
+		core_agree_give_up(agree);
+	else if (passed)
+		decide(agree, CORE_AGREE_STAGE);
+}
+
 /* Go on over the members whose offers are there. True: those of all are. */
 static bool wait_for_members(struct core_agree *agree)
 {
@@ -460,12 +499,7 @@ static bool wait_for_members(struct core_agree *agree)
 			agree->forget |= (desk->offer.flags & CORE_OFFER_FORGET) != 0;
 			continue;
 		}
-		/*
-		 * Past the call and no offer seen: if it did make one, it obeyed a word before it
-		 * passed, and decide() will find that word.
-		 */
-		if (anybody_passed(agree))
-			decide(agree, CORE_AGREE_STAGE);
+		look_for_reason(agree);
 		return false;
 	}
 	return true;
@@ -561,8 +595,10 @@ int core_agree_behind(const struct core_comm *comm, uint64_t call)
 
 void core_agree_last_ready(const struct core_comm *comm, uint64_t ready[CORE_BOARD_REMEMBERED])
 {
+	const struct far *far = far_of(core_board_area(comm->slot));
+
 	for (int i = 0; i < CORE_BOARD_REMEMBERED; i++)
-		ready[i] = atomic_load(&far_of(core_board_area(comm->slot))->ready[i]);
+		ready[i] = atomic_load(&far->lost) ? CORE_BOARD_LOST : atomic_load(&far->ready[i]);
 }
 
 static bool was_ready(const struct far *far, uint64_t call)
@@ -574,7 +610,7 @@ static bool was_ready(const struct far *far, uint64_t call)
  * Somebody on another node is in the call, and so all that members here can do in later calls
  * without it is to go to the real MPI, or to get ready and wait. So if they were ready for the call
  * it is the last but one at most for which they were. Members' counters first: a member that is
- * past the call has seen its word, if it made an offer.
+ * past the call has seen its word, if it made an offer, or the loss for which it made none.
  */
 enum core_agree_state core_agree_where(const struct core_board_slot *slot, const void *area,
 				       uint64_t call)
@@ -585,6 +621,8 @@ enum core_agree_state core_agree_where(const struct core_board_slot *slot, const
 
 	for (int i = 0; i < core_mpi_job.local_size; i++)
 		anybody_past |= core_board_passed(slot, i) > call;
+	if (atomic_load_explicit(&far_of(area)->lost, memory_order_acquire))
+		return CORE_AGREE_LOST;
 	s = (const struct slot *)((const char *)area + progress_bytes(core_mpi_job.local_size) +
 				  call % CORE_AGREE_SLOTS * slot_bytes(core_mpi_job.local_size));
 	word = atomic_load_explicit(&s->word, memory_order_acquire);

@@ -108,6 +108,7 @@ enum core_agree_state {
 	CORE_AGREE_STAGE,
 	CORE_AGREE_ACCEL,
 	CORE_AGREE_READY, /* the node's members are of one mind: it is up to the other nodes now */
+	CORE_AGREE_LOST,  /* only of core_agree_where: the communicator has lost a member */
 };
 
 /* One call's agreement, of one process. */
@@ -190,6 +191,17 @@ void core_agree_fail(struct core_comm *comm, uint64_t call);
 bool core_agree_failed(const struct core_comm *comm, uint64_t call);
 
 /*
+ * Tell the others on this node that the communicator has lost a member, for good. Every call that
+ * is not done by then fails, and every later one, on all that would have to agree on it: nobody
+ * leaves such a call to the real MPI, where it might wait for those who have failed in it.
+ * core_agree_is_lost: whether somebody said so. Who sees another past a call that it gave up for
+ * that reason, sees the loss too. core_agree_lose_far: by the node's service.
+ */
+void core_agree_lose(struct core_comm *comm);
+bool core_agree_is_lost(const struct core_comm *comm);
+void core_agree_lose_far(void *area);
+
+/*
  * Tell the others, before core_agree_pass, that this process cut what came for the root, as more
  * came than it has room for. core_agree_was_cut: whether a member did, once all are past the call,
  * and before this process makes the next one.
@@ -202,8 +214,9 @@ bool core_agree_was_cut(const struct core_comm *comm, uint64_t call);
  * one, on the board.
  *
  * core_agree_where: what this node's members have come to in the call, where members on other nodes
- * wait for it: CORE_AGREE_STAGE, CORE_AGREE_READY (or they were, and the others know), or
- * CORE_AGREE_WAITING. core_agree_last_ready: the last calls, + 1, for which they were ready.
+ * wait for it: CORE_AGREE_STAGE, CORE_AGREE_READY (or they were, and the others know),
+ * CORE_AGREE_LOST, or CORE_AGREE_WAITING. core_agree_last_ready: the last calls, + 1, for which
+ * they were ready; or CORE_BOARD_LOST, if the communicator had lost a member.
  * core_agree_fail_far: a member on another node could not do its part.
  */
 enum core_agree_state core_agree_where(const struct core_board_slot *slot, const void *area,

@@ -51,6 +51,7 @@ void core_board_cancel(uint64_t id);
 /* `ready`: of a communicator of several nodes, what is to be remembered of it when all have left;
  * or NULL. */
 enum { CORE_BOARD_REMEMBERED = 2 };
+#define CORE_BOARD_LOST UINT64_MAX /* in place of each: it had lost a member */
 void core_board_leave(struct core_board_slot *slot, const uint64_t ready[CORE_BOARD_REMEMBERED]);
 
 /*

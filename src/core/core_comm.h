@@ -43,7 +43,8 @@ struct core_comm {
 	uint64_t all_passed;          /* all members are past the calls below this number */
 	int rank, size;
 	bool accelerated; /* a call has been */
-	bool lost;        /* a member's process has ended, or can't be reached */
+	bool lost;        /* a member's process has ended, or can't be reached: known here */
+	bool told_loss;   /* ... and told to the other nodes */
 	bool retired;     /* its calls are not counted any more */
 	bool in_real;     /* a call of the real MPI has begun and has not come back well */
 	/* What the last votes made sure of: the allocations of this process that the others have

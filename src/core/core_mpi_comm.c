@@ -4,6 +4,7 @@
 #include "core/core_comm.h"
 #include "core/core_mpi.h"
 #include "core/core_mpi_handle.h"
+#include "core/core_net.h"
 #include "util/util_log.h"
 
 #include <stdatomic.h>
@@ -89,7 +90,8 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 {
 	const char *why = core_comm_why_no_slot(size, members);
 	bool first = is_first_of_node(rank, members);
-	int mine = 1, all = 1;
+	enum { NO_ROOM, LOST, WELL };
+	int mine = WELL, all = WELL;
 	uint64_t identity[2] = {0, 1}; /* the id, and whether there is a slot */
 
 	if (rank == 0)
@@ -99,15 +101,19 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 	if (PMPI_Bcast(identity, sizeof(identity), MPI_BYTE, 0, comm) != MPI_SUCCESS)
 		identity[0] = 0;
 	*id = identity[0];
-	all = identity[1] != 0;
-	if (*id && !why && all && core_comm_spans(size, members)) {
-		if (first && rank)
-			mine = core_comm_take_slot(*id, size, members);
+	all = identity[1] ? WELL : NO_ROOM;
+	if (*id && !why && all == WELL && core_comm_spans(size, members)) {
+		if (core_net_has_lost_some(size, members))
+			mine = LOST;
+		if (first && rank && !core_comm_take_slot(*id, size, members))
+			mine = NO_ROOM;
 		PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
-		if (!all && first && mine)
+		if (all != WELL && first && mine != NO_ROOM)
 			core_board_cancel(*id);
 	}
-	return why ? why : all ? NULL : "no room on a node's board";
+	if (why || all == WELL)
+		return why;
+	return all == LOST ? "a node is out of reach" : "no room on a node's board";
 }
 
 static void identify(MPI_Comm comm, int rank, int size, const struct core_member *members)

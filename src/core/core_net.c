@@ -171,9 +171,14 @@ void core_net_remove(struct core_comm *comm)
 
 /* ---- messages that go ---- */
 
+static int leader_of_member(const struct core_member *member)
+{
+	return core_mpi_node_leader(member->node);
+}
+
 static int leader_of(const struct core_comm *comm, int rank)
 {
-	return core_mpi_node_leader(comm->members[rank].node);
+	return leader_of_member(&comm->members[rank]);
 }
 
 void core_net_tell(const struct core_comm *comm, int rank, const struct net_header *header,
@@ -227,6 +232,22 @@ static bool has_lost_service(void)
 	return true;
 }
 
+static bool is_out_of_reach(const struct core_member *member)
+{
+	return net_is_lost(member->process) || net_is_lost(leader_of_member(member));
+}
+
+bool core_net_has_lost_some(int size, const struct core_member *members)
+{
+	if (has_lost_service())
+		return true;
+	for (int i = 0; i < size; i++) {
+		if (members[i].local_rank < 0 && is_out_of_reach(&members[i]))
+			return true;
+	}
+	return false;
+}
+
 static bool is_lost(const struct core_comm *comm, int rank, uint64_t call)
 {
 	const struct core_member *member = &comm->members[rank];
@@ -234,7 +255,7 @@ static bool is_lost(const struct core_comm *comm, int rank, uint64_t call)
 	if (core_comm_is_near(comm, rank))
 		return rank != comm->rank && core_mpi_has_ended(member->local_rank) &&
 		       !core_agree_is_past(comm, rank, call);
-	return comm->spans && (net_is_lost(member->process) || net_is_lost(leader_of(comm, rank)));
+	return comm->spans && is_out_of_reach(member);
 }
 
 int core_net_find_lost(const struct core_comm *comm, uint64_t call)

@@ -19,6 +19,7 @@ enum core_net_kind {
 	CORE_NET_STAGED, /* ... a node's members stage the call: the answer to ASK */
 	CORE_NET_DATA,   /* core_wire.h */
 	CORE_NET_CREDIT, /* ... there is room for more of that */
+	CORE_NET_LOST,   /* the communicator has lost a member: an answer to ASK; or to a node */
 	/* To a node (the service port): */
 	CORE_NET_ASK,    /* does anybody there stage the call? Answered when that is sure */
 	CORE_NET_FAILED, /* somebody here could not do its part in the call */
@@ -59,6 +60,10 @@ void core_net_expect(const struct core_comm *comm, int rank);
  * if this node's own service has ended. -1: none.
  */
 int core_net_find_lost(const struct core_comm *comm, uint64_t call);
+
+/* Whether processes on other nodes are known to be out of reach among such members: their
+ * communicator, of several nodes, is not to be accelerated. */
+bool core_net_has_lost_some(int size, const struct core_member *members);
 
 /* Break off the connections to all members on other nodes, so that UCX is done with all that it has
  * of them. They are lost then. */

@@ -176,6 +176,8 @@ void core_nodes_receive(struct core_comm *comm, const struct net_header *header,
 		on_ready(comm, header, payload);
 	else if (header->kind == CORE_NET_ACK)
 		on_ack(nodes, header);
+	else if (header->kind == CORE_NET_LOST)
+		core_agree_lose(comm);
 	else if (header->kind == CORE_NET_STAGED && header->call + 1 > nodes->staged)
 		nodes->staged = header->call + 1;
 }
@@ -364,7 +366,8 @@ enum util_status core_nodes_progress(struct core_agree *agree)
 	 */
 	if (status != UTIL_IN_PROGRESS && nodes->round == nodes->rounds && nodes->leaving)
 		status = UTIL_IN_PROGRESS;
-	if (status == UTIL_IN_PROGRESS && core_agree_failed(comm, agree->call))
+	if (status == UTIL_IN_PROGRESS &&
+	    (core_agree_failed(comm, agree->call) || core_agree_is_lost(comm)))
 		status = UTIL_ERR_PEER;
 	if (status == UTIL_IN_PROGRESS)
 		return status;
@@ -376,9 +379,11 @@ enum util_status core_nodes_progress(struct core_agree *agree)
 	return status == UTIL_ERR_PEER ? status : UTIL_OK;
 }
 
-void core_nodes_tell_failure(const struct core_comm *comm, uint64_t call)
+void core_nodes_tell_failure(struct core_comm *comm, uint64_t call)
 {
-	core_net_tell_nodes(comm, CORE_NET_FAILED, call, &comm->agreement->leaving);
+	core_net_tell_nodes(comm, comm->lost ? CORE_NET_LOST : CORE_NET_FAILED, call,
+			    &comm->agreement->leaving);
+	comm->told_loss |= comm->lost;
 }
 
 bool core_nodes_has_told(const struct core_comm *comm)

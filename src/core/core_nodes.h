@@ -44,9 +44,9 @@ bool core_nodes_has_begun(const struct core_agree *agree);
 void core_nodes_begin(const struct core_agree *agree, uint32_t flags);
 enum util_status core_nodes_progress(struct core_agree *agree);
 
-/* Tell the other nodes that this process could not do its part in the call. core_nodes_has_told:
- * all that was told has left. */
-void core_nodes_tell_failure(const struct core_comm *comm, uint64_t call);
+/* Tell the other nodes that this process could not do its part in the call, or that the
+ * communicator has lost a member. core_nodes_has_told: all that was told has left. */
+void core_nodes_tell_failure(struct core_comm *comm, uint64_t call);
 bool core_nodes_has_told(const struct core_comm *comm);
 
 /* A member that is waited for, for reports of long waits; -1: none. */

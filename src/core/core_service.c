@@ -23,7 +23,7 @@ static struct question *questions;
 /* What the node's members have come to in a call. */
 struct look {
 	uint64_t call;
-	bool failed; /* say that somebody else did */
+	enum core_net_kind kind; /* what was said: ASK, or that somebody FAILED or is LOST */
 	enum core_agree_state state;
 };
 
@@ -34,21 +34,26 @@ static void look_at(const struct core_board_slot *slot, void *area, void *argume
 
 	if (!area)
 		look->state = CORE_AGREE_STAGE; /* as every call here */
-	else if (look->failed)
+	else if (look->kind == CORE_NET_FAILED)
 		core_agree_fail_far(area, look->call);
+	else if (look->kind == CORE_NET_LOST)
+		core_agree_lose_far(area);
 	else
 		look->state = core_agree_where(slot, area, look->call);
 }
 
-/* All that is left of a communicator that was freed here is when it was ready. */
-static enum core_agree_state look(uint64_t comm, uint64_t call, bool failed)
+/* All that is left of a communicator that was freed here is when it was ready, or that it had lost
+ * a member. */
+static enum core_agree_state look(uint64_t comm, uint64_t call, enum core_net_kind kind)
 {
-	struct look look = {call, failed, CORE_AGREE_WAITING};
+	struct look look = {call, kind, CORE_AGREE_WAITING};
 	uint64_t ready[CORE_BOARD_REMEMBERED];
 
 	if (core_board_visit(comm, look_at, &look) || !core_board_find_left(comm, ready))
 		return look.state;
 	for (int i = 0; i < CORE_BOARD_REMEMBERED; i++) {
+		if (ready[i] == CORE_BOARD_LOST)
+			return CORE_AGREE_LOST;
 		if (ready[i] == call + 1)
 			return CORE_AGREE_READY;
 	}
@@ -59,9 +64,11 @@ static enum core_agree_state look(uint64_t comm, uint64_t call, bool failed)
 static bool answer(const struct question *q)
 {
 	struct net_header header = {.kind = CORE_NET_STAGED, .comm = q->comm, .call = q->call};
-	enum core_agree_state state = look(q->comm, q->call, false);
+	enum core_agree_state state = look(q->comm, q->call, CORE_NET_ASK);
 
-	if (state == CORE_AGREE_STAGE)
+	if (state == CORE_AGREE_LOST)
+		header.kind = CORE_NET_LOST;
+	if (state == CORE_AGREE_STAGE || state == CORE_AGREE_LOST)
 		net_tell(NET_SERVICE, (int)q->asker, NET_MAIN, &header, NULL, 0, NULL);
 	return state != CORE_AGREE_WAITING;
 }
@@ -73,8 +80,8 @@ static void receive(enum net_port port, const struct net_header *header,
 
 	(void)port;
 	(void)payload;
-	if (header->kind == CORE_NET_FAILED) {
-		look(header->comm, header->call, true);
+	if (header->kind == CORE_NET_FAILED || header->kind == CORE_NET_LOST) {
+		look(header->comm, header->call, header->kind);
 		return;
 	}
 	if (header->kind != CORE_NET_ASK || answer(&question))

@@ -353,14 +353,33 @@ static void call_others(MPI_Comm others)
 	buffer_free(&to);
 }
 
-/* After the call that failed. */
-static void survive(int error, MPI_Comm others)
+/* Who has failed in a call on a communicator that has lost a member fails in all later ones, soon,
+ * whoever else makes them. Returns how many did not. */
+static int call_lost(MPI_Comm comm)
+{
+	enum { CALLS = 5, COUNT = 100 };
+	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int wrong = 0;
+
+	for (int i = 0; i < CALLS + test_rank; i++)
+		wrong += MPI_Allreduce(from.data, to.data, COUNT, MPI_INT, MPI_SUM, comm) ==
+			 MPI_SUCCESS;
+	buffer_free(&from);
+	buffer_free(&to);
+	return wrong;
+}
+
+/* After the call that failed, on `lost`. */
+static void survive(int error, MPI_Comm lost, MPI_Comm others)
 {
 	char text[MPI_MAX_ERROR_STRING] = "";
-	int length = 0;
+	int length = 0, wrong = call_lost(lost);
 
 	MPI_Error_string(error, text, &length);
-	printf("rank %d survives: %s\n", test_rank, text);
+	printf("rank %d survives: %s\n", test_rank, wrong ? "but not for good" : text);
+	if (others == lost) /* all of whom live: they are well on another one */
+		MPI_Comm_dup(lost, &others);
 	if (others != MPI_COMM_NULL)
 		call_others(others);
 	fflush(stdout);
@@ -397,7 +416,7 @@ static void test_killed(int victim, int ms)
 	}
 	buffer_free(&from);
 	buffer_free(&to);
-	survive(error, victim >= 0 ? others : MPI_COMM_NULL);
+	survive(error, MPI_COMM_WORLD, victim >= 0 ? others : MPI_COMM_NULL);
 }
 
 /* One rank is killed between calls, and another comes to the next one when the first of those who
@@ -429,7 +448,7 @@ static void test_missed(int victim, int late, bool orphaned)
 		MPI_Send(&word, 1, MPI_INT, test_size - 2, 0, others);
 	buffer_free(&from);
 	buffer_free(&to);
-	survive(error, others);
+	survive(error, comm, others);
 }
 
 /*
