@@ -524,10 +524,11 @@ int main(void) { early(); printf("began early\\n"); return MPI_Finalize(); }
     assert result.status == 0 and "began early" in result.output, result.output
 
 
-def test_large_count(run_mpi):
+@pytest.mark.parametrize("case", ["large_count", "large_types"])
+def test_large_counts(run_mpi, case):
     if "mpich" not in MPIS:
         pytest.skip("only MPICH has the large-count calls of MPI 4")
-    assert_passed(run_mpi("mpich", 2, "test_life", "large_count"))
+    assert_passed(run_mpi("mpich", 2, "test_life", case))
 
 
 @each_mpi

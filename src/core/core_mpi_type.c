@@ -177,16 +177,73 @@ enum util_status core_mpi_find_runs(struct core_operand *operand)
 	return status;
 }
 
+/*
+ * How a derived type was made, as far as constructors of one part go. Where MPI has constructors
+ * with large counts, types made by them are not to be asked about otherwise, which MPICH takes for
+ * an error of the application.
+ */
+struct making {
+	int combiner;
+	bool counts; /* by a constructor with large counts */
+	/* The count of MPI_COMBINER_CONTIGUOUS; lower bound and extent of MPI_COMBINER_RESIZED. */
+	MPI_Count numbers[2];
+	MPI_Datatype part;
+};
+
+static bool get_combiner(MPI_Datatype type, struct making *making)
+{
+#if MPI_VERSION >= 4
+	MPI_Count integers, addresses, counts, types;
+	int error = PMPI_Type_get_envelope_c(type, &integers, &addresses, &counts, &types,
+					     &making->combiner);
+
+	making->counts = counts > 0;
+#else
+	int integers, addresses, types;
+	int error =
+		PMPI_Type_get_envelope(type, &integers, &addresses, &types, &making->combiner);
+
+	making->counts = false;
+#endif
+	return error == MPI_SUCCESS;
+}
+
+/* After get_combiner. The part is the caller's, unless it is a predefined type. */
+static bool get_part(MPI_Datatype type, struct making *making)
+{
+	MPI_Aint addresses[2] = {0, 0};
+	int integers[1] = {0};
+#if MPI_VERSION >= 4
+	MPI_Count counts[2] = {0, 0};
+
+	if (PMPI_Type_get_contents_c(type, 1, 2, 2, 1, integers, addresses, counts,
+				     &making->part) != MPI_SUCCESS)
+		return false;
+	if (making->counts) {
+		memcpy(making->numbers, counts, sizeof(counts));
+		return true;
+	}
+#else
+	if (PMPI_Type_get_contents(type, 1, 2, 1, integers, addresses, &making->part) !=
+	    MPI_SUCCESS)
+		return false;
+#endif
+	making->numbers[0] =
+		making->combiner == MPI_COMBINER_CONTIGUOUS ? integers[0] : addresses[0];
+	making->numbers[1] = addresses[1];
+	return true;
+}
+
 bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 {
 	MPI_Aint lb, extent, true_lb, true_extent;
-	int integers, addresses, types, combiner;
+	struct making making;
 	MPI_Count size;
 
 	if (PMPI_Type_size_x(type, &size) != MPI_SUCCESS ||
 	    PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS ||
 	    PMPI_Type_get_true_extent(type, &true_lb, &true_extent) != MPI_SUCCESS ||
-	    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+	    !get_combiner(type, &making))
 		return false;
 	map->type = (uintptr_t)type;
 	map->extent = extent;
@@ -196,7 +253,7 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	/* A predefined pair type has padding inside its C struct, which belongs to the element. */
 	map->only_run = (struct core_run){true_lb, (size_t)true_extent};
 	map->num_runs = size > 0;
-	if (size == true_extent || combiner == MPI_COMBINER_NAMED)
+	if (size == true_extent || making.combiner == MPI_COMBINER_NAMED)
 		map->runs = &map->only_run;
 	return true;
 }
@@ -245,21 +302,20 @@ static bool look_up_named(MPI_Datatype type, struct core_mpi_solid *solid)
 	return true;
 }
 
-/* What a constructor of one part makes of it, its integer and address arguments being these. */
-static bool rebuild(int combiner, const int *integers, const MPI_Aint *addresses,
-		    struct core_mpi_solid *solid)
+/* What a constructor of one part makes of it. */
+static bool rebuild(const struct making *making, struct core_mpi_solid *solid)
 {
-	switch (combiner) {
+	switch (making->combiner) {
 	case MPI_COMBINER_DUP:
 		return true;
 	case MPI_COMBINER_CONTIGUOUS:
-		if (integers[0] > 1 && !solid->follows)
+		if (making->numbers[0] > 1 && !solid->follows)
 			return false;
-		solid->bytes *= (uint64_t)integers[0];
-		solid->extent *= integers[0];
+		solid->bytes *= (uint64_t)making->numbers[0];
+		solid->extent *= making->numbers[0];
 		return true;
 	case MPI_COMBINER_RESIZED:
-		solid->extent = addresses[1];
+		solid->extent = making->numbers[1];
 		solid->follows = solid->extent == (int64_t)solid->bytes;
 		return true;
 	default:
@@ -267,38 +323,34 @@ static bool rebuild(int combiner, const int *integers, const MPI_Aint *addresses
 	}
 }
 
-static bool look_up_derived(MPI_Datatype type, int combiner, struct core_mpi_solid *solid)
+static bool look_up_derived(MPI_Datatype type, struct making *making, struct core_mpi_solid *solid)
 {
-	int integers[1], num_integers, num_addresses, num_types, inner_combiner;
-	MPI_Datatype inner;
-	MPI_Aint addresses[2];
+	struct making inner;
 	bool found;
 
-	if (combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS &&
-	    combiner != MPI_COMBINER_RESIZED)
+	if (making->combiner != MPI_COMBINER_DUP && making->combiner != MPI_COMBINER_CONTIGUOUS &&
+	    making->combiner != MPI_COMBINER_RESIZED)
 		return false;
-	if (PMPI_Type_get_contents(type, 1, 2, 1, integers, addresses, &inner) != MPI_SUCCESS)
+	if (!get_part(type, making))
 		return false;
-	found = core_mpi_find_solid(inner, solid) && rebuild(combiner, integers, addresses, solid);
-	if (PMPI_Type_get_envelope(inner, &num_integers, &num_addresses, &num_types,
-				   &inner_combiner) == MPI_SUCCESS &&
-	    inner_combiner != MPI_COMBINER_NAMED)
-		PMPI_Type_free(&inner);
+	found = core_mpi_find_solid(making->part, solid) && rebuild(making, solid);
+	if (get_combiner(making->part, &inner) && inner.combiner != MPI_COMBINER_NAMED)
+		PMPI_Type_free(&making->part);
 	return found;
 }
 
 bool core_mpi_find_solid(MPI_Datatype type, struct core_mpi_solid *solid)
 {
-	int integers, addresses, types, combiner;
+	struct making making;
 
 	if (type == MPI_DATATYPE_NULL)
 		return false;
 	if (core_mpi_type_is_plain((core_handle)type))
 		return look_up_named(type, solid);
-	if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS)
+	if (!get_combiner(type, &making))
 		return false;
-	return combiner == MPI_COMBINER_NAMED ? look_up_named(type, solid)
-					      : look_up_derived(type, combiner, solid);
+	return making.combiner == MPI_COMBINER_NAMED ? look_up_named(type, solid)
+						     : look_up_derived(type, &making, solid);
 }
 
 void core_mpi_forget_types(void)

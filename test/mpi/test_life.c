@@ -568,6 +568,75 @@ static void large_count(void)
 #endif
 }
 
+#if MPI_VERSION >= 4
+/* One element of the type, whose data begin each with the root's rank, in this memory: what the type
+ * covers has come, and nothing else has changed. The type is freed. */
+static void one_element(MPI_Datatype type, enum place place, const char *what)
+{
+	enum { INTS = 64 };
+	struct buffer buffer = buffer_new(place, INTS * sizeof(int));
+	int values[INTS], want[INTS], *packed = calloc(INTS, sizeof(int)), at = 0;
+
+	snprintf(test_name, sizeof(test_name), "%s, %s", what, place ? "device" : "host");
+	MPI_Type_commit(&type);
+	for (int i = 0; i < INTS; i++) {
+		values[i] = 1000 * test_rank + i;
+		want[i] = values[i];
+	}
+	/* The root's data, by the real MPI on host memory. */
+	for (int i = 0; i < INTS; i++)
+		values[i] = i;
+	MPI_Pack(values, 1, type, packed, INTS * sizeof(int), &at, MPI_COMM_SELF);
+	at = 0;
+	MPI_Unpack(packed, INTS * sizeof(int), &at, want, 1, type, MPI_COMM_SELF);
+	for (int i = 0; i < INTS; i++)
+		values[i] = 1000 * test_rank + i;
+	buffer_put(&buffer, values, sizeof(values));
+	MPI_Bcast(buffer.data, 1, type, 0, MPI_COMM_WORLD);
+	test_result(buffer_equals(&buffer, want, what));
+	MPI_Type_free(&type);
+	buffer_free(&buffer);
+	free(packed);
+}
+#endif
+
+/* Datatypes made by constructors with large counts, and others made of them: not to be asked about
+ * as others are. */
+static void large_types(void)
+{
+#if MPI_VERSION >= 4
+	static const MPI_Count lengths[] = {2, 3}, at[] = {1, 10};
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	for (int i = 0; i < 2; i++) {
+		enum place place = i ? PLACE_DEVICE : PLACE_HOST;
+		MPI_Datatype type, inner;
+
+		MPI_Type_contiguous_c(10, MPI_INT, &type);
+		one_element(type, place, "contiguous_c");
+		MPI_Type_vector_c(3, 2, 5, MPI_INT, &type);
+		one_element(type, place, "vector_c");
+		MPI_Type_indexed_c(2, lengths, at, MPI_INT, &type);
+		one_element(type, place, "indexed_c");
+		MPI_Type_contiguous_c(3, MPI_INT, &inner);
+		MPI_Type_create_resized_c(inner, 0, 16, &type);
+		MPI_Type_free(&inner);
+		one_element(type, place, "resized_c of contiguous_c");
+		MPI_Type_contiguous_c(3, MPI_INT, &inner);
+		MPI_Type_dup(inner, &type);
+		MPI_Type_free(&inner);
+		one_element(type, place, "dup of contiguous_c");
+		MPI_Type_contiguous_c(3, MPI_INT, &inner);
+		MPI_Type_contiguous(4, inner, &type);
+		MPI_Type_free(&inner);
+		one_element(type, place, "contiguous of contiguous_c");
+	}
+#else
+	snprintf(test_name, sizeof(test_name), "this MPI has no large-count calls");
+	test_result(false);
+#endif
+}
+
 /* Killed in the middle: what is left behind is for the caller to see. */
 static void killed(void)
 {
@@ -604,6 +673,7 @@ static const struct test_case cases[] = {
 	{"fork", forks},
 	{"huge", huge},
 	{"large_count", large_count},
+	{"large_types", large_types},
 	{"killed", killed},
 };
 
