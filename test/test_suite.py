@@ -490,6 +490,17 @@ def test_life(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 2, "test_life", case))
 
 
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("env", [{"CUEMU_P2P": "none"}, {"GPUCOLL_ALGO": "ring"}], ids=["shm", "p2p"])
+def test_freed_communicators(run_mpi, mpi, env):
+    """Also in MPI_Comm_free by who is ahead of others in the last call, the arena's memory is not lost."""
+    result = run_mpi(mpi, 2, "test_life", "freed_communicators", env={"GPUCOLL_STATS": "1", "CUEMU_DEVICES": "2", **env})
+    assert_passed(result)
+    # Without P2P the first call of a communicator finds that it needs memory for messages.
+    assert count_calls(result.output, "accel", "MPI_Bcast") == 300, result.output
+
+
 @each_mpi
 @pytest.mark.parametrize("case", ["outside", "host_structure", "two_allocations", "default_stream", "insignificant",
                                   "no_neighbours", "new_type_in_threads", "finalize_callback", "permuted_type",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_arena.h"
+#include "core/core_leaving.h"
 #include "core/core_room.h"
 
 #include <string.h>
@@ -65,6 +66,7 @@ static enum util_status open_device(struct core_arena *arena, struct gpu_stream 
 		change_context(arena, gpu_stream_context_id(stream));
 	if (arena->device)
 		return UTIL_OK;
+	core_leaving_look();
 	status = gpu_scratch_get(arena->bytes, stream, &arena->device);
 	if (status != UTIL_OK)
 		return status;

@@ -2,6 +2,7 @@
 #include "core/core_agree.h"
 #include "core/core_choice.h"
 #include "core/core_graph.h"
+#include "core/core_leaving.h"
 #include "core/core_net.h"
 #include "core/core_schedule.h"
 #include "core/core_shape.h"
@@ -174,10 +175,14 @@ void core_comm_destroy(struct core_comm *comm)
 {
 	if (comm->spans)
 		core_net_remove(comm);
-	core_arena_close(&comm->arena, is_idle(comm));
+	if (is_idle(comm))
+		core_arena_close(&comm->arena, true);
+	else
+		core_leaving_keep(comm);
 	/* A communicator may be freed after the board came down in MPI_Finalize. */
 	if (comm->slot && core_board_is_up())
 		leave(comm);
+	core_leaving_look();
 	core_schedule_drop(comm);
 	core_choice_drop(comm);
 	core_graph_free(comm->graph);

@@ -472,6 +472,39 @@ static size_t free_memory(void)
 	return bytes;
 }
 
+/* Communicators with messages between ranks, one after the other, most of which some member frees
+ * while others are still in the last call: device memory does not get less. TEST_COMMS: how many. */
+static void freed_communicators(void)
+{
+	enum { LONG = 1 << 14, WARM = 50, ARENAS = 64 << 20 };
+	const char *wanted = getenv("TEST_COMMS");
+	int num = wanted ? atoi(wanted) : 300, *send, *recv;
+	size_t before = 0, after;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "%d freed communicators", num);
+	cuda_check(cudaMalloc((void **)&send, LONG * sizeof(int)), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, LONG * sizeof(int)), "cudaMalloc");
+	for (int i = 0; i < num; i++) {
+		MPI_Comm comm;
+
+		if (i == WARM)
+			before = free_memory();
+		MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		put_all(send, LONG, i);
+		ok &= MPI_Allreduce(send, recv, LONG, MPI_INT, MPI_MAX, comm) == MPI_SUCCESS;
+		ok &= MPI_Bcast(recv, LONG, MPI_INT, i % test_size, comm) == MPI_SUCCESS;
+		MPI_Comm_free(&comm);
+		ok &= all_are(recv, LONG, i);
+	}
+	after = free_memory();
+	test_result(ok);
+	if (after + ARENAS < before)
+		fprintf(stderr, "rank %d: %zu MiB of the device are gone\n", test_rank,
+			(before - after) >> 20);
+	test_result(after + ARENAS >= before);
+}
+
 /* Short calls over several nodes take no device memory, but for the kernels; long ones do. */
 static void short_calls(void)
 {
@@ -668,6 +701,7 @@ static const struct test_case cases[] = {
 	{"threads", threads},
 	{"rendezvous", rendezvous},
 	{"communicators", communicators},
+	{"freed_communicators", freed_communicators},
 	{"short_calls", short_calls},
 	{"idup", idup},
 	{"fork", forks},
