@@ -49,7 +49,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->touches = accel->plain = true;
 	accel->polls = 0;
 	accel->moves = accel->steps.moves = 0;
-	accel->failed_at = 0;
+	accel->failed_at = accel->missed_at = 0;
 	accel->rounds = 1;
 	accel->round = 0;
 	accel->schedule = NULL;
@@ -300,6 +300,12 @@ static enum util_status reach_region(struct core_accel *accel, int rank,
 	status = gpu_ipc_map(owner, &region->memory, -1, accel->stream, &reach->mapping);
 	if (status == UTIL_IN_PROGRESS) {
 		fd = util_fdpass_take(owner, region->memory.buffer_id);
+		if (fd == UTIL_FDPASS_LOST) {
+			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+				 "no room for one more descriptor (ulimit -n): memory of another "
+				 "process can't be mapped");
+			return UTIL_ERR_SYSTEM;
+		}
 		if (fd < 0)
 			return UTIL_IN_PROGRESS;
 		status = gpu_ipc_map(owner, &region->memory, fd, accel->stream, &reach->mapping);
@@ -318,6 +324,20 @@ static bool is_hopeless(const struct core_comm *comm, int number, int index)
 	return !(comm->reach[kind_of(index)][mine] >> number & 1);
 }
 
+/* A descriptor that was sent is there, or is lost: a vote that is not over soon has no end. */
+static bool has_waited_long(struct core_accel *accel)
+{
+	static const uint64_t patience = 5000000000; /* ns */
+
+	if (!accel->missed_at)
+		accel->missed_at = util_now();
+	if (util_now() - accel->missed_at < patience)
+		return false;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "a descriptor of another process's memory has not come: it can't be mapped");
+	return true;
+}
+
 /* Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet, in a
  * vote; at other times none comes. */
 static enum util_status reach_all(struct core_accel *accel, bool votes)
@@ -331,7 +351,7 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 		if (votes || !is_hopeless(accel->comm, number, index))
 			status = reach_region(accel, rank, region_of(offer, index),
 					      reach_of(accel, number, index));
-		if (status == UTIL_IN_PROGRESS && votes)
+		if (status == UTIL_IN_PROGRESS && votes && !has_waited_long(accel))
 			return status;
 		if (status != UTIL_OK)
 			accel->reach[kind_of(index)] &= ~(UINT64_C(1) << number);
@@ -381,6 +401,25 @@ static void drop_freed(struct core_accel *accel)
 		for (int j = 0; rank != comm->rank && j < offer->num_freed; j++)
 			gpu_ipc_drop_freed(core_comm_local_rank(comm, rank), offer->freed[j],
 					   accel->stream);
+	}
+}
+
+/* The vote is over, and all that was sent for it has come: what nobody has asked for is of memory
+ * that was mapped already, and keeps that memory. */
+static void drop_descriptors(const struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	util_fdpass_receive();
+	for (int i = 0; i < NUM_REGIONS * comm->num_near; i++) {
+		int rank = comm->near[i / NUM_REGIONS];
+		const struct core_region *region =
+			region_of(core_agree_offer(&accel->agree, rank), i % NUM_REGIONS);
+
+		if (rank != comm->rank && region->memory.buffer_id &&
+		    gpu_export_has_fd(&region->memory))
+			util_fdpass_drop(core_comm_local_rank(comm, rank),
+					 region->memory.buffer_id);
 	}
 }
 
@@ -522,8 +561,10 @@ static enum util_status agree(struct core_accel *accel)
 	if (accel->comm->spans && accel->common.arena && !accel->common.any_without_data &&
 	    !(accel->common.all & CORE_OFFER_WHOLE))
 		accel->comm->wants_links = accel->comm->wants_shm = true;
-	if (accel->agree.vote)
+	if (accel->agree.vote) {
+		drop_descriptors(accel);
 		learn(accel);
+	}
 	return UTIL_OK;
 }
 

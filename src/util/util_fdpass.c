@@ -18,10 +18,11 @@ struct note {
 
 struct arrival {
 	struct note note;
-	int fd; /* -1: the place is free */
+	int fd; /* UTIL_FDPASS_NONE: the place is free; UTIL_FDPASS_LOST: a note without its own */
 };
 
-enum { MAX_ARRIVALS = 512 };
+/* NUM_FDS: of a message, at most. The room for two is as large as that for one. */
+enum { MAX_ARRIVALS = 512, NUM_FDS = 2 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct arrival arrivals[MAX_ARRIVALS]; /* under the lock */
@@ -48,7 +49,7 @@ void util_fdpass_start(uint64_t job, int self)
 	own_job = job;
 	own_number = self;
 	for (int i = 0; i < MAX_ARRIVALS; i++)
-		arrivals[i].fd = -1;
+		arrivals[i].fd = UTIL_FDPASS_NONE;
 	own_socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	length = make_name(self, &name);
 	if (own_socket >= 0 && !setsockopt(own_socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) &&
@@ -68,7 +69,7 @@ void util_fdpass_stop(void)
 	for (int i = 0; i < MAX_ARRIVALS; i++) {
 		if (arrivals[i].fd >= 0)
 			close(arrivals[i].fd);
-		arrivals[i].fd = -1;
+		arrivals[i].fd = UTIL_FDPASS_NONE;
 	}
 }
 
@@ -114,41 +115,70 @@ static void keep(const struct note *note, int fd)
 	*place = (struct arrival){*note, fd};
 }
 
-/* Under the lock. */
-static void take_in(struct msghdr *message, const struct note *note, ssize_t bytes)
+/*
+ * The message's descriptors, of which a datagram of ours has one: that is the caller's. All others
+ * are closed, whoever sent them: any process of the node can send datagrams, with as many
+ * descriptors as fit into the room for control data, and they are open here by now.
+ */
+static int take_only(struct msghdr *message)
 {
-	bool ours = bytes == (ssize_t)sizeof(*note);
-	bool known_user = false;
-	int fd = -1;
+	int fds[NUM_FDS], num = 0;
 
+	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part;
+	     part = CMSG_NXTHDR(message, part)) {
+		size_t bytes = part->cmsg_len - CMSG_LEN(0);
+
+		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; at + sizeof(int) <= bytes && num < NUM_FDS; at += sizeof(int))
+			memcpy(&fds[num++], CMSG_DATA(part) + at, sizeof(int));
+	}
+	if (num == 1)
+		return fds[0];
+	for (int i = 0; i < num; i++)
+		close(fds[i]);
+	return UTIL_FDPASS_NONE;
+}
+
+static bool is_from_our_user(struct msghdr *message)
+{
 	for (struct cmsghdr *part = CMSG_FIRSTHDR(message); part;
 	     part = CMSG_NXTHDR(message, part)) {
 		struct ucred user;
 
-		if (part->cmsg_level != SOL_SOCKET)
+		if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_CREDENTIALS)
 			continue;
-		if (part->cmsg_type == SCM_RIGHTS && part->cmsg_len == CMSG_LEN(sizeof(fd)))
-			memcpy(&fd, CMSG_DATA(part), sizeof(fd));
-		if (part->cmsg_type == SCM_CREDENTIALS) {
-			memcpy(&user, CMSG_DATA(part), sizeof(user));
-			known_user = user.uid == geteuid();
-		}
+		memcpy(&user, CMSG_DATA(part), sizeof(user));
+		return user.uid == geteuid();
 	}
-	if (fd >= 0 && ours && known_user)
-		keep(note, fd);
+	return false;
+}
+
+/* Under the lock. A note of ours without a descriptor is one of which this process had no room for
+ * the descriptor: who waits for it is told so. */
+static void take_in(struct msghdr *message, const struct note *note, ssize_t bytes)
+{
+	int fd = take_only(message);
+
+	if (bytes == (ssize_t)sizeof(*note) && is_from_our_user(message))
+		keep(note, fd >= 0 ? fd : UTIL_FDPASS_LOST);
 	else if (fd >= 0)
 		close(fd);
 }
 
+/* So many messages at a time: somebody may send without end. */
 void util_fdpass_receive(void)
 {
+	enum { MOST = 1024 };
+
 	if (own_socket < 0)
 		return;
 	pthread_mutex_lock(&lock);
-	for (;;) {
+	for (int i = 0; i < MOST; i++) {
 		union {
 			struct cmsghdr header;
-			char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
+			char bytes[CMSG_SPACE(NUM_FDS * sizeof(int)) +
+				   CMSG_SPACE(sizeof(struct ucred))];
 		} control;
 		struct note note = {0};
 		struct iovec data = {&note, sizeof(note)};
@@ -165,18 +195,40 @@ void util_fdpass_receive(void)
 	pthread_mutex_unlock(&lock);
 }
 
+/* Under the lock. NULL: none. */
+static struct arrival *find_arrival(int from, uint64_t tag)
+{
+	for (int i = 0; i < MAX_ARRIVALS; i++) {
+		struct arrival *arrival = &arrivals[i];
+
+		if (arrival->fd != UTIL_FDPASS_NONE && arrival->note.from == from &&
+		    arrival->note.tag == tag)
+			return arrival;
+	}
+	return NULL;
+}
+
 int util_fdpass_take(int from, uint64_t tag)
 {
-	int fd = -1;
+	struct arrival *arrival;
+	int fd = UTIL_FDPASS_NONE;
 
 	pthread_mutex_lock(&lock);
-	for (int i = 0; i < MAX_ARRIVALS && fd < 0; i++) {
-		if (arrivals[i].fd < 0 || arrivals[i].note.from != from ||
-		    arrivals[i].note.tag != tag)
-			continue;
-		fd = arrivals[i].fd;
-		arrivals[i].fd = -1;
+	arrival = find_arrival(from, tag);
+	if (arrival) {
+		fd = arrival->fd;
+		arrival->fd = UTIL_FDPASS_NONE;
 	}
 	pthread_mutex_unlock(&lock);
 	return fd;
+}
+
+void util_fdpass_drop(int from, uint64_t tag)
+{
+	int fd;
+
+	while ((fd = util_fdpass_take(from, tag)) != UTIL_FDPASS_NONE) {
+		if (fd >= 0)
+			close(fd);
+	}
 }

@@ -28,8 +28,13 @@ enum util_status util_fdpass_send(int to, uint64_t tag, int fd);
 /* Take in what has arrived. Never waits. Thread-safe. */
 void util_fdpass_receive(void);
 
-/* The descriptor of this name from this process, the caller's from now on; -1: it has not come.
- * Thread-safe. */
+/* The descriptor of this name from this process, the caller's from now on. Thread-safe. */
+enum { UTIL_FDPASS_NONE = -1, /* it has not come */
+       UTIL_FDPASS_LOST = -2, /* it came, but this process has no room for one more */
+};
 int util_fdpass_take(int from, uint64_t tag);
+
+/* Close what has come of this name from this process. Thread-safe. */
+void util_fdpass_drop(int from, uint64_t tag);
 
 #endif
