@@ -2015,6 +2015,35 @@ def test_bench_refuses(run_mpi):
         assert result.status != 0 and message in result.output, result.output
 
 
+@each_mpi
+@pytest.mark.parametrize("partial", ["abort", "sleep"])
+def test_a_rank_without_the_library(run_mpi, mpi, tmp_path, partial):
+    """Rank 1 has no LD_PRELOAD, as where a launcher does not pass it on: the others say so, and end the job or let it be."""
+    source, program = tmp_path / "hello.c", tmp_path / "hello"
+    source.write_text(r"""
+#include <mpi.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+	int one = 1, sum, rank;
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+	MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	if (rank == 0)
+		printf("sum %d\n", sum);
+	MPI_Finalize();
+	return 0;
+}
+""")
+    compile_with(f"mpicc.{mpi}", "-o", program, source)
+    script = 'r=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; test $r = 1 && LD_PRELOAD=$(echo $LD_PRELOAD | sed "s/[^:]*libgpucoll[^:]*//"); exec "$@"'
+    result = run_mpi(mpi, 3, "/bin/sh", "-c", script, "sh", program, timeout=60,
+                     env={"GPUCOLL_TIMEOUT": "2", "GPUCOLL_PARTIAL": partial})
+    assert result.status != "timeout" and "MPI_Init has waited 2 s for " in result.output, result.output
+    assert (result.status == 0 and "sum 3" in result.output) == (partial == "sleep"), result.output
+    assert partial == "sleep" or "for rank 1 of 3" in result.output, result.output
+
+
 def test_install_and_link(tmp_path):
     """What `make install` puts where: linking with -lgpucoll is enough, and gpucoll-exec finds the rest."""
     if not (BUILD / "Makefile").exists():
@@ -2031,6 +2060,29 @@ def test_install_and_link(tmp_path):
     env["LD_LIBRARY_PATH"] = f"{lib}:{env.get('LD_LIBRARY_PATH', '')}"
     command = [*launcher(default, 2), "env", *[f"{k}={v}" for k, v in env.items()], str(program), "reallocation"]
     assert_passed(run_command(command, os.environ.copy(), 60))
+    # A program of one's own, by the package's flags; and of another MPI than the library's.
+    source, ours = tmp_path / "ours.c", tmp_path / "ours"
+    source.write_text(r"""
+#include <mpi.h>
+#include <gpucoll/gpucoll.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+	MPI_Init(&argc, &argv);
+	printf("version %s\n", gpucoll_version());
+	return MPI_Finalize();
+}
+""")
+    package = dict(os.environ, PKG_CONFIG_PATH=str(lib / "pkgconfig"), PKG_CONFIG_SYSROOT_DIR=str(tmp_path))
+    flags = run_command(["pkg-config", "--cflags", "--libs", "gpucoll"], package, 10)
+    assert flags.status == 0, flags.output
+    for mpi in MPIS:
+        compile_with(f"mpicc.{mpi}", "-o", ours, source, *flags.output.split())
+        env["LD_LIBRARY_PATH"] = str(lib)
+        result = run_command([*launcher(mpi, 1), "env", *[f"{k}={v}" for k, v in env.items() if k != "LD_PRELOAD"], str(ours)],
+                             os.environ.copy(), 60)
+        assert (result.status == 0 and "version " in result.output) == (mpi == default), result.output
+        assert mpi == default or "but runs under the libgpucoll.so for" in result.output, result.output
     for mpi in MPIS:
         installed = lib / "gpucoll" / mpi / "gpucoll-bench"
         where = [] if ON_GPU else ["--emulate"]

@@ -102,7 +102,7 @@ struct core_accel {
 	struct core_schedule *schedule; /* NULL: none was taken */
 	const struct sched *sched;      /* of it */
 	struct core_steps steps;        /* of the phase that is running, or was */
-	uint64_t missed_at; /* ns, when a descriptor was first missed; 0: not yet */
+	uint64_t missed_at;             /* ns, when a descriptor was first missed; 0: not yet */
 	int passed_to;  /* members, once for each region, that were passed its descriptor */
 	bool truncates; /* some round's did */
 	uint64_t spent[CORE_STATS_NUM_STAGES], since; /* ns, where statistics are wanted */

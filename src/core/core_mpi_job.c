@@ -4,6 +4,7 @@
 #include "core/core_mpi.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_mpi_handle.h"
+#include "core/core_mpi_muster.h"
 #include "core/core_mpi_type.h"
 #include "util/util_hash.h"
 #include "util/util_log.h"
@@ -189,7 +190,7 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 	uint64_t machine = machine_identity();
 	struct introduction mine = {host_identity(hostid, machine), machine, have_driver}, *all;
 
-	if (PMPI_Comm_dup(MPI_COMM_WORLD, &core_mpi_private_comm) != MPI_SUCCESS)
+	if (!core_mpi_muster(&core_mpi_private_comm))
 		return UTIL_ERR_MPI;
 	PMPI_Comm_set_errhandler(core_mpi_private_comm, MPI_ERRORS_RETURN);
 	PMPI_Comm_rank(core_mpi_private_comm, &job->rank);

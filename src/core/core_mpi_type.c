@@ -200,8 +200,7 @@ static bool get_combiner(MPI_Datatype type, struct making *making)
 	making->counts = counts > 0;
 #else
 	int integers, addresses, types;
-	int error =
-		PMPI_Type_get_envelope(type, &integers, &addresses, &types, &making->combiner);
+	int error = PMPI_Type_get_envelope(type, &integers, &addresses, &types, &making->combiner);
 
 	making->counts = false;
 #endif

@@ -215,6 +215,38 @@ static void count(const struct core_op *op, double seconds)
 		 1e6 * seconds);
 }
 
+static const char *text_of(enum util_status status)
+{
+	switch (status) {
+	case UTIL_ERR_NO_MEMORY:
+		return "no memory";
+	case UTIL_ERR_PEER:
+		return "another rank has failed in it, or is lost";
+	case UTIL_ERR_TRUNCATE:
+		return "more has come than there is room for";
+	default:
+		return "see above";
+	}
+}
+
+/* MPI's own words for it name neither the call nor the reason. Of calls that fail since somebody is
+ * lost the first one is enough. */
+static void log_failure(const struct core_op *op, enum util_status status, bool was_lost)
+{
+	const struct core_comm *comm = op->comm;
+	char name[64];
+
+	core_mpi_comm_name(op->call.comm, name, sizeof(name));
+	if (comm)
+		util_log(was_lost ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "%s failed, call %llu on communicator %s (%#llx) of %d ranks: %s",
+			 core_coll_name(op->call.coll), (unsigned long long)op->number, name,
+			 (unsigned long long)comm->id, comm->size, text_of(status));
+	else
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed, on communicator %s: %s",
+			 core_coll_name(op->call.coll), name, text_of(status));
+}
+
 int core_run(const struct core_call *call)
 {
 	enum util_status status;
@@ -222,9 +254,11 @@ int core_run(const struct core_call *call)
 	struct core_op op;
 	uint64_t number = 0;
 	double start = now();
+	bool was_lost;
 
 	util_config_load(); /* a process with MPI sessions only has not been through core_start */
 	comm = count_call(call, &number);
+	was_lost = comm && comm->lost;
 	core_op_start(&op, call, comm, number);
 	status = wait_for(&op, start);
 	core_choice_note(status == UTIL_OK && op.path == CORE_PATH_ACCEL ? &op.accel : NULL);
@@ -232,6 +266,7 @@ int core_run(const struct core_call *call)
 	count(&op, now() - start);
 	if (status == UTIL_OK || status == UTIL_ERR_MPI)
 		return op.mpi_result;
+	log_failure(&op, status, was_lost);
 	if (comm && op.path != CORE_PATH_ACCEL) /* the others are in the real MPI */
 		core_agree_retire(comm);
 	return core_mpi_raise(call, status);

@@ -6,7 +6,10 @@
 #include "core/core_wish.h"
 #include "util/util_config.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 /* A child of fork has no MPI and no use of the parent's CUDA contexts: it gets the real MPI's own
  * errors. */
@@ -39,8 +42,32 @@ static void start(void)
 	pmpi_leave();
 }
 
+/*
+ * A program of one MPI that is linked with the library for another gets the library's MPI calls,
+ * and with them that one's: nothing can come of it.
+ */
+static void refuse_other_mpi(void)
+{
+#ifdef OPEN_MPI
+	static const char symbol[] = "MPIR_Err_create_code", ours[] = "Open MPI",
+			  theirs[] = "MPICH", name[] = "mpich";
+#else
+	static const char symbol[] = "ompi_mpi_comm_world", ours[] = "MPICH", theirs[] = "Open MPI",
+			  name[] = "openmpi";
+#endif
+
+	if (!dlsym(RTLD_DEFAULT, symbol))
+		return;
+	fprintf(stderr,
+		"libgpucoll: this program uses %s, but runs under the libgpucoll.so for %s: link "
+		"with -L<libdir>/gpucoll/%s, or let gpucoll-exec find the right one\n",
+		theirs, ours, name);
+	exit(1);
+}
+
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 {
+	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
 	int result = next(argc, argv);
 	pmpi_leave();
@@ -52,6 +79,7 @@ int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
 			 int required, int *provided)
 {
+	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
 	int result = next(argc, argv, required, provided);
 	pmpi_leave();

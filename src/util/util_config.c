@@ -35,6 +35,7 @@ struct util_config util_config;
 static const char *const level_words[] = {"none", "version", "warn", "info", "trace", NULL};
 static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
 static const char *const net_words[] = {"ucx", "off", NULL};
+static const char *const partial_words[] = {"abort", "sleep", NULL};
 static const char *const gdr_words[] = {"auto", "on", "off", NULL};
 static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", "net", NULL};
 
@@ -152,6 +153,10 @@ static const struct option options[] = {
 	{"GPUCOLL_CHECK", TYPE_BOOL, FIELD(check), "0", NULL,
 	 "Prove each schedule (see gpucoll-info -p) when it is first used. Costs milliseconds for "
 	 "each."},
+	{"GPUCOLL_PARTIAL", TYPE_ENUM, FIELD(partial), "abort", partial_words,
+	 "What becomes of a job of which some processes do not run under the library, which the "
+	 "others find when they have waited for them for GPUCOLL_TIMEOUT seconds in MPI_Init. "
+	 "abort: it is ended. sleep: it goes on without the library's help."},
 	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
 	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
 	 "0: never."},

@@ -22,6 +22,7 @@ enum util_log_level {
 
 enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
 enum util_net { UTIL_NET_UCX, UTIL_NET_OFF };
+enum util_partial { UTIL_PARTIAL_ABORT, UTIL_PARTIAL_SLEEP };
 enum util_gdr { UTIL_GDR_AUTO, UTIL_GDR_ON, UTIL_GDR_OFF };
 
 struct util_config {
@@ -46,6 +47,7 @@ struct util_config {
 	size_t eager_max;        /* bytes: all inputs of a call over several nodes that go ahead */
 	size_t scratch;          /* bytes for messages, of a GPU and communicator */
 	size_t timeout;          /* seconds; 0: never report */
+	int partial;             /* enum util_partial */
 };
 
 enum util_subsys {

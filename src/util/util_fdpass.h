@@ -29,8 +29,9 @@ enum util_status util_fdpass_send(int to, uint64_t tag, int fd);
 void util_fdpass_receive(void);
 
 /* The descriptor of this name from this process, the caller's from now on. Thread-safe. */
-enum { UTIL_FDPASS_NONE = -1, /* it has not come */
-       UTIL_FDPASS_LOST = -2, /* it came, but this process has no room for one more */
+enum {
+	UTIL_FDPASS_NONE = -1, /* it has not come */
+	UTIL_FDPASS_LOST = -2, /* it came, but this process has no room for one more */
 };
 int util_fdpass_take(int from, uint64_t tag);
 

@@ -473,7 +473,8 @@ static size_t free_memory(void)
 }
 
 /* Communicators with messages between ranks, one after the other, most of which some member frees
- * while others are still in the last call: device memory does not get less. TEST_COMMS: how many. */
+ * while others are still in the last call: device memory does not get less. TEST_COMMS: how many.
+ */
 static void freed_communicators(void)
 {
 	enum { LONG = 1 << 14, WARM = 50, ARENAS = 64 << 20 };
@@ -602,8 +603,8 @@ static void large_count(void)
 }
 
 #if MPI_VERSION >= 4
-/* One element of the type, whose data begin each with the root's rank, in this memory: what the type
- * covers has come, and nothing else has changed. The type is freed. */
+/* One element of the type, whose data begin each with the root's rank, in this memory: what the
+ * type covers has come, and nothing else has changed. The type is freed. */
 static void one_element(MPI_Datatype type, enum place place, const char *what)
 {
 	enum { INTS = 64 };
