@@ -366,12 +366,12 @@ static void learn(struct core_accel *accel)
 	struct core_comm *comm = accel->comm;
 
 	if (accel->agree.forget)
-		core_comm_forget(comm);
+		core_known_clear(&comm->known);
 	gpu_ipc_forget_exports(accel->offer.freed, accel->offer.num_freed);
-	core_comm_learn(comm, accel->offer.in.memory.buffer_id);
-	core_comm_learn(comm, accel->offer.out.memory.buffer_id);
+	core_known_add(&comm->known, accel->offer.in.memory.buffer_id);
+	core_known_add(&comm->known, accel->offer.out.memory.buffer_id);
 	for (int i = 0; i < GPU_NUM_SHARED; i++)
-		core_comm_learn(comm, accel->offer.arenas[i].memory.buffer_id);
+		core_known_add(&comm->known, accel->offer.arenas[i].memory.buffer_id);
 	/* Who asks for all has another context, and perhaps another device. */
 	if (accel->agree.forget) {
 		comm->together = CORE_TOGETHER_UNKNOWN;

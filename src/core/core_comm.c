@@ -186,25 +186,6 @@ void core_comm_destroy(struct core_comm *comm)
 	core_schedule_drop(comm);
 	core_choice_drop(comm);
 	core_graph_free(comm->graph);
+	core_known_clear(&comm->known);
 	free(comm);
-}
-
-bool core_comm_knows(const struct core_comm *comm, uint64_t buffer_id)
-{
-	for (int i = 0; i < CORE_COMM_KNOWN_EXPORTS; i++) {
-		if (comm->known_exports[i] == buffer_id)
-			return true;
-	}
-	return false;
-}
-
-void core_comm_learn(struct core_comm *comm, uint64_t buffer_id)
-{
-	if (buffer_id && !core_comm_knows(comm, buffer_id))
-		comm->known_exports[comm->next_known++ % CORE_COMM_KNOWN_EXPORTS] = buffer_id;
-}
-
-void core_comm_forget(struct core_comm *comm)
-{
-	memset(comm->known_exports, 0, sizeof(comm->known_exports));
 }

@@ -11,10 +11,9 @@
 #define CORE_COMM_H
 
 #include "core/core_arena.h"
+#include "core/core_known.h"
 #include "core/core_board.h"
 #include "core/core_mpi_job.h"
-
-enum { CORE_COMM_KNOWN_EXPORTS = 16 };
 
 struct core_choices;
 struct core_graph;
@@ -48,11 +47,9 @@ struct core_comm {
 	bool retired;     /* its calls are not counted any more */
 	bool in_real;     /* a call of the real MPI has begun and has not come back well */
 	/* What the last votes made sure of: the allocations of this process that the others have
-	 * mapped (core_comm_knows), and the context in which, and the moment (gpu_ipc_dropped) at
-	 * which, it mapped theirs.
-	 */
-	uint64_t known_exports[CORE_COMM_KNOWN_EXPORTS];
-	unsigned next_known;
+	 * mapped, and the context in which, and the moment (gpu_ipc_dropped) at which, it mapped
+	 * theirs. */
+	struct core_known known;
 	unsigned long long context_id;
 	uint64_t dropped;
 	struct core_schedule *schedules; /* see core_schedule.h */
@@ -124,11 +121,5 @@ static inline bool core_comm_speaks(const struct core_comm *comm)
 {
 	return comm->speakers[comm->node] == comm->rank;
 }
-
-/* The allocations of this process that all other members have mapped, by buffer id. Learning 0 does
- * nothing; of more than are kept the oldest are forgotten. */
-bool core_comm_knows(const struct core_comm *comm, uint64_t buffer_id);
-void core_comm_learn(struct core_comm *comm, uint64_t buffer_id);
-void core_comm_forget(struct core_comm *comm);
 
 #endif

@@ -380,7 +380,7 @@ static enum util_status offer_buffers(struct core_accel *accel)
 
 static bool is_known(const struct core_comm *comm, uint64_t buffer_id)
 {
-	return buffer_id == 0 || core_comm_knows(comm, buffer_id);
+	return buffer_id == 0 || core_known_has(&comm->known, buffer_id);
 }
 
 /*

@@ -3,6 +3,7 @@
 #include "gpu/gpu_shm.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
+#include "util/util_time.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -193,16 +194,27 @@ static bool is_live(const struct gpu_export *export)
 	return where.memory != GPU_MEMORY_HOST && id_of(&where) == export->buffer_id;
 }
 
+/* A program that brings one new buffer after the other has a look in each call, of as many driver
+ * calls as there are buffers: it is to take a small part of the time. */
 int gpu_ipc_find_freed(uint64_t *ids, int most)
 {
+	enum { PART = 20 };
+	static uint64_t next_look; /* ns; under the lock */
+	uint64_t start = util_now();
 	int found = 0;
 
 	pthread_mutex_lock(&lock);
+	if (start < next_look) {
+		pthread_mutex_unlock(&lock);
+		return 0;
+	}
 	for (int i = 0; i < EXPORT_PLACES && found < most; i++) {
 		if (!exports[i].bytes || is_live(&exports[i]))
 			continue;
 		ids[found++] = exports[i].buffer_id;
 	}
+	if (found < most) /* else there is more to be told at once */
+		next_look = util_now() + PART * (util_now() - start);
 	pthread_mutex_unlock(&lock);
 	return found + gpu_shm_find_freed(ids + found, most - found);
 }

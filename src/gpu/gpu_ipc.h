@@ -54,7 +54,8 @@ int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer 
 
 /*
  * Ids, `most` at most, of allocations that were exported and have been freed since. One driver call
- * for each export: not for warm calls. Returns how many. gpu_ipc_forget_exports: the others have
+ * for each export: not for warm calls, and not where too little time has gone by since the last
+ * look: then none are found. Returns how many. gpu_ipc_forget_exports: the others have
  * been told.
  */
 int gpu_ipc_find_freed(uint64_t *ids, int most);
