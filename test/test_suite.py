@@ -228,8 +228,10 @@ def test_random_calls(run_mpi, mpi, which):
 def test_kernels_that_do_not_run_together(run_mpi, mpi, exec_mode):
     """A GPU on which contexts take turns: kernels that waited for each other would do so for ever."""
     result = run_mpi(mpi, 3, "test_agree", "mixed", 40, env={"GPUCOLL_ALGO": "ring", "GPUCOLL_EXEC": exec_mode, "CUEMU_SMS": "8",
-                                                             "CUEMU_TIME_SLICED": "1", "CUEMU_SLOWNESS": "16", **PATHS["accel"]})
+                                                             "CUEMU_TIME_SLICED": "1", "CUEMU_SLOWNESS": "16", **PATHS["accel"],
+                                                             "GPUCOLL_DEBUG": "info"})
     assert_passed(result)
+    assert re.findall(r"\[(\d)\] INFO .*under NVIDIA's MPS", result.output).count("0") == 1, result.output
     assert "ring stepped" in result.output and "ring fused" not in result.output, result.output
     why = "the kernels of ranks that share a GPU do not run at the same time"
     assert ("GPUCOLL_EXEC=fused is not possible for" in result.output and why in result.output) == (exec_mode == "fused")
@@ -1008,6 +1010,76 @@ def test_killed_rank(run_mpi, mpi, shape, victim):
     kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_EXEC": "fused" if victim == 3 else "auto"})
 
 
+# What some kernels do: there are no descriptors of processes; allocating a file's memory is interrupted.
+OLD_KERNEL = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+long syscall(long number, ...)
+{
+	static long (*real)(long, ...);
+	long a[6];
+	va_list list;
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_pidfd_open) {
+		errno = ENOSYS;
+		return -1;
+	}
+	if (!real)
+		real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+int posix_fallocate(int fd, off_t offset, off_t bytes)
+{
+	static int times;
+	int (*real)(int, off_t, off_t) = (int (*)(int, off_t, off_t))dlsym(RTLD_NEXT, "posix_fallocate");
+	return times++ % 2 ? real(fd, offset, bytes) : EINTR;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def old_kernel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("old_kernel")
+    (folder / "old.c").write_text(OLD_KERNEL)
+    compile_with("gcc", "-shared", "-fPIC", "-o", folder / "old.so", folder / "old.c", "-ldl")
+    return str(folder / "old.so")
+
+
+@each_mpi
+def test_killed_rank_on_an_old_kernel(run_mpi, mpi, old_kernel):
+    kill(run_mpi, mpi, "000", 1, env={"CUEMU_SMS": "8"}, after=[old_kernel])
+
+
+@each_mpi
+def test_interrupted_allocation(run_mpi, mpi, old_kernel):
+    result = run_mpi(mpi, 2, "test_life", "reallocation", env={"GPUCOLL_STATS": "1"}, after=[old_kernel])
+    assert_passed(result)
+    assert count_calls(result.output, "accel", "MPI_Allreduce") == 50, result.output
+
+
+@each_mpi
+def test_names_in_shared_memory_that_are_taken(run_mpi, mpi):
+    """Files of a job whose processes had the same numbers, or another user's: the board's name is no such one."""
+    first = os.getpid()
+    taken = [pathlib.Path(f"/dev/shm/gpucoll-{pid}-0") for pid in range(first, first + 2000)]
+    for path in taken:
+        path.touch()
+    try:
+        result = run_mpi(mpi, 2, "test_life", "reallocation", env={"GPUCOLL_STATS": "1"})
+    finally:
+        for path in taken:
+            path.unlink()
+    assert_passed(result)
+    assert count_calls(result.output, "accel", "MPI_Allreduce") == 50, result.output
+
+
 @each_mpi
 @pytest.mark.parametrize("shape,victim,late", [("000", 1, 2), ("0011", 3, 1)])
 def test_missed_rank(run_mpi, mpi, shape, victim, late):
@@ -1259,6 +1331,15 @@ def test_bad_options_are_named(run_mpi, mpi):
     assert_passed(result)
     assert "GPUCOLL_DEBUGG is no option" in result.output
     assert "GPUCOLL_STAGING_POOL=many is not understood" in result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("name,why", [("/dev/zero", "not supported"), ("/", "directory"), ("/nowhere", "No such file")],
+                         ids=["device", "directory", "nothing"])
+def test_what_is_no_tuning_file(run_mpi, mpi, name, why):
+    result = run_mpi(mpi, 2, "test_life", "reallocation", env={"GPUCOLL_TUNING_FILE": name}, timeout=60)
+    assert_passed(result)
+    assert re.search(f"WARN .*GPUCOLL_TUNING_FILE: {name}: .*{why}", result.output), result.output
 
 
 @each_mpi

@@ -2,6 +2,7 @@
 #include "core/core_board.h"
 #include "core/core_mpi.h"
 #include "util/util_log.h"
+#include "util/util_time.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 enum { CACHE_LINE = 64 };
@@ -99,15 +101,37 @@ static void fail(const char *what, const char *name)
 		 strerror(errno));
 }
 
-static int create_memory(const char *name, size_t bytes)
+/* Give the part of the file memory. Returns errno's value. A profiler's timer may interrupt it. */
+static int allocate(int fd, off_t offset, size_t bytes)
 {
-	int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+	int error;
+
+	do {
+		error = posix_fallocate(fd, offset, (off_t)bytes);
+	} while (error == EINTR);
+	return error;
+}
+
+/* A name that nobody can have taken before: /dev/shm is open to all users. */
+static int open_new(char *name, size_t bytes)
+{
+	uint64_t number = 0;
+
+	if (getrandom(&number, sizeof(number), 0) != (ssize_t)sizeof(number))
+		number = (uint64_t)getpid() << 32 ^ util_now();
+	snprintf(name, bytes, "/gpucoll-%016llx", (unsigned long long)number);
+	return shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+}
+
+static int create_memory(char *name, size_t name_bytes, size_t bytes)
+{
+	int fd = open_new(name, name_bytes);
 
 	if (fd < 0)
 		return -1;
 	/* posix_fallocate, not ftruncate: a full /dev/shm is an error now rather than SIGBUS later.
 	 */
-	errno = posix_fallocate(fd, 0, (off_t)bytes);
+	errno = allocate(fd, 0, bytes);
 	if (!errno && !ftruncate(fd, (off_t)board_bytes)) /* the areas follow, without memory yet */
 		return fd;
 	close(fd);
@@ -137,9 +161,9 @@ static char *map_memory(int fd, const char *name)
 }
 
 /* By the leader: the board with its lock ready, before anybody else learns its name. */
-static int create_board(const char *name)
+static int create_board(char *name, size_t name_bytes)
 {
-	int fd = create_memory(name, areas_offset());
+	int fd = create_memory(name, name_bytes, areas_offset());
 
 	if (fd < 0) {
 		fail("create", name);
@@ -160,8 +184,7 @@ enum util_status core_board_start(size_t bytes)
 	area_bytes = bytes;
 	board_bytes = areas_offset() + CORE_BOARD_SLOTS * area_bytes;
 	if (leader) {
-		snprintf(name, sizeof(name), "/gpucoll-%ld-%d", (long)getpid(), core_mpi_job.rank);
-		fd = create_board(name);
+		fd = create_board(name, sizeof(name));
 		if (fd < 0)
 			name[0] = 0;
 	}
@@ -227,7 +250,7 @@ static struct core_board_slot *find_slot(uint64_t id)
 /* The other pages of the area are never touched, which would give them memory. */
 static void back(struct core_board_slot *slot, size_t bytes)
 {
-	if (slot->backed < bytes && !posix_fallocate(board_fd, area_offset(slot), (off_t)bytes))
+	if (slot->backed < bytes && !allocate(board_fd, area_offset(slot), bytes))
 		slot->backed = bytes;
 	slot->has_area = slot->backed >= bytes;
 }

@@ -13,6 +13,7 @@
 #include "core/core_mpi.h"
 #include "core/core_wire.h"
 #include "util/util_config.h"
+#include "util/util_log.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -501,8 +502,11 @@ bool core_links_are_apart(void)
 void core_links_set_together(struct core_comm *comm, bool together)
 {
 	comm->together = together ? CORE_TOGETHER_YES : CORE_TOGETHER_NO;
-	if (!together)
-		atomic_store_explicit(&apart, true, memory_order_relaxed);
+	if (!together && !atomic_exchange_explicit(&apart, true, memory_order_relaxed))
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE,
+			 "kernels of ranks that share a GPU take turns there, so hosts order the "
+			 "steps of calls (stepped), which is slower for short ones; under NVIDIA's "
+			 "MPS (nvidia-cuda-mps-control -d) they run together");
 }
 
 /* How long ranks wait for each other to begin, and how long a meeting may take then: a slice of

@@ -9,8 +9,10 @@
 #include "util/util_hash.h"
 #include "util/util_log.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +33,11 @@ struct node {
 	uint64_t machine;
 };
 static struct node *nodes; /* of the job */
-static int *watched;       /* descriptors of this node's processes, by local rank; -1: none */
+/* This node's other processes, by local rank. */
+static struct watched {
+	int fd;    /* a descriptor of the process; -1: there is none; then: */
+	pid_t pid; /* 0: it can't be watched */
+} * watched;
 static uint64_t
 	id_base; /* random, so that ids drawn by processes of different jobs (spawn) differ */
 
@@ -143,7 +149,9 @@ void core_mpi_at_finalize(void (*stop)(void))
 	PMPI_Comm_free_keyval(&keyval);
 }
 
-/* Processes in another PID namespace, where numbers are others', are not watched. */
+/* Processes in another PID namespace, where numbers are others', are not watched. Where there are
+ * no descriptors of processes (before Linux 5.3, or in a container that forbids them) it is by
+ * number. */
 static void watch_processes(void)
 {
 	struct {
@@ -160,25 +168,31 @@ static void watch_processes(void)
 	if (!all || !watched)
 		PMPI_Abort(MPI_COMM_WORLD, 1); /* the others are waiting in the exchange */
 	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, node_comm);
-	for (int i = 0; i < num; i++)
-		watched[i] = i == core_mpi_job.local_rank || all[i].space != mine.space
-				     ? -1
-				     : (int)syscall(SYS_pidfd_open, (pid_t)all[i].pid, 0);
+	for (int i = 0; i < num; i++) {
+		watched[i] = (struct watched){-1, 0};
+		if (i == core_mpi_job.local_rank || all[i].space != mine.space)
+			continue;
+		watched[i].pid = (pid_t)all[i].pid;
+		watched[i].fd = (int)syscall(SYS_pidfd_open, watched[i].pid, 0);
+	}
 	free(all);
 }
 
 bool core_mpi_has_ended(int local_rank)
 {
-	struct pollfd fd = {.fd = watched[local_rank], .events = POLLIN};
+	const struct watched *other = &watched[local_rank];
+	struct pollfd fd = {.fd = other->fd, .events = POLLIN};
 
-	return fd.fd >= 0 && poll(&fd, 1, 0) > 0;
+	if (other->fd >= 0)
+		return poll(&fd, 1, 0) > 0;
+	return other->pid && kill(other->pid, 0) && errno == ESRCH;
 }
 
 static void stop_watching(void)
 {
 	for (int i = 0; watched && i < core_mpi_job.local_size; i++) {
-		if (watched[i] >= 0)
-			close(watched[i]);
+		if (watched[i].fd >= 0)
+			close(watched[i].fd);
 	}
 	free(watched);
 	watched = NULL;

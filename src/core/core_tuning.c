@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* One measurement. */
 struct measured {
@@ -144,6 +145,18 @@ static uint64_t hash_all(void)
 
 /* ---- the file ---- */
 
+/* No device nor directory, nor what can't be such a file. Sets errno. */
+static bool is_file_of_times(FILE *in)
+{
+	static const off_t most = 64 << 20;
+	struct stat status;
+
+	if (fstat(fileno(in), &status))
+		return false;
+	errno = S_ISREG(status.st_mode) ? EFBIG : S_ISDIR(status.st_mode) ? EISDIR : ENOTSUP;
+	return S_ISREG(status.st_mode) && status.st_size <= most;
+}
+
 /* NULL: there is none, which is reported if it was asked for. The caller frees it. */
 static char *read_file(const char *name, size_t *bytes)
 {
@@ -151,6 +164,13 @@ static char *read_file(const char *name, size_t *bytes)
 	char *text = NULL, part[4096];
 	size_t got;
 
+	if (in && !is_file_of_times(in)) {
+		int error = errno;
+
+		fclose(in);
+		in = NULL;
+		errno = error;
+	}
 	if (!in) {
 		if (util_config.tuning_file)
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT, "GPUCOLL_TUNING_FILE: %s: %s",
