@@ -492,6 +492,11 @@ def test_life(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 2, "test_life", case))
 
 
+@each_mpi
+def test_late_at_the_end(run_mpi, mpi):
+    assert_passed(run_mpi(mpi, 3, "test_life", "late_at_the_end", env={"GPUCOLL_ALGO": "ring"}, timeout=60))
+
+
 @emulated_only
 @each_mpi
 @pytest.mark.parametrize("env", [{"CUEMU_P2P": "none"}, {"GPUCOLL_ALGO": "ring"}], ids=["shm", "p2p"])

@@ -300,6 +300,7 @@ static enum util_status reach_region(struct core_accel *accel, int rank,
 	status = gpu_ipc_map(owner, &region->memory, -1, accel->stream, &reach->mapping);
 	if (status == UTIL_IN_PROGRESS) {
 		fd = util_fdpass_take(owner, region->memory.buffer_id);
+		reach->took = fd != UTIL_FDPASS_NONE;
 		if (fd == UTIL_FDPASS_LOST) {
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 				 "no room for one more descriptor (ulimit -n): memory of another "
@@ -348,6 +349,8 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
 		enum util_status status = UTIL_ERR_UNSUPPORTED;
 
+		if (votes && !(accel->reach[kind_of(index)] >> number & 1))
+			continue; /* found in an earlier look of the same vote */
 		if (votes || !is_hopeless(accel->comm, number, index))
 			status = reach_region(accel, rank, region_of(offer, index),
 					      reach_of(accel, number, index));
@@ -406,7 +409,7 @@ static void drop_freed(struct core_accel *accel)
 
 /* The vote is over, and all that was sent for it has come: what nobody has asked for is of memory
  * that was mapped already, and keeps that memory. */
-static void drop_descriptors(const struct core_accel *accel)
+static void drop_descriptors(struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
@@ -417,7 +420,8 @@ static void drop_descriptors(const struct core_accel *accel)
 			region_of(core_agree_offer(&accel->agree, rank), i % NUM_REGIONS);
 
 		if (rank != comm->rank && region->memory.buffer_id &&
-		    gpu_export_has_fd(&region->memory))
+		    gpu_export_has_fd(&region->memory) &&
+		    !reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS)->took)
 			util_fdpass_drop(core_comm_local_rank(comm, rank),
 					 region->memory.buffer_id);
 	}
@@ -431,6 +435,9 @@ static enum util_status prepare(struct core_accel *accel)
 	if (accel->agree.vote) {
 		drop_freed(accel);
 		status = pass_fds(accel);
+		/* Who has come and is gone has ended, which shows a little later. */
+		if (status == UTIL_ERR_PEER && !has_waited_long(accel))
+			return UTIL_IN_PROGRESS;
 	}
 	return status == UTIL_OK ? reach_all(accel, accel->agree.vote) : status;
 }
@@ -533,8 +540,11 @@ static enum util_status agree(struct core_accel *accel)
 	if (accel->agree.vote)
 		util_fdpass_receive();
 	if (state == CORE_AGREE_ANNOUNCED) {
-		if (answer(accel) == UTIL_IN_PROGRESS)
+		if (answer(accel) == UTIL_IN_PROGRESS) {
+			if (is_time_to_look(accel) && is_in_vain(accel))
+				core_agree_give_up(&accel->agree);
 			return UTIL_IN_PROGRESS;
+		}
 		state = core_agree_poll(&accel->agree);
 	}
 	if (state == CORE_AGREE_READY && core_comm_speaks(accel->comm))
@@ -561,7 +571,8 @@ static enum util_status agree(struct core_accel *accel)
 	if (accel->comm->spans && accel->common.arena && !accel->common.any_without_data &&
 	    !(accel->common.all & CORE_OFFER_WHOLE))
 		accel->comm->wants_links = accel->comm->wants_shm = true;
-	if (accel->agree.vote) {
+	/* After a loss not all have come, nor voted. */
+	if (accel->agree.vote && !core_agree_is_lost(accel->comm)) {
 		drop_descriptors(accel);
 		learn(accel);
 	}

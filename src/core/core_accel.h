@@ -51,6 +51,7 @@ enum core_accel_state {
 struct core_reach {
 	uint64_t address;
 	struct gpu_mapping *mapping; /* NULL: this process's own, or not reached */
+	bool took;                   /* the descriptor that came for it, in a vote */
 };
 
 struct core_accel {

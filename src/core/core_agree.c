@@ -272,7 +272,7 @@ void core_agree_lose_far(void *area)
 
 void core_agree_lose(struct core_comm *comm)
 {
-	core_agree_lose_far(comm->area);
+	core_agree_lose_far(core_board_area(comm->slot)); /* also of one that is retired */
 }
 
 /*

@@ -168,6 +168,9 @@ static void leave(struct core_comm *comm)
 
 	if (comm->spans)
 		core_agree_last_ready(comm, ready);
+	/* Members may have stopped calling at different calls. */
+	if (comm->lost)
+		core_board_publish(comm->slot, UINT64_MAX);
 	core_board_leave(comm->slot, comm->spans ? ready : NULL);
 }
 
@@ -175,7 +178,7 @@ void core_comm_destroy(struct core_comm *comm)
 {
 	if (comm->spans)
 		core_net_remove(comm);
-	if (is_idle(comm))
+	if (!comm->arena.bytes || is_idle(comm))
 		core_arena_close(&comm->arena, true);
 	else
 		core_leaving_keep(comm);

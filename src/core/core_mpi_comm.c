@@ -107,7 +107,8 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 			mine = LOST;
 		if (first && rank && !core_comm_take_slot(*id, size, members))
 			mine = NO_ROOM;
-		PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm);
+		if (PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS)
+			all = NO_ROOM;
 		if (all != WELL && first && mine != NO_ROOM)
 			core_board_cancel(*id);
 	}

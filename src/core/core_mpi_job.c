@@ -180,9 +180,11 @@ static void watch_processes(void)
 
 bool core_mpi_has_ended(int local_rank)
 {
-	const struct watched *other = &watched[local_rank];
-	struct pollfd fd = {.fd = other->fd, .events = POLLIN};
+	const struct watched *other = watched ? &watched[local_rank] : NULL;
+	struct pollfd fd = {.fd = other ? other->fd : -1, .events = POLLIN};
 
+	if (!other) /* in MPI_Finalize */
+		return false;
 	if (other->fd >= 0)
 		return poll(&fd, 1, 0) > 0;
 	return other->pid && kill(other->pid, 0) && errno == ESRCH;
@@ -204,11 +206,11 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 	uint64_t machine = machine_identity();
 	struct introduction mine = {host_identity(hostid, machine), machine, have_driver}, *all;
 
+	PMPI_Comm_rank(MPI_COMM_WORLD, &job->rank);
+	PMPI_Comm_size(MPI_COMM_WORLD, &job->size);
 	if (!core_mpi_muster(&core_mpi_private_comm))
 		return UTIL_ERR_MPI;
 	PMPI_Comm_set_errhandler(core_mpi_private_comm, MPI_ERRORS_RETURN);
-	PMPI_Comm_rank(core_mpi_private_comm, &job->rank);
-	PMPI_Comm_size(core_mpi_private_comm, &job->size);
 	all = calloc((size_t)job->size, sizeof(*all));
 	processes = calloc((size_t)job->size, sizeof(*processes));
 	nodes = calloc((size_t)job->size, sizeof(*nodes));
@@ -306,8 +308,8 @@ enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, in
 
 void core_mpi_stop(void)
 {
-	stop_watching();
 	core_mpi_comm_stop();
+	stop_watching();
 	core_mpi_forget_types();
 	if (node_comm != MPI_COMM_NULL)
 		PMPI_Comm_free(&node_comm);

@@ -78,12 +78,10 @@ static void complain(void)
 		"mpiexec "
 		"-genvlist LD_PRELOAD";
 	bool ends = util_config.partial == UTIL_PARTIAL_ABORT;
-	int rank, size, missing;
+	int size = core_mpi_job.size;
+	int missing = ends ? find_missing(core_mpi_job.rank, size) : -1;
 
-	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
-	PMPI_Comm_size(MPI_COMM_WORLD, &size);
-	missing = ends ? find_missing(rank, size) : -1;
-	util_log_set_rank(rank);
+	util_log_set_rank(core_mpi_job.rank);
 	if (missing < 0)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
 			 "MPI_Init has waited %zu s for other ranks: %s", util_config.timeout,

@@ -200,10 +200,11 @@ int gpu_ipc_find_freed(uint64_t *ids, int most)
 {
 	enum { PART = 20 };
 	static uint64_t next_look; /* ns; under the lock */
-	uint64_t start = util_now();
+	uint64_t start;
 	int found = 0;
 
 	pthread_mutex_lock(&lock);
+	start = util_now();
 	if (start < next_look) {
 		pthread_mutex_unlock(&lock);
 		return 0;

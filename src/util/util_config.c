@@ -156,7 +156,8 @@ static const struct option options[] = {
 	{"GPUCOLL_PARTIAL", TYPE_ENUM, FIELD(partial), "abort", partial_words,
 	 "What becomes of a job of which some processes do not run under the library, which the "
 	 "others find when they have waited for them for GPUCOLL_TIMEOUT seconds in MPI_Init. "
-	 "abort: it is ended. sleep: it goes on without the library's help."},
+	 "abort: it is ended. sleep: it goes on without the library's help, which is well only if "
+	 "there are no nonblocking collectives on MPI_COMM_WORLD: the library has begun one."},
 	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
 	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
 	 "0: never."},

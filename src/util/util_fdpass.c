@@ -100,6 +100,8 @@ enum util_status util_fdpass_send(int to, uint64_t tag, int fd)
 		return UTIL_OK;
 	if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS)
 		return UTIL_IN_PROGRESS;
+	if (errno == ECONNREFUSED)
+		return UTIL_ERR_PEER;
 	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "a descriptor can't be passed to process %d: %s",
 		 to, strerror(errno));
 	return UTIL_ERR_SYSTEM;
@@ -225,10 +227,8 @@ int util_fdpass_take(int from, uint64_t tag)
 
 void util_fdpass_drop(int from, uint64_t tag)
 {
-	int fd;
+	int fd = util_fdpass_take(from, tag);
 
-	while ((fd = util_fdpass_take(from, tag)) != UTIL_FDPASS_NONE) {
-		if (fd >= 0)
-			close(fd);
-	}
+	if (fd >= 0)
+		close(fd);
 }

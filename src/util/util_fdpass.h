@@ -21,7 +21,8 @@ void util_fdpass_stop(void);
 
 /*
  * Send a copy of the descriptor, named `tag`, to process `to`. UTIL_IN_PROGRESS: its queue is full,
- * and is emptied by its next util_fdpass_receive. UTIL_ERR_SYSTEM: it can't be done. Thread-safe.
+ * and is emptied by its next util_fdpass_receive. UTIL_ERR_PEER: it has no socket, or has ended.
+ * UTIL_ERR_SYSTEM: it can't be done. Thread-safe.
  */
 enum util_status util_fdpass_send(int to, uint64_t tag, int fd);
 
@@ -35,7 +36,7 @@ enum {
 };
 int util_fdpass_take(int from, uint64_t tag);
 
-/* Close what has come of this name from this process. Thread-safe. */
+/* Close one descriptor of this name from this process, if one has come. Thread-safe. */
 void util_fdpass_drop(int from, uint64_t tag);
 
 #endif

@@ -602,6 +602,28 @@ static void large_count(void)
 #endif
 }
 
+/*
+ * The last call, on host buffers, has not been made by a rank, which is late, when those that leave
+ * it at once are in MPI_Finalize: they have memory for messages that was the late one's to touch.
+ */
+static void late_at_the_end(void)
+{
+	struct timespec late = {0, 500000000};
+	int *send, *recv, one = 1;
+
+	snprintf(test_name, sizeof(test_name), "late at the end");
+	cuda_check(cudaMalloc((void **)&send, 400000), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, 400000), "cudaMalloc");
+	test_result(allreduce_works(send, recv, 100000, MPI_COMM_WORLD));
+	if (test_finish())
+		exit(1);
+	if (test_rank)
+		nanosleep(&late, NULL);
+	MPI_Bcast(&one, 1, MPI_INT, 0, MPI_COMM_WORLD);
+	MPI_Finalize();
+	exit(0);
+}
+
 #if MPI_VERSION >= 4
 /* One element of the type, whose data begin each with the root's rank, in this memory: what the
  * type covers has come, and nothing else has changed. The type is freed. */
@@ -707,6 +729,7 @@ static const struct test_case cases[] = {
 	{"idup", idup},
 	{"fork", forks},
 	{"huge", huge},
+	{"late_at_the_end", late_at_the_end},
 	{"large_count", large_count},
 	{"large_types", large_types},
 	{"killed", killed},
