@@ -229,16 +229,17 @@ static const char *text_of(enum util_status status)
 	}
 }
 
-/* MPI's own words for it name neither the call nor the reason. Of calls that fail since somebody is
- * lost the first one is enough. */
+/* MPI's own words for it name neither the call nor the reason, but where the arguments are wrong. Of
+ * calls that fail since somebody is lost the first one is enough. */
 static void log_failure(const struct core_op *op, enum util_status status, bool was_lost)
 {
+	bool quiet = was_lost || status == UTIL_ERR_TRUNCATE;
 	const struct core_comm *comm = op->comm;
 	char name[64];
 
 	core_mpi_comm_name(op->call.comm, name, sizeof(name));
 	if (comm)
-		util_log(was_lost ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		util_log(quiet ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "%s failed, call %llu on communicator %s (%#llx) of %d ranks: %s",
 			 core_coll_name(op->call.coll), (unsigned long long)op->number, name,
 			 (unsigned long long)comm->id, comm->size, text_of(status));
