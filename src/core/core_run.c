@@ -229,8 +229,8 @@ static const char *text_of(enum util_status status)
 	}
 }
 
-/* MPI's own words for it name neither the call nor the reason, but where the arguments are wrong. Of
- * calls that fail since somebody is lost the first one is enough. */
+/* MPI's own words for it name neither the call nor the reason, but where the arguments are wrong.
+ * Of calls that fail since somebody is lost the first one is enough. */
 static void log_failure(const struct core_op *op, enum util_status status, bool was_lost)
 {
 	bool quiet = was_lost || status == UTIL_ERR_TRUNCATE;
