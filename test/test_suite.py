@@ -504,9 +504,10 @@ def test_freed_communicators(run_mpi, mpi, env):
     """Also in MPI_Comm_free by who is ahead of others in the last call, the arena's memory is not lost."""
     result = run_mpi(mpi, 2, "test_life", "freed_communicators", env={"GPUCOLL_STATS": "1", "CUEMU_DEVICES": "2", **env})
     assert_passed(result)
-    # Without P2P the first call of a communicator finds that it needs memory for messages, which its Bcast then has. (A row of
-    # so long a table may be torn by the program's own output.)
-    assert count_calls(result.output, "stage", "MPI_Bcast") == 0 and count_calls(result.output, "accel", "MPI_Bcast") > 290, result.output
+    # What the program says, on another stream, may come in the middle of a row of so long a table.
+    table = result.output.replace("2 checks passed, 0 failed\n", "")
+    # Without P2P the first call of a communicator finds that it needs memory for messages, which its Bcast then has.
+    assert count_calls(table, "accel", "MPI_Bcast") == 300, result.output
 
 
 @each_mpi
