@@ -76,7 +76,7 @@ uninstall-mpi:
 
 # ---- the emulated CUDA driver and runtime ----
 EMU_OBJECTS = emu_capture.o emu_config.o emu_context.o emu_copy.o emu_kernel.o emu_memory.o emu_pool.o emu_stream.o
-EMU_TWINS = gpu_execute.o gpu_probe.o gpu_runs.o emu_test_kernels.o
+EMU_TWINS = gpu_execute.o gpu_probe.o gpu_runs.o gpu_verify.o emu_test_kernels.o
 EMU_COMPILE = $(CC) -D_GNU_SOURCE -I$(top_srcdir)/src $(CUDA_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fvisibility=hidden -MMD -MP
 EMU_LD = $(CC) -shared $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS)
 REAL_CUDA = $(CUDA_LIBDIR)/stubs/libcuda.so

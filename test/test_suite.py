@@ -138,6 +138,30 @@ def test_without_p2p(run_mpi, mpi, exec_mode):
     assert (" stepped" in result.output) == (exec_mode == "stepped"), result.output
 
 
+# A pair of devices that map each other's memory, and lose what is written there: kernels and copies, kernels only, in one direction only.
+LIES = {"all": ("2", "lies"), "to_kernels": ("2", "03,10"), "one_way": ("3", "011,102,110")}
+
+
+@emulated_only
+@pytest.mark.parametrize("lies,ranks,mpi", [(lies, ranks, mpi) for i, (lies, ranks) in enumerate(itertools.product(LIES, [2, 4]))
+                                            for mpi in MPIS if i % 2 == MPIS.index(mpi) or lies == "all"])
+def test_peers_that_lie(run_mpi, mpi, lies, ranks):
+    """Memory of other devices is not believed before it was tried; then it is staged once, and goes through the host's memory.
+    One rank warns. Later communicators know it, also where two devices of three do reach each other."""
+    devices, p2p = LIES[lies]
+    env = {"CUEMU_DEVICES": devices, "CUEMU_P2P": p2p, "CUEMU_SMS": "8", "GPUCOLL_DEBUG": "info", **PATHS["accel"]}
+    result = run_mpi(mpi, ranks, "test_coll", 2, env=env)
+    assert_passed(result)
+    # With two ranks the third device has nobody, and the second reaches it.
+    found = lies != "one_way" or ranks > 2
+    assert len(re.findall("WARN .*have mapped each other's memory.*ACS.*IOMMU.*Remedy", result.output)) == found, result.output[-4000:]
+    assert "WARN" not in re.sub("WARN .*have mapped each other's.*", "", result.output), result.output[-4000:]
+    assert count_calls(result.output, "accel") > 300, result.output
+    how = {"all": "kernels wrong, by copies wrong", "to_kernels": "kernels wrong, by copies right", "one_way": "kernels wrong, by copies wrong"}[lies]
+    assert (f"read by {how}" in result.output) == found, result.output
+    assert (" twoshot" in result.output) != found, result.output
+
+
 # ---- messages between ranks ----
 
 WAYS = {"stepped": {"GPUCOLL_EXEC": "stepped"},
@@ -1901,6 +1925,43 @@ def test_gpus_without_peer_access():
     env = {"LD_LIBRARY_PATH": str(BUILD / "emu"), "CUEMU_DEVICES": "3", "CUEMU_P2P": "010,100,000"}
     text = run_tool(BUILD / "gpucoll-info", "-t", env=env).output
     assert re.findall(r"^apart (.*)", text, re.M) == ["gpu0 gpu2", "gpu1 gpu2"], text
+
+
+@emulated_only
+def test_peer_access_by_nvml(tmp_path):
+    """What NVML says of it, which also knows of what a driver was told to leave alone; once, whoever says it."""
+    compile_with("cc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", SOURCE / "test/emu/emu_nvml.c")
+    env = {"LD_LIBRARY_PATH": f"{tmp_path}:{BUILD / 'emu'}", "CUEMU_DEVICES": "3", "EMU_NVML": ";;", "EMU_NVML_APART": "02,21",
+           "HWLOC_COMPONENTS": "-pci"}
+    for p2p in ("all", "010,100,000"):
+        text = run_tool(BUILD / "gpucoll-info", "-t", env={**env, "CUEMU_P2P": p2p}).output
+        assert re.findall(r"^apart (.*)", text, re.M) == ["gpu0 gpu2", "gpu1 gpu2"], text
+
+
+# What the machine says of two GPUs, what the user says, of rank 1 something else; and whether one uses the other's memory.
+REACHES = {"no_limit_is_known": ("", {}, {}, True), "host_bridges": ("numa", {}, {}, False), "two_on_amd": ("amd numa", {}, {}, True),
+           "many_on_amd": ("amd numa more", {}, {}, False), "asked_for": ("numa", {"GPUCOLL_P2P_LEVEL": "phb"}, {}, True),
+           "not_by_all": ("numa", {"GPUCOLL_P2P_LEVEL": "SYS"}, {"GPUCOLL_P2P_LEVEL": "PIX"}, False),
+           "nvlinks": ("numa link", {"GPUCOLL_P2P_LEVEL": "NVL"}, {}, True), "not_at_all": ("numa link", {"GPUCOLL_P2P_LEVEL": "LOC"}, {}, False),
+           "apart": ("numa link apart", {}, {}, False)}
+
+
+@emulated_only
+@pytest.mark.parametrize("case,mpi", list(zip(REACHES, itertools.cycle(MPIS))))
+def test_how_far_gpus_reach(run_mpi, tmp_path, mpi, case):
+    machine, env, other, reaches = REACHES[case]
+    text = "gpucoll-machine 1\n" + ("cpu AuthenticAMD\n" if "amd" in machine else "cpu GenuineIntel\n") + ("numa numa0\n" if "numa" in machine else "")
+    text += "".join(f"{'  ' * ('numa' in machine)}gpu gpu{i} bus=0000:0{i + 1}:00.0\n" for i in range(4 if "more" in machine else 2))
+    text += "link gpu0 gpu1 rate=50\n" * ("link" in machine) + "apart gpu0 gpu1\n" * ("apart" in machine)
+    (tmp_path / "a.machine").write_text(text)
+    script = tmp_path / "rank.sh"
+    mine = "".join(f"export {name}={value}; " for name, value in other.items())
+    script.write_text(f'#!/bin/sh\nif [ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 1 ]; then {mine} :; fi\nexec "$@"\n')
+    script.chmod(0o755)
+    result = run_mpi(mpi, 2, script, BUILD / "mpi" / mpi / "gpucoll-bench", "allreduce", "-b", "1K", "-e", "1M", "-f", "32", "-n", "5",
+                     env={"CUEMU_DEVICES": "2", "GPUCOLL_TOPO_FILE": str(tmp_path / "a.machine"), "GPUCOLL_DEBUG": "info", **env, **PATHS["accel"]})
+    assert result.status == 0 and "# 0 wrong values" in result.output and "WARN" not in result.output, result.output
+    assert (" twoshot" in result.output) == reaches and ("farther apart than GPUCOLL_P2P_LEVEL" in result.output) != reaches, result.output
 
 
 def test_machine_without_gpus():

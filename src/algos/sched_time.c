@@ -157,6 +157,15 @@ static double touch(struct run *run, int from, int to, int memory, double start,
 	return later(end, take_route(run, route_between(run, from, to), start, bytes));
 }
 
+/* The same of what it loads from another's, which on some ways is more than the bytes. */
+static double load(struct run *run, int from, int rank, double start, double bytes)
+{
+	const struct sched_route *route = route_between(run, from, rank);
+	double end = take_way(run, run->fabric->sites[from], start, bytes);
+
+	return later(end, take_route(run, route, start, (1 + route->read_more) * bytes));
+}
+
 /* ---- operands ---- */
 
 static double read_source(struct run *run, int rank, const struct sched_operand *o, double start,
@@ -165,7 +174,7 @@ static double read_source(struct run *run, int rank, const struct sched_operand 
 	const struct sched_connection *c = o->fifo ? &run->sched->connections[o->at] : NULL;
 
 	if (!c)
-		return touch(run, o->at, rank, o->at, start, bytes);
+		return load(run, o->at, rank, start, bytes);
 	if (!is_net(run, c->from, rank) || run->terms->gdr)
 		return touch(run, rank, rank, rank, start, bytes);
 	return take_route(run, &home_of(run, rank)->from_host, start, bytes);

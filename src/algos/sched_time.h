@@ -26,7 +26,8 @@ struct sched_leg {
 enum sched_lines { SCHED_LINES_CUT, SCHED_LINES_UNSURE, SCHED_LINES_WHOLE };
 
 struct sched_route {
-	double latency; /* us */
+	double latency;   /* us */
+	double read_more; /* of the bytes, that they cost when loaded rather than stored */
 	enum sched_lines lines;
 	int num;
 	struct sched_leg *legs;

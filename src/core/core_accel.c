@@ -43,6 +43,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
 	accel->broken_off = accel->gdr = false;
+	accel->proof = (struct core_proof){.state = CORE_PROOF_NONE};
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
 	accel->fetching = accel->eager = accel->scattered = false;
 	accel->waits = false;
@@ -62,18 +63,22 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 }
 
 /* Memory that an offer names, and how this process reaches it. */
-enum { NUM_REGIONS = 2 + GPU_NUM_SHARED };
+enum { FIRST_ARENA = 2, CARDS = FIRST_ARENA + GPU_NUM_SHARED, NUM_REGIONS };
 
 static const struct core_region *region_of(const struct core_offer *offer, int index)
 {
-	return index == 0 ? &offer->in : index == 1 ? &offer->out : &offer->arenas[index - 2];
+	return index == 0       ? &offer->in
+	       : index == 1     ? &offer->out
+	       : index == CARDS ? &offer->cards
+				: &offer->arenas[index - FIRST_ARENA];
 }
 
 static struct core_reach *reach_of(struct core_accel *accel, int number, int index)
 {
-	return index == 0   ? &accel->in[number]
-	       : index == 1 ? &accel->out[number]
-			    : &accel->arenas[index - 2][number];
+	return index == 0       ? &accel->in[number]
+	       : index == 1     ? &accel->out[number]
+	       : index == CARDS ? &accel->cards[number]
+				: &accel->arenas[index - FIRST_ARENA][number];
 }
 
 /* The call may map memory from here on. */
@@ -255,7 +260,9 @@ static enum util_status announce(struct core_accel *accel)
 /* Of comm->reach. */
 static int kind_of(int index)
 {
-	return index < 2 ? CORE_REACH_BUFFERS : index - 2;
+	return index < FIRST_ARENA ? CORE_REACH_BUFFERS
+	       : index == CARDS    ? CORE_REACH_PROVEN
+				   : index - FIRST_ARENA;
 }
 
 /* The offers of a vote are there: pass the descriptors that go with this rank's, to one member
@@ -351,6 +358,8 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 
 		if (votes && !(accel->reach[kind_of(index)] >> number & 1))
 			continue; /* found in an earlier look of the same vote */
+		if (!votes && index == CARDS)
+			continue;
 		if (votes || !is_hopeless(accel->comm, number, index))
 			status = reach_region(accel, rank, region_of(offer, index),
 					      reach_of(accel, number, index));
@@ -388,6 +397,7 @@ static void learn(struct core_accel *accel)
 			comm->reach[j][i] &= reach[j];
 	}
 	comm->dropped = accel->dropped;
+	core_proof_learn(accel);
 	/* Without data it has mapped nothing, and must ask for all when it has some. */
 	comm->context_id = accel->stream ? gpu_stream_context_id(accel->stream) : 0;
 }
@@ -439,7 +449,9 @@ static enum util_status prepare(struct core_accel *accel)
 		if (status == UTIL_ERR_PEER && !has_waited_long(accel))
 			return UTIL_IN_PROGRESS;
 	}
-	return status == UTIL_OK ? reach_all(accel, accel->agree.vote) : status;
+	if (status == UTIL_OK)
+		status = reach_all(accel, accel->agree.vote);
+	return status == UTIL_OK && accel->agree.vote ? core_proof_progress(accel) : status;
 }
 
 /* All answer alike, and say in a vote what they reach. */
@@ -547,6 +559,9 @@ static enum util_status agree(struct core_accel *accel)
 		}
 		state = core_agree_poll(&accel->agree);
 	}
+	/* The stream and the launch's memory go to other calls. */
+	if (core_proof_settle(accel) == UTIL_IN_PROGRESS)
+		return UTIL_IN_PROGRESS;
 	if (state == CORE_AGREE_READY && core_comm_speaks(accel->comm))
 		state = agree_with_nodes(accel);
 	/* Over several nodes nobody finds out later what is missing for links. */
@@ -1003,6 +1018,12 @@ void core_accel_describe(const struct core_accel *accel, char *text, size_t byte
 		snprintf(text, bytes, "earlier work on the buffers to finish");
 		break;
 	case CORE_ACCEL_AGREE:
+		if (core_proof_missing(accel) >= 0) {
+			snprintf(text, bytes,
+				 "rank %d of %d to try whether devices reach each other's memory",
+				 core_proof_missing(accel), accel->comm->size);
+			break;
+		}
 		snprintf(text, bytes, "rank %d of %d to come to call %llu of communicator %#llx",
 			 missing(accel), accel->comm->size, (unsigned long long)accel->number,
 			 (unsigned long long)accel->comm->id);

@@ -29,6 +29,7 @@
 #define CORE_ACCEL_H
 
 #include "core/core_agree.h"
+#include "core/core_proof.h"
 #include "core/core_schedule.h"
 #include "core/core_shape.h"
 #include "core/core_stats.h"
@@ -78,8 +79,9 @@ struct core_accel {
 	/* By the members' numbers on this node; and whose memory of a kind was mapped, a bit for
 	 * each. */
 	struct core_reach in[CORE_MAX_NEAR], out[CORE_MAX_NEAR];
-	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_NEAR];
+	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_NEAR], cards[CORE_MAX_NEAR];
 	uint64_t reach[CORE_NUM_REACHES];
+	struct core_proof proof;
 	bool clearing; /* this rank's arena; before the offer */
 	int sharers;   /* of the GPU; 0: no kernel of this process's may wait there */
 	bool reserved; /* the GPU's room for a kernel that waits */

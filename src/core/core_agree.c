@@ -44,6 +44,8 @@ struct progress {
 	_Atomic uint64_t arrived;
 	/* The last call, + 1, in which it tried whether kernels run together, above the answer. */
 	_Atomic uint64_t tried;
+	/* The last call, + 1, in whose vote it left its cards with the others. */
+	_Atomic uint64_t shown;
 	/* The last call, + 1, in which it cut what came for another. */
 	_Atomic uint64_t cut;
 };
@@ -331,6 +333,20 @@ enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call, b
 		*together &= word & 1;
 	}
 	return UTIL_OK;
+}
+
+/* Release, the pair of the acquire in core_agree_has_shown: of what the kernel and the copies
+ * wrote, which this host has seen to be done. */
+void core_agree_show(struct core_comm *comm, uint64_t call)
+{
+	atomic_store_explicit(&progress_of(comm, comm->rank)->shown, call + 1,
+			      memory_order_release);
+}
+
+bool core_agree_has_shown(const struct core_comm *comm, int rank, uint64_t call)
+{
+	return atomic_load_explicit(&progress_of(comm, rank)->shown, memory_order_acquire) >=
+	       call + 1;
 }
 
 static _Atomic uint64_t *link_word(const struct core_comm *comm, int rank,

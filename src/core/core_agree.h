@@ -33,17 +33,18 @@ enum {
 	CORE_OFFER_WINDOW_IN =
 		8, /* the region is a window, which the input goes through in slices */
 	CORE_OFFER_WINDOW_OUT = 16,
-	CORE_OFFER_CAN_FUSE = 32,      /* its GPU has room for a kernel that waits */
-	CORE_OFFER_APART = 128,        /* kernels on its GPU were seen not to run together */
-	CORE_OFFER_LINKS_FAILED = 256, /* a call with messages did: it may have missed decisions */
-	CORE_OFFER_FLAGS_CLEAR = 64,   /* no flags of older messages are left in its arenas */
-	CORE_OFFER_BEHIND = 512,       /* other nodes have calls to see before they hear of more */
-	CORE_OFFER_EAGER = 1024,       /* there is a record of its input (core_eager.h) */
-	CORE_OFFER_WHOLE = 2048,       /* of a node: there can be links between its members */
-	CORE_OFFER_DEVICE_WIRE = 4096, /* UCX moves its device memory to other nodes */
-	CORE_OFFER_EXPORTED = 8192,    /* the regions name what others of its node may touch */
-	CORE_OFFER_MAPPED = 16384,     /* of a node: its members have mapped what was offered */
-	CORE_OFFER_WANTS_GDR = 32768,  /* ... and is to, whatever that takes */
+	CORE_OFFER_CAN_FUSE = 32,       /* its GPU has room for a kernel that waits */
+	CORE_OFFER_APART = 128,         /* kernels on its GPU were seen not to run together */
+	CORE_OFFER_LINKS_FAILED = 256,  /* a call with messages did: it may have missed decisions */
+	CORE_OFFER_FLAGS_CLEAR = 64,    /* no flags of older messages are left in its arenas */
+	CORE_OFFER_BEHIND = 512,        /* other nodes have calls to see before they hear of more */
+	CORE_OFFER_EAGER = 1024,        /* there is a record of its input (core_eager.h) */
+	CORE_OFFER_WHOLE = 2048,        /* of a node: there can be links between its members */
+	CORE_OFFER_DEVICE_WIRE = 4096,  /* UCX moves its device memory to other nodes */
+	CORE_OFFER_EXPORTED = 8192,     /* the regions name what others of its node may touch */
+	CORE_OFFER_MAPPED = 16384,      /* of a node: its members have mapped what was offered */
+	CORE_OFFER_WANTS_GDR = 32768,   /* ... and is to, whatever that takes */
+	CORE_OFFER_SHOWS_CARDS = 65536, /* in `cards`, if it could have any (core_proof.h) */
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
@@ -57,6 +58,7 @@ struct core_region {
 struct core_offer {
 	uint32_t flags;
 	uint16_t coll, type, op; /* enum core_coll, gpu_type, gpu_op */
+	uint16_t p2p_reach;      /* see core_picture_reach */
 	int32_t root;
 	uint64_t bytes, counts; /* as in struct core_shape: what all must give alike */
 	uint64_t device;        /* which GPU it would use, 0: none */
@@ -67,6 +69,7 @@ struct core_offer {
 	uint32_t blocks; /* of a kernel that waits, at most */
 	struct core_region in, out;
 	struct core_region arenas[GPU_NUM_SHARED]; /* without memory: there is none */
+	struct core_region cards;                  /* the same */
 	/* With CORE_OFFER_ASKS_VOTE: allocations that it offered before and has freed. */
 	uint64_t freed[CORE_OFFER_MOST_FREED];
 	int32_t num_freed;
@@ -240,6 +243,13 @@ int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t
  */
 void core_agree_try(struct core_comm *comm, uint64_t call, bool together);
 enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call, bool *together);
+
+/*
+ * Tell the others, before the answer to a vote, that this process has left its cards with them
+ * (core_proof.h). core_agree_has_shown: whether a member on this node has; what it left is there.
+ */
+void core_agree_show(struct core_comm *comm, uint64_t call);
+bool core_agree_has_shown(const struct core_comm *comm, int rank, uint64_t call);
 
 /*
  * The words by which hosts order the steps of an accelerated call (core_steps.h), as kernels do

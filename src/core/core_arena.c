@@ -83,7 +83,7 @@ static enum util_status open_device(struct core_arena *arena, struct gpu_stream 
 static bool grow(struct core_arena *arena, size_t bytes, bool with_shm, struct gpu_stream *stream,
 		 bool *clearing)
 {
-	struct core_arena larger = {.bytes = bytes};
+	struct core_arena larger = {.bytes = bytes, .cards = arena->cards};
 
 	if (with_shm && gpu_shm_create(bytes, true, &larger.shm) != UTIL_OK)
 		return false;
@@ -130,10 +130,17 @@ enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool wi
 	return status;
 }
 
+bool core_arena_is_open(const struct core_arena *arena)
+{
+	return arena->bytes || arena->cards;
+}
+
 void core_arena_close(struct core_arena *arena, bool idle)
 {
 	if (arena->device && idle)
 		gpu_scratch_put(arena->device);
+	if (arena->cards && idle)
+		gpu_scratch_put(arena->cards);
 	for (int i = 0; i < CORE_ARENA_OTHERS && idle; i++) {
 		if (arena->others[i])
 			gpu_scratch_put(arena->others[i]);

@@ -17,7 +17,8 @@ struct core_arena {
 	size_t bytes;   /* of each */
 	size_t refused; /* that could not be had, or are there */
 	struct gpu_scratch *device;
-	struct gpu_shm *shm; /* NULL: there is none */
+	struct gpu_shm *shm;       /* NULL: there is none */
+	struct gpu_scratch *cards; /* see core_proof.h; NULL: none are shown */
 	/* Those that the device had in other contexts, for when a call is in one of them again. */
 	struct gpu_scratch *others[CORE_ARENA_OTHERS];
 };
@@ -36,6 +37,7 @@ enum util_status core_arena_clear_flags(struct core_arena *arena, struct gpu_str
 
 /* `idle`: no other process's kernel can touch it any more. What may be touched is not used again.
  */
+bool core_arena_is_open(const struct core_arena *arena);
 void core_arena_close(struct core_arena *arena, bool idle);
 
 #endif

@@ -374,6 +374,12 @@ int core_board_share_gpu(uint64_t gpu, bool comes)
 	return sharers;
 }
 
+uint64_t core_board_gpu(int local_rank)
+{
+	return atomic_load_explicit(&((gpu_word *)(board + HEADER_BYTES))[local_rank],
+				    memory_order_relaxed);
+}
+
 unsigned core_board_used(void)
 {
 	unsigned used = 0;

@@ -85,6 +85,10 @@ uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank);
  */
 int core_board_share_gpu(uint64_t gpu, bool comes);
 
+/* The GPU that the node's process `local_rank` came with first; 0: it has not come yet.
+ * Thread-safe. */
+uint64_t core_board_gpu(int local_rank);
+
 /* Slots in use, for tests and the table at the end. */
 unsigned core_board_used(void);
 

@@ -178,7 +178,7 @@ void core_comm_destroy(struct core_comm *comm)
 {
 	if (comm->spans)
 		core_net_remove(comm);
-	if (!comm->arena.bytes || is_idle(comm))
+	if (!core_arena_is_open(&comm->arena) || is_idle(comm))
 		core_arena_close(&comm->arena, true);
 	else
 		core_leaving_keep(comm);

@@ -21,9 +21,9 @@ struct core_schedule;
 struct core_nodes;
 struct core_wire;
 
-/* What of another's memory a rank reaches: its arenas, of each enum gpu_transport, and its buffers.
- */
-enum { CORE_REACH_BUFFERS = GPU_NUM_SHARED, CORE_NUM_REACHES };
+/* What of another's memory a rank reaches: its arenas, of each enum gpu_transport, and its buffers;
+ * and whether what it reaches of another device works (core_proof.h). */
+enum { CORE_REACH_BUFFERS = GPU_NUM_SHARED, CORE_REACH_PROVEN, CORE_NUM_REACHES };
 
 /* Members of a communicator, at most: all of them, and those on one node. */
 enum { CORE_MAX_RANKS = 1024, CORE_MAX_NEAR = GPU_MAX_PEERS };
@@ -45,6 +45,8 @@ struct core_comm {
 	bool lost;        /* a member's process has ended, or can't be reached: known here */
 	bool told_loss;   /* ... and told to the other nodes */
 	bool retired;     /* its calls are not counted any more */
+	bool proven;      /* who of the members' devices can be believed is known */
+	bool shows_cards; /* the next call is to try it in any case */
 	bool in_real;     /* a call of the real MPI has begun and has not come back well */
 	/* What the last votes made sure of: the allocations of this process that the others have
 	 * mapped, and the context in which, and the moment (gpu_ipc_dropped) at which, it mapped

@@ -13,6 +13,9 @@ static const double unknown_way = 12, unknown_net = 12.5;
 static const double unknown_latency = 1.5, net_latency = 4; /* us */
 /* By sockets: us, and GB/s that a process moves. */
 static const double socket_latency = 10, socket_rate = 3, socket_message = 6;
+/* Loads over PCI Express are answered, in parts, where stores are just sent: an estimate, 20 of 25
+ * GB/s on PCI Express 4. NCCL loads over NVLinks only (src/graph/paths.cc, ncclTopoCheckP2p). */
+static const double pcie_read_more = 0.25;
 static const double own_latency = 0.7; /* of a message between ranks on one GPU */
 
 /* By compute capability: the memory's rate, GB/s, and the multiprocessors, of the usual one in
@@ -252,11 +255,20 @@ static void set_hop(struct maker *m, struct sched_route *route, const struct sit
 	}
 	if (hop.path.class == TOPO_NVL)
 		route->lines = lines_of_links(m, from, to);
+	else
+		route->read_more = pcie_read_more;
 	set_legs(m, route, hop.num, hop.path.latency);
 	for (int i = 0; route->legs && i < hop.num; i++)
 		route->legs[i] = (struct sched_leg){m->bases[from->seat.node] + hop.parts[i].way,
 						    hop.parts[i].share};
 	topo_way_free(&hop);
+}
+
+static void set_unknown(struct maker *m, struct sched_route *route, const struct site *from,
+			const struct site *to)
+{
+	route->read_more = pcie_read_more;
+	set_two(m, route, from->up, to->down, unknown_latency);
 }
 
 static void set_route(struct maker *m, struct sched_route *route, const struct site *from,
@@ -269,7 +281,7 @@ static void set_route(struct maker *m, struct sched_route *route, const struct s
 	else if (from->seat.gpu >= 0 && to->seat.gpu >= 0)
 		set_hop(m, route, from, to);
 	else
-		set_two(m, route, from->up, to->down, unknown_latency);
+		set_unknown(m, route, from, to);
 }
 
 static void set_host(struct maker *m, struct sched_route *route, int way)

@@ -6,6 +6,7 @@
 #include "core/core_eager.h"
 #include "core/core_mpi.h"
 #include "core/core_nodes.h"
+#include "core/core_proof.h"
 #include "core/core_room.h"
 #include "core/core_wire.h"
 #include "core/core_wish.h"
@@ -425,12 +426,14 @@ enum util_status core_offer_make(struct core_accel *accel)
 	offer->wish = *core_wish_of(core_plan_coll(shape->coll));
 	offer->blocks = 0;
 	memset(offer->arenas, 0, sizeof(offer->arenas));
+	memset(&offer->cards, 0, sizeof(offer->cards));
 	status = offer_buffers(accel);
 	if (status != UTIL_OK)
 		return status;
 	status = offer_arenas(accel);
 	if (status != UTIL_OK)
 		return status;
+	core_proof_offer(accel);
 	set_flags(accel);
 	core_eager_offer(accel);
 	if (accel->comm->spans && core_comm_speaks(accel->comm) &&

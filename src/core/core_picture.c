@@ -4,6 +4,7 @@
 #include "gpu/gpu_context.h"
 #include "topo/topo_hwloc.h"
 #include "topo/topo_nvml.h"
+#include "topo/topo_path.h"
 #include "util/util_config.h"
 #include "util/util_hash.h"
 #include "util/util_log.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 
 static struct topo_machine **machines; /* by node of the job */
+static int reach;                      /* see core_picture_reach */
 
 /* ---- this node ---- */
 
@@ -183,6 +185,15 @@ static uint64_t hash_machines(void)
 	return machines ? hash : 0;
 }
 
+static void find_reach(void)
+{
+	const struct topo_machine *machine = core_picture_of(core_mpi_job.node);
+
+	reach = machine ? (int)topo_path_usual_reach(machine) : TOPO_SYS;
+	if (util_config.p2p_level != UTIL_P2P_AUTO)
+		reach = TOPO_LOC + (util_config.p2p_level - UTIL_P2P_LOC);
+}
+
 void core_picture_start(void)
 {
 	uint64_t start = util_now(), hash;
@@ -200,6 +211,7 @@ void core_picture_start(void)
 	/* Who sees another picture would choose otherwise, and the others wait for it. */
 	if (!core_mpi_job_same(hash_machines()))
 		core_picture_stop();
+	find_reach();
 	free(mine);
 	free(hashes);
 	free(sizes);
@@ -233,4 +245,20 @@ int core_picture_gpu(const struct topo_machine *machine, uint64_t identity)
 			return gpu;
 	}
 	return -1;
+}
+
+int core_picture_reach(void)
+{
+	return reach;
+}
+
+bool core_picture_may_reach(uint64_t a, uint64_t b, int limit)
+{
+	const struct topo_machine *machine = core_picture_of(core_mpi_job.node);
+	int gpu_a = machine ? core_picture_gpu(machine, a) : -1;
+	int gpu_b = machine ? core_picture_gpu(machine, b) : -1;
+
+	if (gpu_a < 0 || gpu_b < 0 || gpu_a == gpu_b)
+		return true;
+	return topo_path_may_reach(machine, gpu_a, gpu_b, (enum topo_class)limit);
 }

@@ -19,4 +19,10 @@ void core_picture_stop(void);
 const struct topo_machine *core_picture_of(int node);
 int core_picture_gpu(const struct topo_machine *machine, uint64_t identity);
 
+/* How far apart GPUs of this node may be for one to use the other's memory: GPUCOLL_P2P_LEVEL, an
+ * enum topo_class. Whether two of them, by their identities, may, within the limit: of what the
+ * picture does not show nothing is known, and they may. */
+int core_picture_reach(void);
+bool core_picture_may_reach(uint64_t a, uint64_t b, int limit);
+
 #endif

@@ -4,6 +4,7 @@
 #include "core/core_net.h"
 #include "core/core_op.h"
 #include "core/core_picture.h"
+#include "core/core_proof.h"
 #include "core/core_tuning.h"
 #include "core/core_wish.h"
 #include "gpu/gpu_module.h"
@@ -93,6 +94,7 @@ void core_stop(void)
 	core_awake = false;
 	core_net_stop();
 	core_mpi_stop();
+	core_proof_stop();
 	core_picture_stop();
 	core_tuning_stop();
 	core_board_stop();

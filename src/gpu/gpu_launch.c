@@ -18,6 +18,7 @@ enum { BLOCK_BYTES = GPU_THREADS * 16, WARP = 32, MAX_BLOCKS = 512, POLLS_PER_QU
 struct gpu_launch_memory {
 	_Alignas(16) struct gpu_work work[GPU_MAX_LANES];
 	uint64_t abort;
+	uint64_t found[GPU_VERIFY_FOUND];
 	uint64_t words[MAX_BLOCKS];
 };
 
@@ -146,6 +147,18 @@ enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_ar
 {
 	args->done = device_address(launch, offsetof(struct gpu_launch_memory, words));
 	return start(launch, GPU_KERNEL_PROBE, args, blocks, WARP);
+}
+
+enum util_status gpu_launch_verify(struct gpu_launch *launch, struct gpu_verify_args *args)
+{
+	args->done = device_address(launch, offsetof(struct gpu_launch_memory, words));
+	args->found = device_address(launch, offsetof(struct gpu_launch_memory, found));
+	return start(launch, GPU_KERNEL_VERIFY, args, 1, WARP);
+}
+
+uint64_t gpu_launch_found(const struct gpu_launch *launch, int what)
+{
+	return launch->host->found[what];
 }
 
 static bool is_blocking;

@@ -11,6 +11,7 @@
 #include "gpu/gpu_module.h"
 #include "gpu/gpu_staging.h"
 #include "gpu/kernels/gpu_program.h"
+#include "gpu/kernels/gpu_verify.h"
 
 /* The size of an element; every one divides 16. */
 unsigned gpu_type_bytes(enum gpu_type type);
@@ -53,6 +54,11 @@ enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execut
 /* The same for the probe, of `blocks` blocks. */
 enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_args *args,
 				  unsigned blocks);
+
+/* And for gpu_verify, of which the launch sets `done` and `found`. gpu_launch_found: what it has
+ * found, of an enum gpu_card_kind, or GPU_VERIFY_READ, once it is done. */
+enum util_status gpu_launch_verify(struct gpu_launch *launch, struct gpu_verify_args *args);
+uint64_t gpu_launch_found(const struct gpu_launch *launch, int what);
 
 /*
  * A kernel that waits for others keeps its place on the device, so a process has one at a time on

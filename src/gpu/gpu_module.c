@@ -18,12 +18,15 @@ __asm__(".section .rodata\n"
 	".balign 16\n"
 	"gpu_module_probe:\n"
 	".incbin \"gpu_probe.fatbin\"\n"
+	".balign 16\n"
+	"gpu_module_verify:\n"
+	".incbin \"gpu_verify.fatbin\"\n"
 	".previous\n");
-extern const char gpu_module_runs[], gpu_module_execute[], gpu_module_probe[];
+extern const char gpu_module_runs[], gpu_module_execute[], gpu_module_probe[], gpu_module_verify[];
 
-enum image { IMAGE_RUNS, IMAGE_EXECUTE, IMAGE_PROBE, NUM_IMAGES };
+enum image { IMAGE_RUNS, IMAGE_EXECUTE, IMAGE_PROBE, IMAGE_VERIFY, NUM_IMAGES };
 static const char *const images[NUM_IMAGES] = {gpu_module_runs, gpu_module_execute,
-					       gpu_module_probe};
+					       gpu_module_probe, gpu_module_verify};
 
 static const struct {
 	enum image image;
@@ -31,6 +34,7 @@ static const struct {
 } kernels[GPU_KERNEL_NUM] = {
 	[GPU_KERNEL_COPY_RUNS] = {IMAGE_RUNS, "gpu_copy_runs"},
 	[GPU_KERNEL_PROBE] = {IMAGE_PROBE, "gpu_probe"},
+	[GPU_KERNEL_VERIFY] = {IMAGE_VERIFY, "gpu_verify"},
 	[GPU_KERNEL_EXECUTE] = {IMAGE_EXECUTE, "gpu_execute"},
 	[GPU_KERNEL_EXECUTE_FLOAT_SUM] = {IMAGE_EXECUTE, "gpu_execute_float_sum"},
 	[GPU_KERNEL_EXECUTE_DOUBLE_SUM] = {IMAGE_EXECUTE, "gpu_execute_double_sum"},

@@ -19,6 +19,7 @@
 	X(hwloc_bitmap_first)                                                                      \
 	X(hwloc_bitmap_weight)                                                                     \
 	X(hwloc_get_obj_by_depth)                                                                  \
+	X(hwloc_get_type_depth)                                                                    \
 	X(hwloc_topology_destroy)                                                                  \
 	X(hwloc_topology_init)                                                                     \
 	X(hwloc_topology_is_thissystem)                                                            \
@@ -249,11 +250,24 @@ static void add_host_bridge(struct finder *f, hwloc_obj_t bridge)
 
 /* ---- all ---- */
 
+/* hwloc says it of packages. */
+static void add_cpu(struct finder *f, hwloc_topology_t topology)
+{
+	int depth = hwloc.hwloc_get_type_depth(topology, HWLOC_OBJ_PACKAGE);
+	hwloc_obj_t package = depth >= 0 ? hwloc.hwloc_get_obj_by_depth(topology, depth, 0) : NULL;
+
+	for (unsigned i = 0; package && i < package->infos_count; i++) {
+		if (!strcmp(package->infos[i].name, "CPUVendor") && !f->machine->cpu)
+			f->machine->cpu = strdup(package->infos[i].value);
+	}
+}
+
 static void add_all(struct finder *f, hwloc_topology_t topology)
 {
 	hwloc_obj_t object;
 	char name[TOPO_NAME_BYTES];
 
+	add_cpu(f, topology);
 	for (unsigned i = 0;
 	     (object = hwloc.hwloc_get_obj_by_depth(topology, HWLOC_TYPE_DEPTH_NUMANODE, i)); i++) {
 		snprintf(name, sizeof(name), "numa%u", object->os_index);

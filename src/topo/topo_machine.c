@@ -31,6 +31,7 @@ void topo_machine_free(struct topo_machine *machine)
 		return;
 	free(machine->name);
 	free(machine->source);
+	free(machine->cpu);
 	free(machine->objects);
 	free(machine->links);
 	free(machine->apart);
@@ -67,8 +68,11 @@ int topo_machine_link(struct topo_machine *machine, int a, int b, double rate)
 int topo_machine_part(struct topo_machine *machine, int a, int b)
 {
 	size_t bytes = ((size_t)machine->num_apart + 1) * sizeof(struct topo_apart);
-	struct topo_apart *apart = realloc(machine->apart, bytes);
+	struct topo_apart *apart;
 
+	if (topo_machine_are_apart(machine, a, b))
+		return 0;
+	apart = realloc(machine->apart, bytes);
 	if (!apart)
 		return -1;
 	machine->apart = apart;
@@ -319,6 +323,8 @@ static void read_line(struct reader *r, char *line)
 		read_text(r, &r->machine->name, rest);
 	else if (!strcmp(word, "source") && !level)
 		read_text(r, &r->machine->source, rest);
+	else if (!strcmp(word, "cpu") && !level)
+		read_text(r, &r->machine->cpu, rest);
 	else
 		fail(r, "unknown:", word);
 }
@@ -419,6 +425,8 @@ void topo_machine_write(const struct topo_machine *machine, FILE *out)
 		fprintf(out, "name %s\n", machine->name);
 	if (machine->source)
 		fprintf(out, "source %s\n", machine->source);
+	if (machine->cpu)
+		fprintf(out, "cpu %s\n", machine->cpu);
 	for (int i = 0; i < machine->num_objects; i++) {
 		if (machine->objects[i].parent < 0)
 			write_object(machine, i, 0, out);

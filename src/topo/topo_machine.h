@@ -17,6 +17,7 @@
  *     gpucoll-machine 1
  *     name A workstation
  *     source https://... (where the data come from)
+ *     cpu AuthenticAMD
  *     numa numa0
  *       bridge pci0
  *         switch switch0 rate=15.75
@@ -68,6 +69,7 @@ struct topo_apart {
 
 struct topo_machine {
 	char *name, *source; /* NULL: not said; a machine that was found has no source */
+	char *cpu;           /* who makes its processors, as they say it; NULL: not known */
 	int num_objects, num_links, num_apart;
 	struct topo_object *objects; /* parents before their children */
 	struct topo_link *links;

@@ -6,7 +6,8 @@
 #include <string.h>
 
 /* What we need of nvml.h, which toolkits may lack; NVML keeps what has been published. */
-enum { NVML_SUCCESS = 0, NVML_MOST_LINKS = 36, NVML_REMOTE_SWITCH = 2 };
+enum { NVML_SUCCESS = 0, NVML_MOST_LINKS = 36, NVML_REMOTE_SWITCH = 2, NVML_P2P_OK = 0 };
+enum { NVML_P2P_READ, NVML_P2P_WRITE, NVML_P2P_USES };
 
 struct nvml_pci {
 	char legacy_bus[16];
@@ -25,6 +26,7 @@ static struct {
 	int (*link_state)(void *device, unsigned link, int *active);
 	int (*link_remote)(void *device, unsigned link, struct nvml_pci *pci);
 	int (*link_remote_type)(void *device, unsigned link, int *type);
+	int (*p2p_status)(void *a, void *b, int what, int *status); /* NULL: an old one */
 } nvml;
 
 bool topo_nvml_open(void)
@@ -33,6 +35,7 @@ bool topo_nvml_open(void)
 
 	if (!library)
 		return false;
+	util_bind(library, "nvmlDeviceGetP2PStatus", &nvml.p2p_status);
 	return util_bind(library, "nvmlInit_v2", &nvml.init) &&
 	       util_bind(library, "nvmlShutdown", &nvml.shutdown) &&
 	       util_bind(library, "nvmlDeviceGetCount_v2", &nvml.count) &&
@@ -135,12 +138,41 @@ static bool add_links_of(struct topo_machine *machine, int gpu)
 	return well;
 }
 
+/* Of what NVML does not know nothing is said. */
+static bool are_apart(void *a, void *b)
+{
+	int status;
+
+	for (int use = NVML_P2P_READ; use < NVML_P2P_USES; use++) {
+		if (nvml.p2p_status(a, b, use, &status) == NVML_SUCCESS && status != NVML_P2P_OK)
+			return true;
+	}
+	return false;
+}
+
+/* GPUs of which the driver says that one can't read or write the other's memory. */
+static bool part_from(struct topo_machine *machine, int gpu)
+{
+	void *device, *other_device;
+	bool well = true;
+
+	if (!nvml.p2p_status || nvml.device_at(machine->objects[gpu].bus, &device) != NVML_SUCCESS)
+		return true;
+	for (int i = 0, other; well && (other = topo_machine_nth(machine, TOPO_GPU, i)) >= 0; i++) {
+		if (other > gpu &&
+		    nvml.device_at(machine->objects[other].bus, &other_device) == NVML_SUCCESS &&
+		    are_apart(device, other_device))
+			well = topo_machine_part(machine, gpu, other) == 0;
+	}
+	return well;
+}
+
 bool topo_nvml_add_links(struct topo_machine *machine)
 {
 	bool well = true;
 
 	for (int i = 0, gpu; well && (gpu = topo_machine_nth(machine, TOPO_GPU, i)) >= 0; i++)
-		well = add_links_of(machine, gpu);
+		well = add_links_of(machine, gpu) && part_from(machine, gpu);
 	return well;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "topo/topo_path.h"
 
+#include <string.h>
 #include <stdbool.h>
-
 static const struct {
 	const char *name;
 	double latency;
@@ -134,6 +134,29 @@ struct topo_path topo_path_between(const struct topo_machine *machine, int a, in
 		rate = slower(rate, topo_path_linked(machine, topo_path_numa(machine, a),
 						     topo_path_numa(machine, b)));
 	return path(class_of(machine, a, b, common, up + down), rate);
+}
+
+/* ---- how far GPUs may reach ---- */
+
+/* nccl src/graph/paths.cc, ncclTopoCheckP2p. */
+enum topo_class topo_path_usual_reach(const struct topo_machine *machine)
+{
+	enum { FEW_GPUS = 2 };
+	bool amd = machine->cpu && !strcmp(machine->cpu, "AuthenticAMD");
+
+	return amd && topo_machine_nth(machine, TOPO_GPU, FEW_GPUS) < 0 ? TOPO_SYS : TOPO_PXB;
+}
+
+bool topo_path_may_reach(const struct topo_machine *machine, int a, int b, enum topo_class reach)
+{
+	struct topo_path path = topo_path_between(machine, a, b);
+
+	if (topo_machine_are_apart(machine, a, b))
+		return false;
+	if (path.class != TOPO_NVL &&
+	    (machine->objects[a].parent < 0 || machine->objects[b].parent < 0))
+		return true;
+	return path.class <= reach;
 }
 
 /* ---- NICs ---- */

@@ -31,6 +31,16 @@ const char *topo_class_name(enum topo_class class);
 /* Between two objects of the machine. */
 struct topo_path topo_path_between(const struct topo_machine *machine, int a, int b);
 
+/*
+ * How far apart GPUs may be for one to use the other's memory, unless the user says otherwise: as
+ * in NCCL, no host bridge may be between them, but on AMD's processors with two GPUs at most.
+ */
+enum topo_class topo_path_usual_reach(const struct topo_machine *machine);
+
+/* Whether one of the two GPUs may use the other's memory within that reach. Of a GPU of which
+ * nobody knows where it is nothing is against it. */
+bool topo_path_may_reach(const struct topo_machine *machine, int a, int b, enum topo_class reach);
+
 /* ---- for topo_way.c ---- */
 
 /* Of all links between the two, GB/s; 0: there is none. */

@@ -36,6 +36,7 @@ static const char *const level_words[] = {"none", "version", "warn", "info", "tr
 static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
 static const char *const net_words[] = {"ucx", "off", NULL};
 static const char *const partial_words[] = {"abort", "sleep", NULL};
+static const char *const p2p_words[] = {"auto", "LOC", "NVL", "PIX", "PXB", "PHB", "SYS", NULL};
 static const char *const gdr_words[] = {"auto", "on", "off", NULL};
 static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", "net", NULL};
 
@@ -134,6 +135,13 @@ static const struct option options[] = {
 	 "in all calls, if one process says so; and a warning where it was not. off: this "
 	 "process's "
 	 "messages go through pinned host memory."},
+	{"GPUCOLL_P2P_LEVEL", TYPE_ENUM, FIELD(p2p_level), "auto", p2p_words,
+	 "How far apart two GPUs of a node may be for one to use the other's memory, in the words "
+	 "of nvidia-smi topo -m and NCCL_P2P_LEVEL; others' messages go through pinned memory of "
+	 "the host. LOC: not at all. NVL: joined by NVLink. PIX: one PCI switch between them. PXB: "
+	 "several. PHB: host bridges of one NUMA node. SYS: however far. auto: as NCCL, PXB, or "
+	 "SYS where AMD's processors have two GPUs at most. Of two processes' the nearer counts. "
+	 "What is within reach is tried out before it is used, see gpucoll(7)."},
 	{"GPUCOLL_CHANNELS", TYPE_STRING, FIELD(channels), "", NULL,
 	 "How many times an algorithm with messages uses each connection side by side, 1 to 16; "
 	 "also "

@@ -23,6 +23,16 @@ enum util_log_level {
 enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
 enum util_net { UTIL_NET_UCX, UTIL_NET_OFF };
 enum util_partial { UTIL_PARTIAL_ABORT, UTIL_PARTIAL_SLEEP };
+/* As enum topo_class behind the first. */
+enum util_p2p {
+	UTIL_P2P_AUTO,
+	UTIL_P2P_LOC,
+	UTIL_P2P_NVL,
+	UTIL_P2P_PIX,
+	UTIL_P2P_PXB,
+	UTIL_P2P_PHB,
+	UTIL_P2P_SYS
+};
 enum util_gdr { UTIL_GDR_AUTO, UTIL_GDR_ON, UTIL_GDR_OFF };
 
 struct util_config {
@@ -44,6 +54,7 @@ struct util_config {
 	int exec;                /* enum util_exec */
 	int net;                 /* enum util_net */
 	int net_gdr;             /* enum util_gdr */
+	int p2p_level;           /* enum util_p2p */
 	size_t eager_max;        /* bytes: all inputs of a call over several nodes that go ahead */
 	size_t scratch;          /* bytes for messages, of a GPU and communicator */
 	size_t timeout;          /* seconds; 0: never report */

@@ -14,11 +14,11 @@
  * more here than a launch does on hardware. A kernel must not wait for that thread then, as fused
  * ones of several nodes do.
  *
- * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, or a
- * matrix as rows of 0 and 1 separated by ','), CUEMU_ARENA (bytes), CUEMU_DELAY_US,
- * CUEMU_IN_CALLER (0 or 1), CUEMU_TIME_SLICED (0 or 1), CUEMU_SLOWNESS (what the threads of kernels
- * run for a nanosecond of the device's clock), CUEMU_MIG (0 or 1: the devices are instances of one
- * GPU, and are called so), CUEMU_THREADS (in a block of a kernel's twin),
+ * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, lies,
+ * or a matrix of enum emu_p2p, as rows of digits separated by ','), CUEMU_ARENA (bytes),
+ * CUEMU_DELAY_US, CUEMU_IN_CALLER (0 or 1), CUEMU_TIME_SLICED (0 or 1), CUEMU_SLOWNESS (what the
+ * threads of kernels run for a nanosecond of the device's clock), CUEMU_MIG (0 or 1: the devices
+ * are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel's twin),
  * CUEMU_FAULT (see emu_fault).
  */
 #ifndef EMU_H
@@ -34,12 +34,16 @@
 
 enum { EMU_MAX_DEVICES = 16 };
 
+/* Of a device that is to reach another's memory. What lies maps, and then loses what is written and
+ * reads other bytes: kernels and copies alike, or kernels only. */
+enum emu_p2p { EMU_P2P_NONE, EMU_P2P_WORKS, EMU_P2P_LIES, EMU_P2P_LIES_TO_KERNELS };
+
 struct emu_config {
 	int devices, sms, threads, slowness;
 	size_t memory, arena;
 	unsigned delay_us;
 	bool in_caller, time_sliced, mig;
-	bool p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
+	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
 extern struct emu_config emu_config;
 
@@ -136,8 +140,10 @@ bool emu_covers(const struct emu_alloc *alloc, uintptr_t address, size_t size);
 bool emu_in_arena(uintptr_t address);
 /* Some host memory is no longer pinned: kernels may not touch it. */
 void emu_forget_pinned(void);
-/* Where the emulator may touch the byte that a program knows by this address. */
+/* Where the emulator may touch the byte that a program knows by this address; and where copies
+ * do. */
 void *emu_shadow(uintptr_t address);
+void *emu_copy_place(uintptr_t address);
 /* The same for other hardware, which begins (1) or ends (-1) to read or write what is allocated
  * there, and must not be when it is freed (emu_ucp.c, which finds this with dlsym). */
 EMU_API void *cuemu_reach(uintptr_t address, int change);

@@ -59,25 +59,27 @@ static size_t number(const char *name, size_t fallback, size_t least, size_t mos
 static void load_p2p(void)
 {
 	const char *text = getenv("CUEMU_P2P");
-	bool all = !text || !*text || !strcmp(text, "all");
+	bool all = !text || !*text || !strcmp(text, "all"), lies = text && !strcmp(text, "lies");
+	enum emu_p2p value = all ? EMU_P2P_WORKS : lies ? EMU_P2P_LIES : EMU_P2P_NONE;
 
 	for (int i = 0; i < EMU_MAX_DEVICES; i++) {
 		for (int j = 0; j < EMU_MAX_DEVICES; j++)
-			emu_config.p2p[i][j] = all && i != j;
+			emu_config.p2p[i][j] = i != j ? value : EMU_P2P_NONE;
 	}
-	if (all || !strcmp(text, "none"))
+	if (all || lies || !strcmp(text, "none"))
 		return;
 	int row = 0, column = 0;
 	for (const char *at = text; *at; at++) {
 		if (*at == ',') {
 			row++;
 			column = 0;
-		} else if ((*at == '0' || *at == '1') && row < EMU_MAX_DEVICES &&
-			   column < EMU_MAX_DEVICES) {
-			emu_config.p2p[row][column] = *at == '1' && row != column;
+		} else if (*at >= '0' && *at <= '0' + EMU_P2P_LIES_TO_KERNELS &&
+			   row < EMU_MAX_DEVICES && column < EMU_MAX_DEVICES) {
+			if (row != column)
+				emu_config.p2p[row][column] = (enum emu_p2p)(*at - '0');
 			column++;
 		} else {
-			emu_die("CUEMU_P2P=%s: all, none, or rows of 0 and 1 separated by ','",
+			emu_die("CUEMU_P2P=%s: all, none, lies, or rows of 0 to 3 separated by ','",
 				text);
 		}
 	}

@@ -90,8 +90,8 @@ static CUresult copy_2d(struct copy copy, struct emu_stream *stream, bool async)
 	if (!look_at(to_address, span(copy.width, copy.height, copy.to_pitch), &to) ||
 	    !look_at(from_address, span(copy.width, copy.height, copy.from_pitch), &from))
 		return CUDA_ERROR_INVALID_VALUE;
-	copy.to = emu_shadow(to_address);
-	copy.from = emu_shadow(from_address);
+	copy.to = emu_copy_place(to_address);
+	copy.from = emu_copy_place(from_address);
 	if (!from.device && !from.pinned && to.device && copy.width * copy.height <= SMALL_COPY)
 		snapshot(&copy);
 	wait = must_wait(&copy, &to, &from, async);
@@ -240,7 +240,7 @@ static CUresult fill(CUdeviceptr to, unsigned value, size_t element, size_t coun
 	if (!count)
 		return CUDA_SUCCESS;
 	argument = malloc(sizeof(*argument));
-	*argument = (struct fill){emu_shadow(to), count, element, value};
+	*argument = (struct fill){emu_copy_place(to), count, element, value};
 	emu_submit(stream, run_fill, argument);
 	if (!async && (side.sync || side.pinned))
 		emu_stream_wait(stream);

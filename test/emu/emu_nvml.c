@@ -3,13 +3,21 @@
  * A stand-in for NVML's functions about NVLinks. EMU_NVML lists the links of each GPU of the
  * emulated driver, GPUs with `;` between: the number of the GPU at the other end, `s` for an
  * NVSwitch, `h` for one that a hypervisor hides, `x` for a link that is down. "11s;00s" is two GPUs
- * with two links between them, and one each to a switch.
+ * with two links between them, and one each to a switch. EMU_NVML_APART lists pairs of GPUs that
+ * have no peer access, as in "01,23".
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, INVALID = 2, NOT_SUPPORTED = 3, GPU = 0, SWITCH = 2 };
+enum {
+	SUCCESS = 0,
+	INVALID = 2,
+	NOT_SUPPORTED = 3,
+	GPU = 0,
+	SWITCH = 2,
+	CHIPSET_NOT_SUPPORTED = 1
+};
 
 struct pci {
 	char legacy_bus[16];
@@ -120,5 +128,21 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, int *type)
 	char end = link_of(device, link);
 
 	*type = end == 's' || end == 'h' ? SWITCH : GPU;
+	return SUCCESS;
+}
+
+int nvmlDeviceGetP2PStatus(void *a, void *b, int what, int *status);
+int nvmlDeviceGetP2PStatus(void *a, void *b, int what, int *status)
+{
+	const char *pairs = getenv("EMU_NVML_APART");
+	char one = (char)('0' + (size_t)a - 1), other = (char)('0' + (size_t)b - 1);
+
+	(void)what;
+	*status = 0;
+	for (; pairs && pairs[0] && pairs[1]; pairs += pairs[2] ? 3 : 2) {
+		if ((pairs[0] == one && pairs[1] == other) ||
+		    (pairs[0] == other && pairs[1] == one))
+			*status = CHIPSET_NOT_SUPPORTED;
+	}
 	return SUCCESS;
 }

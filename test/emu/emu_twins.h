@@ -5,10 +5,12 @@
 
 #include "gpu/kernels/gpu_program.h"
 #include "gpu/kernels/gpu_runs.h"
+#include "gpu/kernels/gpu_verify.h"
 
 #define EMU_TWINS(X)                                                                               \
 	X(gpu_copy_runs, struct gpu_copy_runs_args)                                                \
 	X(gpu_probe, struct gpu_probe_args)                                                        \
+	X(gpu_verify, struct gpu_verify_args)                                                      \
 	X(gpu_execute, struct gpu_execute_args)                                                    \
 	X(gpu_execute_float_sum, struct gpu_execute_args)                                          \
 	X(gpu_execute_double_sum, struct gpu_execute_args)                                         \

@@ -6,16 +6,12 @@
 #ifndef GPU_HALF_H
 #define GPU_HALF_H
 
+#include "gpu/kernels/gpu_types.h"
+
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __CUDACC__
-#define GPU_HALF_FUNCTION static __device__ __forceinline__
-#else
-#define GPU_HALF_FUNCTION static inline
-#endif
-
-GPU_HALF_FUNCTION float gpu_float_of_bits(uint32_t bits)
+GPU_COMMON float gpu_float_of_bits(uint32_t bits)
 {
 	float value;
 
@@ -23,7 +19,7 @@ GPU_HALF_FUNCTION float gpu_float_of_bits(uint32_t bits)
 	return value;
 }
 
-GPU_HALF_FUNCTION uint32_t gpu_bits_of_float(float value)
+GPU_COMMON uint32_t gpu_bits_of_float(float value)
 {
 	uint32_t bits;
 
@@ -33,7 +29,7 @@ GPU_HALF_FUNCTION uint32_t gpu_bits_of_float(float value)
 
 #ifdef __CUDACC__
 
-GPU_HALF_FUNCTION float gpu_float16_to_float(uint16_t half)
+GPU_COMMON float gpu_float16_to_float(uint16_t half)
 {
 	float value;
 
@@ -41,7 +37,7 @@ GPU_HALF_FUNCTION float gpu_float16_to_float(uint16_t half)
 	return value;
 }
 
-GPU_HALF_FUNCTION uint16_t gpu_float16_from_float(float value)
+GPU_COMMON uint16_t gpu_float16_from_float(float value)
 {
 	uint16_t half;
 
@@ -51,7 +47,7 @@ GPU_HALF_FUNCTION uint16_t gpu_float16_from_float(float value)
 
 #else
 
-GPU_HALF_FUNCTION float gpu_float16_to_float(uint16_t half)
+GPU_COMMON float gpu_float16_to_float(uint16_t half)
 {
 	uint32_t sign = (uint32_t)(half & 0x8000) << 16, fraction = half & 0x3ff;
 	uint32_t exponent = (half >> 10) & 31;
@@ -64,7 +60,7 @@ GPU_HALF_FUNCTION float gpu_float16_to_float(uint16_t half)
 	return gpu_float_of_bits(sign | (exponent + 127 - 15) << 23 | fraction << 13);
 }
 
-GPU_HALF_FUNCTION uint16_t gpu_float16_from_float(float value)
+GPU_COMMON uint16_t gpu_float16_from_float(float value)
 {
 	uint32_t bits = gpu_bits_of_float(value), sign = bits >> 16 & 0x8000;
 	uint32_t rest = bits & 0x7fffffff;
@@ -84,12 +80,12 @@ GPU_HALF_FUNCTION uint16_t gpu_float16_from_float(float value)
 
 #endif
 
-GPU_HALF_FUNCTION float gpu_bfloat16_to_float(uint16_t half)
+GPU_COMMON float gpu_bfloat16_to_float(uint16_t half)
 {
 	return gpu_float_of_bits((uint32_t)half << 16);
 }
 
-GPU_HALF_FUNCTION uint16_t gpu_bfloat16_from_float(float value)
+GPU_COMMON uint16_t gpu_bfloat16_from_float(float value)
 {
 	uint32_t bits = gpu_bits_of_float(value);
 

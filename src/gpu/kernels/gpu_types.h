@@ -3,6 +3,13 @@
 #ifndef GPU_TYPES_H
 #define GPU_TYPES_H
 
+/* A function that both have. */
+#ifdef __CUDACC__
+#define GPU_COMMON static __device__ __forceinline__
+#else
+#define GPU_COMMON static inline
+#endif
+
 /* The most threads of a block, of any kernel. */
 enum { GPU_THREADS = 512 };
 
