@@ -861,10 +861,19 @@ static bool is_carrier(const struct core_accel *accel)
 	       accel->sched->request.coll == SCHED_GATHER && accel->comm->rank != accel->shape.root;
 }
 
+/* A rank whose device is lost takes part in nothing any more. Who had its part of the call done
+ * learns of that in the next one, in which it would wait for this rank. */
+static void give_up_device(struct core_accel *accel)
+{
+	if (accel->result == UTIL_ERR_CUDA && accel->stream && gpu_stream_is_lost(accel->stream))
+		core_agree_lose(accel->comm);
+}
+
 /* This rank's part is done or has failed: say so, which the others wait for. */
 static void pass(struct core_accel *accel)
 {
 	if (accel->result != UTIL_OK) {
+		give_up_device(accel);
 		accel->comm->links_failed = true;
 		core_agree_fail(accel->comm, accel->number);
 	}

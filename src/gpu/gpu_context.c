@@ -283,6 +283,18 @@ enum util_status gpu_stream_poll(struct gpu_stream *stream)
 	return query_status(result);
 }
 
+bool gpu_stream_is_lost(struct gpu_stream *stream)
+{
+	struct gpu_scope scope;
+	CUresult result;
+
+	if (!gpu_scope_enter_again(&scope, &stream->where))
+		return true;
+	result = gpu_driver.cuStreamQuery(stream->stream);
+	gpu_scope_leave(&scope);
+	return result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY;
+}
+
 /*
  * While some thread captures a graph on a blocking stream, the application can have put no work on
  * the legacy stream, and looking at that would break the capture; asking this does not.

@@ -57,6 +57,10 @@ const struct gpu_pointer *gpu_stream_where(const struct gpu_stream *stream);
 unsigned long long gpu_stream_context_id(const struct gpu_stream *stream);
 CUstream gpu_stream_handle(const struct gpu_stream *stream);
 
+/* Whether its context is lost, as after a fault in a kernel: then nothing works there any more. Logs
+ * nothing. */
+bool gpu_stream_is_lost(struct gpu_stream *stream);
+
 /* UTIL_OK when all that was put on the stream is done, UTIL_IN_PROGRESS, or the error that stopped
  * it. */
 enum util_status gpu_stream_poll(struct gpu_stream *stream);

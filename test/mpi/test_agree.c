@@ -746,8 +746,9 @@ static void test_ahead(void)
 	buffer_free(&device);
 }
 
-/* All ranks leave the loop in the same call: with an error each, or never. Not even MPI_Finalize
- * can be expected of the real MPI afterwards. */
+/* All ranks leave the loop, with an error each, in the same call, or in the next one where they had
+ * all that they needed of that; or never. Not even MPI_Finalize can be expected of the real MPI
+ * afterwards. */
 static void test_fault(void)
 {
 	enum { COUNT = 50000 };
@@ -773,8 +774,8 @@ static void test_fault(void)
 	MPI_Allreduce(&call, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
 	MPI_Allreduce(&call, &last, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
 	if (test_rank == 0)
-		printf("first error in call %d\n", first);
-	test_result(ok && first == last);
+		printf("first error in call %d, last %d\n", first, last);
+	test_result(ok && last - first <= 1);
 	free(values);
 }
 
