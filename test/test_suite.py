@@ -263,6 +263,16 @@ def test_kernels_that_do_not_run_together(run_mpi, mpi, exec_mode):
 
 @emulated_only
 @each_mpi
+def test_slices_of_time(run_mpi, mpi):
+    """A kernel that waits loses the device after a slice, and has it back a slice later: two meet, once in a slice. That is not together."""
+    result = run_mpi(mpi, 2, "test_agree", "mixed", 40, env={"GPUCOLL_ALGO": "ring", "CUEMU_SMS": "8", "CUEMU_TIME_SLICED": "1",
+                                                             "CUEMU_SLICE_US": "500", "CUEMU_SLOWNESS": "16", **PATHS["accel"]})
+    assert_passed(result)
+    assert "ring stepped" in result.output and "ring fused" not in result.output, result.output
+
+
+@emulated_only
+@each_mpi
 @pytest.mark.parametrize("way", WAYS)
 def test_fault_among_messages(run_mpi, mpi, way, tmp_path):
     """A rank loses its device; the others, in kernels that wait for its messages or not, hear of it in the same call or the next."""

@@ -509,9 +509,12 @@ void core_links_set_together(struct core_comm *comm, bool together)
 			 "MPS (nvidia-cuda-mps-control -d) they run together");
 }
 
-/* How long ranks wait for each other to begin, and how long a meeting may take then: a slice of
- * time of a GPU that is shared is longer. */
-enum { PATIENCE_NS = 200000000, ROUND_TRIP_NS = 1000000 };
+/*
+ * How long ranks wait for each other to begin, and how long a meeting may take then: some us where
+ * kernels run together. Where contexts take turns each meeting takes a slice of time, 1,024 us
+ * unless set otherwise (open-gpu-kernel-modules, kernel_fifo_gv100.c), so the bound is far below.
+ */
+enum { PATIENCE_NS = 200000000, ROUND_TRIP_NS = 100000 };
 
 enum util_status core_links_try(struct core_accel *accel)
 {

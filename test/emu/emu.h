@@ -16,10 +16,11 @@
  *
  * Environment: CUEMU_DEVICES, CUEMU_SMS, CUEMU_MEMORY (bytes a device), CUEMU_P2P (all, none, lies,
  * or a matrix of enum emu_p2p, as rows of digits separated by ','), CUEMU_ARENA (bytes),
- * CUEMU_DELAY_US, CUEMU_IN_CALLER (0 or 1), CUEMU_TIME_SLICED (0 or 1), CUEMU_SLOWNESS (what the
- * threads of kernels run for a nanosecond of the device's clock), CUEMU_MIG (0 or 1: the devices
- * are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel's twin),
- * CUEMU_FAULT (see emu_fault).
+ * CUEMU_DELAY_US, CUEMU_IN_CALLER (0 or 1), CUEMU_TIME_SLICED (0 or 1: processes take turns on the
+ * devices), CUEMU_SLICE_US (of the device's time, then; 0: as long as a kernel), CUEMU_SLOWNESS
+ * (what the threads of kernels run for a nanosecond of the device's clock), CUEMU_MIG (0 or 1: the
+ * devices are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel's
+ * twin), CUEMU_FAULT (see emu_fault).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -41,7 +42,7 @@ enum emu_p2p { EMU_P2P_NONE, EMU_P2P_WORKS, EMU_P2P_LIES, EMU_P2P_LIES_TO_KERNEL
 struct emu_config {
 	int devices, sms, threads, slowness;
 	size_t memory, arena;
-	unsigned delay_us;
+	unsigned delay_us, slice_us;
 	bool in_caller, time_sliced, mig;
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };

@@ -128,6 +128,7 @@ static void load(void)
 	emu_config.arena = number("CUEMU_ARENA", (size_t)64 << 30, 1 << 26, (size_t)1 << 44);
 	emu_config.delay_us = (unsigned)number("CUEMU_DELAY_US", 20, 0, 10000000);
 	emu_config.in_caller = number("CUEMU_IN_CALLER", 0, 0, 1);
+	emu_config.slice_us = (unsigned)number("CUEMU_SLICE_US", 0, 0, 1000000);
 	emu_config.time_sliced = number("CUEMU_TIME_SLICED", 0, 0, 1);
 	emu_config.mig = number("CUEMU_MIG", 0, 0, 1);
 	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 256, 1, 1000);

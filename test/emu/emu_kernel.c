@@ -55,6 +55,10 @@ struct launch {
 	atomic_uint next_block;
 	pthread_t beginner, threads[MAX_THREADS]; /* who began it, and the others */
 	unsigned workers, started;
+	int turn; /* what holds the device, or -1: nobody else wants it */
+	pthread_mutex_t turn_lock;
+	uint64_t turn_began;      /* ns */
+	_Atomic uint64_t away_ns; /* that others had the device in turns between */
 	_Alignas(16) unsigned char args[];
 };
 
@@ -200,8 +204,37 @@ uint64_t emu_clock(void)
 	struct timespec ran;
 
 	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
-	return ((uint64_t)ran.tv_sec * 1000000000 + (uint64_t)ran.tv_nsec + block->naps * NAP) /
+	return ((uint64_t)ran.tv_sec * 1000000000 + (uint64_t)ran.tv_nsec + block->naps * NAP +
+		atomic_load(&block->launch->away_ns)) /
 	       (uint64_t)emu_config.slowness;
+}
+
+static uint64_t now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
+/* The kernel is preempted when its slice is over, here by the first block that waits: the others
+ * then wait for the lock. Who is away does not know it, but for the clock, which goes on. */
+static void give_turn_away(struct launch *launch)
+{
+	uint64_t slice = (uint64_t)emu_config.slice_us * 1000 * (uint64_t)emu_config.slowness, left;
+	struct timespec others = {0, NAP};
+
+	pthread_mutex_lock(&launch->turn_lock);
+	left = now();
+	if (left - launch->turn_began >= slice) {
+		flock(launch->turn, LOCK_UN);
+		nanosleep(&others, NULL); /* they have been waiting */
+		if (flock(launch->turn, LOCK_EX))
+			emu_die("CUEMU_TIME_SLICED: no lock");
+		launch->turn_began = now();
+		atomic_fetch_add(&launch->away_ns, launch->turn_began - left);
+	}
+	pthread_mutex_unlock(&launch->turn_lock);
 }
 
 static void *run_blocks(void *argument);
@@ -226,6 +259,8 @@ void emu_pause(void)
 {
 	struct timespec nap = {0, NAP};
 
+	if (block->launch->turn >= 0 && emu_config.slice_us)
+		give_turn_away(block->launch);
 	if (block->threads > 1)
 		yield();
 	if (emu_config.in_caller) {
@@ -296,9 +331,9 @@ static void *run_blocks(void *argument)
 }
 
 /*
- * As on a GPU whose contexts take turns, but with slices that are as long as a kernel: those of two
- * processes never run at the same time. The lock is on the file of this library, so nothing is left
- * behind. Each kernel opens the file, as its lock is not to be another kernel's of this process.
+ * As on a GPU whose contexts take turns: kernels of two processes never run at the same time. The
+ * lock is on the file of this library, so nothing is left behind. Each kernel opens the file, as
+ * its lock is not to be another kernel's of this process.
  */
 static int take_turn(void)
 {
@@ -318,20 +353,20 @@ static void run_launch(void *argument)
 	struct launch *launch = argument;
 	unsigned together = launch->blocks < (unsigned)emu_config.sms ? launch->blocks
 								      : (unsigned)emu_config.sms;
-	int turn;
 
 	if (emu_fault("kernel") != CUDA_SUCCESS) /* it stops in the middle, here at the beginning */
 		return;
 	launch->beginner = pthread_self();
 	launch->workers = (together < MAX_THREADS ? together : MAX_THREADS) - 1;
-	turn = take_turn();
+	launch->turn = take_turn();
+	launch->turn_began = now();
 	if (!emu_config.in_caller)
 		start_workers(launch);
 	run_blocks(launch);
 	for (unsigned i = 0; i < launch->started; i++)
 		pthread_join(launch->threads[i], NULL);
-	if (turn >= 0)
-		close(turn);
+	if (launch->turn >= 0)
+		close(launch->turn);
 }
 
 /* ---- the API: a module is nothing but a name space for the twins ---- */
@@ -405,6 +440,8 @@ EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, un
 	launch->twin = twin;
 	launch->blocks = grid_x;
 	atomic_init(&launch->next_block, 0);
+	atomic_init(&launch->away_ns, 0);
+	pthread_mutex_init(&launch->turn_lock, NULL);
 	launch->started = 0;
 	memcpy(launch->args, parameters[0], twin->size);
 	emu_submit(stream, run_launch, launch);
