@@ -507,6 +507,28 @@ def test_fault_on_one_rank_is_survived(run_mpi, mpi, fault, tmp_path):
 
 @emulated_only
 @each_mpi
+@pytest.mark.parametrize("nth,heals", [("2", True), ("2+", False)])
+def test_a_mapping_that_fails_now(run_mpi, mpi, nth, heals, tmp_path):
+    """One failed attempt is no verdict: the call is staged, and the next one maps. If it goes on so, it is after some calls."""
+    script = on_one_rank(tmp_path, f"cuIpcOpenMemHandle:{nth}=205")
+    result = run_mpi(mpi, 2, script, BUILD / "mpi" / mpi / "gpucoll-bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "200", env=PATHS["accel"])
+    assert result.status == 0 and "# 0 wrong values" in result.output, result.output
+    staged, shots = count_calls(result.output, "stage"), sum(map(int, re.findall(r" accel +(\d+) .* twoshot", result.output)))
+    assert 0 < staged <= (2 if heals else 16) and (shots > 190) == heals and count_calls(result.output, "accel") > 190, result.output
+
+
+@emulated_only
+@each_mpi
+def test_large_memory_is_kept_mapped(run_mpi, mpi):
+    """20 GB of one peer's, and small buffers in turn: what is mapped stays so."""
+    result = run_mpi(mpi, 2, "test_life", "large_memory", env={"CUEMU_MEMORY": "24G", "GPUCOLL_DEBUG": "trace", "GPUCOLL_DEBUG_SUBSYS": "gpu", **PATHS["accel"]})
+    assert_passed(result)
+    large = re.findall(r"\[0\] TRACE gpu: mapped (\d{11}) bytes", result.output)
+    assert len(large) == 1 and count_calls(result.output, "accel") > 40, result.output[-4000:]
+
+
+@emulated_only
+@each_mpi
 @pytest.mark.parametrize("fault", ["cuLaunchKernel:5", "cuLaunchKernel:5=719", "kernel:5=719", "kernel:5"])
 def test_kernel_fault_is_an_error(run_mpi, mpi, fault, tmp_path):
     """A kernel that is not started, or does not do its work: an MPI error on every rank, in the same call."""

@@ -346,6 +346,17 @@ static bool has_waited_long(struct core_accel *accel)
 	return true;
 }
 
+/*
+ * What fails now need not fail in the next call: an old mapping is in the way that another thread's
+ * call uses, the device is short of memory. Then this call is staged, and the next one votes again.
+ */
+static bool may_vote_again(struct core_comm *comm)
+{
+	enum { MOST_VOTES = 8 };
+
+	return ++comm->failed_votes < MOST_VOTES;
+}
+
 /* Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet, in a
  * vote; at other times none comes. */
 static enum util_status reach_all(struct core_accel *accel, bool votes)
@@ -365,6 +376,8 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 					      reach_of(accel, number, index));
 		if (status == UTIL_IN_PROGRESS && votes && !has_waited_long(accel))
 			return status;
+		if (status == UTIL_ERR_CUDA && votes && may_vote_again(accel->comm))
+			return status;
 		if (status != UTIL_OK)
 			accel->reach[kind_of(index)] &= ~(UINT64_C(1) << number);
 	}
@@ -377,6 +390,7 @@ static void learn(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 
+	comm->failed_votes = 0;
 	if (accel->agree.forget)
 		core_known_clear(&comm->known);
 	gpu_ipc_forget_exports(accel->offer.freed, accel->offer.num_freed);
@@ -471,7 +485,7 @@ static enum util_status answer(struct core_accel *accel)
 	else if (!fit)
 		accel->reason = "another node that is far behind";
 	else if (status != UTIL_OK)
-		accel->reason = "memory that can't be passed on";
+		accel->reason = "memory that can't be passed on, or mapped now";
 	core_agree_answer(&accel->agree, fit && (status == UTIL_OK || !accel->agree.vote),
 			  accel->reach);
 	return UTIL_OK;

@@ -45,6 +45,7 @@ struct core_comm {
 	bool lost;        /* a member's process has ended, or can't be reached: known here */
 	bool told_loss;   /* ... and told to the other nodes */
 	bool retired;     /* its calls are not counted any more */
+	int failed_votes; /* in a row, in which this process could not map something for now */
 	bool proven;      /* who of the members' devices can be believed is known */
 	bool shows_cards; /* the next call is to try it in any case */
 	bool in_real;     /* a call of the real MPI has begun and has not come back well */

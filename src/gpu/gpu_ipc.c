@@ -472,7 +472,8 @@ static struct gpu_mapping **least_recently_used(void)
  * needs it gets in any case, since the memory is its owner's and in use. */
 static void make_room(size_t bytes, const struct gpu_stream *stream)
 {
-	while (mapped_bytes + bytes > util_config.ipc_cache && calls_inside <= 1) {
+	while (util_config.ipc_cache && mapped_bytes + bytes > util_config.ipc_cache &&
+	       calls_inside <= 1) {
 		struct gpu_mapping **oldest = least_recently_used();
 
 		if (!oldest)
@@ -524,9 +525,13 @@ static CUresult open_handle(int owner, const struct gpu_export *export,
 	return result;
 }
 
-/* Failures that the next call would meet again. */
-static bool is_permanent(CUresult result)
+/* Failures that the next call would meet again. That a device is out of reach the virtual memory
+ * API says in its own way. */
+static bool is_permanent(CUresult result, uint32_t kind)
 {
+	if (kind == GPU_EXPORT_FD &&
+	    (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_MAP_FAILED))
+		return true;
 	return result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED || result == CUDA_ERROR_NOT_SUPPORTED ||
 	       result == CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -557,7 +562,10 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 	if (result != CUDA_SUCCESS)
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
 			 "memory of local rank %d can't be mapped (%d)", owner, (int)result);
-	if (result != CUDA_SUCCESS && !is_permanent(result))
+	else
+		util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_GPU, "mapped %llu bytes of local rank %d",
+			 (unsigned long long)export->bytes, owner);
+	if (result != CUDA_SUCCESS && !is_permanent(result, export->kind))
 		return NULL;
 	mapping = calloc(1, sizeof(*mapping));
 	if (!mapping)
@@ -597,6 +605,8 @@ enum util_status gpu_ipc_map(int owner, const struct gpu_export *export, int fd,
 	*out = mapping && mapping->base ? mapping : NULL;
 	if (lacks_fd)
 		return UTIL_IN_PROGRESS;
+	if (!mapping)
+		return UTIL_ERR_CUDA;
 	return *out ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 

@@ -74,12 +74,12 @@ static const struct option options[] = {
 	 "buffer "
 	 "that would exceed it is staged through ordinary memory, which is slower, and is given "
 	 "back."},
-	{"GPUCOLL_IPC_CACHE", TYPE_SIZE, FIELD(ipc_cache), "16G", NULL,
+	{"GPUCOLL_IPC_CACHE", TYPE_SIZE, FIELD(ipc_cache), "0", NULL,
 	 "Most device memory of other processes kept mapped, in bytes (K, M and G are powers of "
-	 "1024). "
-	 "Memory that its process has freed stays in use while it is mapped here; mapping again "
-	 "what "
-	 "was dropped costs some 100 us."},
+	 "1024); 0: no limit. A mapping takes no memory, so a limit spares addresses only, and "
+	 "mapping "
+	 "again what was dropped costs some 100 us. What its process has freed is dropped in any "
+	 "case, and everything that is not in use where the driver is short of memory."},
 	{"GPUCOLL_WINDOW", TYPE_SIZE, FIELD(window), "4M", NULL,
 	 "Bytes of device memory through which a buffer goes, slice by slice, that other processes "
 	 "can't map: of pools, of the virtual memory API, managed. At least 64K."},

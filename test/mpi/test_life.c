@@ -708,7 +708,26 @@ static void killed(void)
 	MPI_Allreduce(send, recv, 10000, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 }
 
+/* A large allocation, as programs take that divide it up themselves, and new small ones. */
+static void large_memory(void)
+{
+	enum { COUNT = 1000, SMALL = 16, ROUNDS = 3 };
+	int *large, *small[SMALL];
+	bool ok = true;
+
+	cuda_check(cudaMalloc((void **)&large, (size_t)20 << 30), "cudaMalloc");
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < SMALL; i++) {
+			if (round == 0)
+				cuda_check(cudaMalloc((void **)&small[i], 4 << 20), "cudaMalloc");
+			ok &= allreduce_works(small[i], large, COUNT, MPI_COMM_WORLD);
+		}
+	}
+	test_result(ok);
+}
+
 static const struct test_case cases[] = {
+	{"large_memory", large_memory},
 	{"late_work", late_work},
 	{"capture", capture},
 	{"reallocation", reallocation},
