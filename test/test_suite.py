@@ -442,6 +442,16 @@ def test_windows(run_mpi, mpi, ranks):
 
 @emulated_only
 @each_mpi
+def test_windows_of_what_memory_there_is(run_mpi, mpi):
+    """Long calls have long windows, and few kernels, of which there may be no more than so many here; on a full GPU short ones."""
+    for limits in ({"CUEMU_FAULT": "kernel:8+=719"}, {"CUEMU_MEMORY": "32M"}):
+        result = run_mpi(mpi, 2, "test_life", "pool_windows", env={"CUEMU_DEVICES": "2", "GPUCOLL_STATS": "1", **limits})
+        assert_passed(result)
+        assert count_calls(result.output, "stage") == 0 and "through windows" in result.output, result.output
+
+
+@emulated_only
+@each_mpi
 def test_fault_beside_a_kernel(run_mpi, mpi):
     """Rank 1's device is slow; what is under way there when a copy fails is waited for."""
     env = {"GPUCOLL_WINDOW": "64K", **PATHS["accel"]}

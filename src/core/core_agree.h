@@ -63,7 +63,7 @@ struct core_offer {
 	uint64_t bytes, counts; /* as in struct core_shape: what all must give alike */
 	uint64_t device;        /* which GPU it would use, 0: none */
 	uint64_t longest;       /* bytes of the longest of its blocks */
-	uint64_t window;        /* bytes that a window of its would have */
+	uint64_t window;        /* bytes of its windows; UINT64_MAX: it has none */
 	/* GPUCOLL_ALGO and so on, which count if it is the communicator's first. */
 	struct algo_wish wish;
 	uint32_t blocks; /* of a kernel that waits, at most */

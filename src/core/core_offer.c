@@ -14,6 +14,8 @@
 
 #include <string.h>
 
+enum { LEAST_WINDOW = 64 << 10 };
+
 /* So many LL messages, and all flags are cleared before they are used again. */
 #define LL_FLAGS (UINT32_C(1) << 31)
 
@@ -155,47 +157,79 @@ static void describe_region(const struct candidate *c)
 	c->region->memory.buffer_id = 0;
 }
 
-static uint64_t window_bytes(void)
+/* Each round costs a launch and two waits for all ranks, so a window is large; but few calls are,
+ * and it stays this process's: of ranks that share a GPU each has a part. */
+static uint64_t window_bytes(const struct core_accel *accel)
 {
-	enum { LEAST = 64 << 10 };
+	enum { USUAL = 4 << 20 };
+	uint64_t most = util_config.window, all;
 
-	return util_config.window > LEAST ? util_config.window : LEAST;
+	if (accel->sharers > 1)
+		most /= (uint64_t)accel->sharers;
+	all = accel->offer.longest * (uint64_t)accel->comm->size;
+	if (most < USUAL || all <= USUAL)
+		most = util_config.window < USUAL ? util_config.window : USUAL;
+	return most > LEAST_WINDOW ? most : LEAST_WINDOW;
 }
 
-/* Take a window and offer it instead of the buffer. */
-static enum util_status open_window(struct core_accel *accel, struct candidate *c,
-				    struct gpu_scratch **window)
+/* In the stream's context: as many as there are pointers to. */
+static bool take_windows(struct core_accel *accel, uint64_t bytes, struct gpu_scratch **windows[],
+			 int num)
+{
+	for (int i = 0; i < num; i++) {
+		if (gpu_scratch_get(bytes, accel->stream, windows[i]) == UTIL_OK)
+			continue;
+		while (i-- > 0) {
+			gpu_scratch_put(*windows[i]);
+			*windows[i] = NULL;
+		}
+		return false;
+	}
+	return true;
+}
+
+/* The others' kernels use a window in the buffer's stead. */
+static bool offer_window(struct candidate *c, const struct gpu_scratch *window)
 {
 	struct gpu_pointer where;
 
-	if (!accel->copies &&
-	    gpu_stream_get(gpu_stream_where(accel->stream), &accel->copies) != UTIL_OK)
-		return core_accel_stage(accel, "no stream");
-	if (!*window && gpu_scratch_get(window_bytes(), accel->stream, window) != UTIL_OK)
-		return core_accel_stage(accel, "no device memory for a window");
-	gpu_pointer_classify((void *)(*window)->address, &where);
-	if (gpu_ipc_export((*window)->address, &where, &c->region->memory) != UTIL_OK)
-		return core_accel_stage(accel, "memory that can't be exported");
-	c->region->address = (*window)->address;
-	return UTIL_OK;
+	gpu_pointer_classify((void *)window->address, &where);
+	c->region->address = window->address;
+	return gpu_ipc_export(window->address, &where, &c->region->memory) == UTIL_OK;
 }
 
+/* Windows for the input and the output, smaller ones where there is no memory. A reduction in place
+ * is one in its window, too. */
 static enum util_status open_windows(struct core_accel *accel, struct candidate *in,
 				     struct candidate *out)
 {
 	const struct core_shape *shape = &accel->shape;
-	enum util_status status = UTIL_OK;
+	bool is_one = in->windowed && shape->op != GPU_OP_NONE && shape->in_place;
+	struct gpu_scratch **windows[2];
+	uint64_t bytes = window_bytes(accel);
+	int num = 0;
 
 	if (in->windowed)
-		status = open_window(accel, in, &accel->window_in);
-	/* A reduction in place is one in its window too. */
-	if (in->windowed && shape->op != GPU_OP_NONE && shape->in_place)
+		windows[num++] = &accel->window_in;
+	if (out->windowed && !is_one)
+		windows[num++] = &accel->window_out;
+	if (!num)
+		return UTIL_OK;
+	if (gpu_stream_get(gpu_stream_where(accel->stream), &accel->copies) != UTIL_OK)
+		return core_accel_stage(accel, "no stream");
+	while (bytes >= LEAST_WINDOW && !take_windows(accel, bytes, windows, num))
+		bytes /= 2;
+	if (bytes < LEAST_WINDOW)
+		return core_accel_stage(accel, "no device memory for a window");
+	if (is_one)
 		accel->window_out = accel->window_in;
-	if (out->windowed && status == UTIL_OK)
-		status = open_window(accel, out, &accel->window_out);
+	if ((in->windowed && !offer_window(in, accel->window_in)) ||
+	    (out->windowed && !offer_window(out, accel->window_out)))
+		return core_accel_stage(accel, "memory that can't be exported");
+	accel->offer.window = bytes;
 	accel->offer.flags |= in->windowed ? CORE_OFFER_WINDOW_IN : 0;
 	accel->offer.flags |= out->windowed ? CORE_OFFER_WINDOW_OUT : 0;
-	return status;
+	return UTIL_OK;
 }
 
 /* Take a stream, and all else that must not fail later, in the context of the buffers. */
@@ -421,7 +455,7 @@ enum util_status core_offer_make(struct core_accel *accel)
 	offer->bytes = shape->bytes;
 	offer->counts = shape->counts;
 	offer->longest = in > out ? in : out;
-	offer->window = window_bytes();
+	offer->window = UINT64_MAX;
 	offer->device = 0;
 	offer->wish = *core_wish_of(core_plan_coll(shape->coll));
 	offer->blocks = 0;

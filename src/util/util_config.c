@@ -80,9 +80,10 @@ static const struct option options[] = {
 	 "mapping "
 	 "again what was dropped costs some 100 us. What its process has freed is dropped in any "
 	 "case, and everything that is not in use where the driver is short of memory."},
-	{"GPUCOLL_WINDOW", TYPE_SIZE, FIELD(window), "4M", NULL,
+	{"GPUCOLL_WINDOW", TYPE_SIZE, FIELD(window), "32M", NULL,
 	 "Bytes of device memory through which a buffer goes, slice by slice, that other processes "
-	 "can't map: of pools, of the virtual memory API, managed. At least 64K."},
+	 "can't map: of pools, of the virtual memory API, managed. Ranks that share a GPU have "
+	 "their parts of it, short calls and a GPU without memory smaller ones. At least 64K."},
 	{"GPUCOLL_ALGO", TYPE_STRING, FIELD(algo), "", NULL,
 	 "The algorithms to choose among, by the names that gpucoll-info -p shows: a list with "
 	 "commas, "

@@ -149,6 +149,22 @@ static void pool_memory(void)
 	cuda_check(cudaFreeAsync(recv, 0), "cudaFreeAsync");
 }
 
+/* 8 MiB, which take one window each, or several rounds. */
+static void pool_windows(void)
+{
+	enum { COUNT = 2 << 20 };
+	int *send, *recv;
+	bool ok = true;
+
+	cuda_check(cudaMallocAsync((void **)&send, COUNT * sizeof(int), 0), "cudaMallocAsync");
+	cuda_check(cudaMallocAsync((void **)&recv, COUNT * sizeof(int), 0), "cudaMallocAsync");
+	for (int i = 0; i < 3; i++)
+		ok &= allreduce_works(send, recv, COUNT, MPI_COMM_WORLD);
+	test_result(ok);
+	cuda_check(cudaFreeAsync(send, 0), "cudaFreeAsync");
+	cuda_check(cudaFreeAsync(recv, 0), "cudaFreeAsync");
+}
+
 /* Memory of the virtual memory API, which may or may not be made to be shared: `num` allocations of
  * `bytes` each, side by side. */
 static CUdeviceptr vmm_alloc(size_t bytes, int num, bool shareable)
@@ -732,6 +748,7 @@ static const struct test_case cases[] = {
 	{"capture", capture},
 	{"reallocation", reallocation},
 	{"pool_memory", pool_memory},
+	{"pool_windows", pool_windows},
 	{"shared_pool", shared_pool},
 	{"vmm_memory", vmm_memory},
 	{"vmm_private", vmm_private},
