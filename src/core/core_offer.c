@@ -121,7 +121,7 @@ static enum util_status classify(struct core_accel *accel, struct candidate *c)
 	accel->scattered |= !covered;
 	/* Memory of pools, and of the virtual memory API, has no context. */
 	accel->plain &= covered && c->where.memory == GPU_MEMORY_DEVICE && c->where.context;
-	c->windowed = c->where.memory == GPU_MEMORY_MANAGED || !covered;
+	c->windowed = c->where.memory != GPU_MEMORY_DEVICE || !covered;
 	if (c->exported && !c->windowed)
 		c->windowed = gpu_ipc_export(c->buffer->address + (uint64_t)c->buffer->lo,
 					     &c->where, &c->region->memory) != UTIL_OK;

@@ -124,6 +124,13 @@ bool gpu_context_is_current(void)
 	return gpu_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current;
 }
 
+int gpu_context_current_device(void)
+{
+	CUdevice device;
+
+	return gpu_driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : 0;
+}
+
 bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id)
 {
 	*where = (struct gpu_pointer){.memory = GPU_MEMORY_DEVICE};

@@ -37,6 +37,9 @@ bool gpu_scope_enter_alive(struct gpu_scope *scope, int device, unsigned long lo
 /* Whether the calling thread has a context, that is, uses CUDA. gpu_context_current: as a buffer in
  * it would be, and the context's id. */
 bool gpu_context_is_current(void);
+
+/* The device of the thread's context; without one, the first. */
+int gpu_context_current_device(void);
 bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id);
 
 /* A number for the GPU, or for the instance of one (MIG), the same in all processes of the machine
@@ -57,8 +60,8 @@ const struct gpu_pointer *gpu_stream_where(const struct gpu_stream *stream);
 unsigned long long gpu_stream_context_id(const struct gpu_stream *stream);
 CUstream gpu_stream_handle(const struct gpu_stream *stream);
 
-/* Whether its context is lost, as after a fault in a kernel: then nothing works there any more. Logs
- * nothing. */
+/* Whether its context is lost, as after a fault in a kernel: then nothing works there any more.
+ * Logs nothing. */
 bool gpu_stream_is_lost(struct gpu_stream *stream);
 
 /* UTIL_OK when all that was put on the stream is done, UTIL_IN_PROGRESS, or the error that stopped

@@ -5,6 +5,34 @@
 #include <pthread.h>
 #include <string.h>
 
+/*
+ * What the driver calls the host's memory need not be the CPU's to touch: that of the virtual
+ * memory API, on a NUMA node of the host, is not. It has no context, as registered memory has, and
+ * a handle. (open-mpi/ompi #12751; ompi and ucx ask likewise.)
+ */
+static bool is_host_vmm(const void *address, CUcontext context)
+{
+	CUmemGenericAllocationHandle handle;
+
+	if (context || gpu_driver.cuMemRetainAllocationHandle(
+			       &handle, (void *)(uintptr_t)address) != CUDA_SUCCESS)
+		return false;
+	gpu_driver.cuMemRelease(handle);
+	return true;
+}
+
+/* Of pinned memory only, so it need not be quick. */
+static bool is_host_vmm_there(const void *address)
+{
+	CUcontext context = NULL;
+	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_CONTEXT};
+	void *data[] = {&context};
+
+	return gpu_driver.cuPointerGetAttributes(1, wanted, data, (CUdeviceptr)address) ==
+		       CUDA_SUCCESS &&
+	       is_host_vmm(address, context);
+}
+
 bool gpu_pointer_is_device(const void *address)
 {
 	unsigned type = 0, managed = 0;
@@ -12,9 +40,11 @@ bool gpu_pointer_is_device(const void *address)
 					CU_POINTER_ATTRIBUTE_IS_MANAGED};
 	void *data[] = {&type, &managed};
 
-	return gpu_driver.cuPointerGetAttributes(2, wanted, data, (CUdeviceptr)address) ==
-		       CUDA_SUCCESS &&
-	       (managed || type == CU_MEMORYTYPE_DEVICE);
+	if (gpu_driver.cuPointerGetAttributes(2, wanted, data, (CUdeviceptr)address) !=
+	    CUDA_SUCCESS)
+		return false;
+	return managed || type == CU_MEMORYTYPE_DEVICE ||
+	       (type == CU_MEMORYTYPE_HOST && is_host_vmm_there(address));
 }
 
 /*
@@ -58,7 +88,11 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 		out->memory = GPU_MEMORY_MANAGED;
 	else if (type == CU_MEMORYTYPE_DEVICE)
 		out->memory = GPU_MEMORY_DEVICE;
-	if (out->memory == GPU_MEMORY_DEVICE && !out->context)
+	else if (type == CU_MEMORYTYPE_HOST && is_host_vmm(address, out->context))
+		out->memory = GPU_MEMORY_HOST_VMM;
+	if (out->memory == GPU_MEMORY_HOST_VMM)
+		out->device = gpu_context_current_device();
+	if (out->memory != GPU_MEMORY_HOST && out->memory != GPU_MEMORY_MANAGED && !out->context)
 		find_mapping(address, out);
 }
 

@@ -9,6 +9,9 @@ enum gpu_memory {
 	GPU_MEMORY_HOST, /* unknown to CUDA, or pinned: the real MPI may read and write it */
 	GPU_MEMORY_DEVICE,
 	GPU_MEMORY_MANAGED, /* both may touch it, but a system call on it (as MPIs use) may fault */
+	/* Of the virtual memory API, on the host's side of the machine (GH200's EGM): the CPU may
+	 * touch it only if it was allowed to. */
+	GPU_MEMORY_HOST_VMM,
 };
 
 struct gpu_pointer {

@@ -121,6 +121,7 @@ struct emu_alloc {
 	CUcontext context;
 	unsigned long long buffer_id;
 	bool sync_memops;
+	bool on_host;              /* of the virtual memory API: the host has it */
 	bool unmapped;             /* registered host memory that kernels don't reach */
 	int uses;                  /* by other hardware */
 	struct emu_region *region; /* NULL for host memory */

@@ -520,7 +520,9 @@ static void put_attribute(void *data, CUpointer_attribute attribute, const struc
 		*(CUcontext *)data = alloc->context;
 		return;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		*(unsigned *)data = !known ? 0 : host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+		*(unsigned *)data = !known                   ? 0
+				    : host || alloc->on_host ? CU_MEMORYTYPE_HOST
+							     : CU_MEMORYTYPE_DEVICE;
 		return;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		*(CUdeviceptr *)data = known ? address : 0;
@@ -538,7 +540,7 @@ static void put_attribute(void *data, CUpointer_attribute attribute, const struc
 		*(unsigned *)data = known && alloc->kind == EMU_MANAGED;
 		return;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*(int *)data = alloc->device;
+		*(int *)data = alloc->on_host ? CU_DEVICE_INVALID : alloc->device;
 		return;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		*(unsigned *)data = known && alloc->kind == EMU_DEVICE;
@@ -797,7 +799,7 @@ EMU_API CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address)
 struct physical {
 	size_t size;
 	int fd, device;
-	bool exportable;
+	bool exportable, on_host;
 	unsigned refs; /* under the lock: handles and mappings */
 };
 
@@ -827,14 +829,22 @@ EMU_API CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t s
 
 	EMU_ENTER();
 	EMU_UNSAFE();
-	if (!size || size % BLOCK || flags || prop->location.id >= emu_config.devices)
+	bool on_host = false;
+#if CUDA_VERSION >= 12020
+	on_host = prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;
+#endif
+	if (!size || size % BLOCK || flags || (!on_host && prop->location.id >= emu_config.devices))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (size > emu_config.memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	physical = malloc(sizeof(*physical));
 	*physical = (struct physical){
-		size, memory_fd(size), prop->location.id,
-		(prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0, 1};
+		size,
+		memory_fd(size),
+		on_host ? 0 : prop->location.id,
+		(prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0,
+		on_host,
+		1};
 	*out = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
@@ -893,8 +903,8 @@ EMU_API CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHa
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &status))
 		return CUDA_ERROR_INVALID_VALUE;
 	physical = malloc(sizeof(*physical));
-	*physical = (struct physical){(size_t)status.st_size, fcntl(fd, F_DUPFD_CLOEXEC, 0), 0,
-				      true, 1};
+	*physical = (struct physical){
+		(size_t)status.st_size, fcntl(fd, F_DUPFD_CLOEXEC, 0), 0, true, false, 1};
 	*out = (CUmemGenericAllocationHandle)(uintptr_t)physical;
 	return CUDA_SUCCESS;
 }
@@ -967,6 +977,7 @@ EMU_API CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offse
 	alloc = entry_new(address, size, EMU_VMM, NULL, physical->device, NULL);
 	put_into_reservation(alloc);
 	alloc->device = physical->device;
+	alloc->on_host = physical->on_host;
 	alloc->physical = physical;
 	physical->refs++;
 	pthread_mutex_unlock(&lock);

@@ -167,6 +167,8 @@ static void pool_windows(void)
 
 /* Memory of the virtual memory API, which may or may not be made to be shared: `num` allocations of
  * `bytes` each, side by side. */
+static bool vmm_on_host; /* on a NUMA node of the host's */
+
 static CUdeviceptr vmm_alloc(size_t bytes, int num, bool shareable)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -181,6 +183,10 @@ static CUdeviceptr vmm_alloc(size_t bytes, int num, bool shareable)
 	if (shareable)
 		prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 	access.location = prop.location;
+#if CUDA_VERSION >= 12020
+	if (vmm_on_host)
+		prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA};
+#endif
 	cuda_check((cudaError_t)cuMemAddressReserve(&address, (size_t)num * bytes, 0, 0, 0),
 		   "cuMemAddressReserve");
 	for (int i = 0; i < num; i++) {
@@ -228,6 +234,13 @@ static void vmm(bool shareable, int num, int count)
 		vmm_free(send, bytes, num);
 		vmm_free(recv, bytes, num);
 	}
+}
+
+/* The driver says that it is the host's, and the CPU may not touch it. */
+static void vmm_host(void)
+{
+	vmm_on_host = true;
+	vmm(false, 1, 5000);
 }
 
 /* Memory of a pool that was made to be shared. */
@@ -753,6 +766,7 @@ static const struct test_case cases[] = {
 	{"vmm_memory", vmm_memory},
 	{"vmm_private", vmm_private},
 	{"vmm_pieces", vmm_pieces},
+	{"vmm_host", vmm_host},
 	{"other_context", other_context},
 	{"reset", reset},
 	{"errors", errors},
