@@ -440,6 +440,16 @@ def test_windows(run_mpi, mpi, ranks):
     assert "through windows" in result.output and count_calls(result.output, "stage") == 0, result.output
 
 
+@each_mpi
+@pytest.mark.parametrize("legacy", ["blocking", "alone"])
+@pytest.mark.parametrize("case", ["other_device_writes", "per_thread_writes"])
+def test_synchronous_calls_that_return_early(run_mpi, mpi, case, legacy):
+    """Also from elsewhere than the legacy stream of the buffer's context, whatever that stream's query tells of."""
+    result = run_mpi(mpi, 2, "test_life", case, env={"CUEMU_DEVICES": "2", "CUEMU_DELAY_US": "200", "CUEMU_LEGACY": legacy, **PATHS["accel"]})
+    assert_passed(result)
+    assert count_calls(result.output, "accel") >= 8, result.output
+
+
 @emulated_only
 @each_mpi
 def test_windows_of_what_memory_there_is(run_mpi, mpi):

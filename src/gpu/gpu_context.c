@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_context.h"
+#include "util/util_config.h"
 #include "util/util_hash.h"
 #include "util/util_log.h"
 
@@ -303,6 +304,77 @@ bool gpu_stream_is_lost(struct gpu_stream *stream)
 }
 
 /*
+ * The contexts that were made synchronous, by id; under the lock. What was pending then is waited
+ * for once by an event on the legacy stream, which comes after the blocking streams' work whatever
+ * a query of that stream tells. Beyond so many contexts it is done again each time, which is
+ * harmless.
+ */
+enum { MOST_SYNCHRONOUS = 64 };
+static struct {
+	unsigned long long context_id;
+	bool pending;
+} synchronous[MOST_SYNCHRONOUS];
+static unsigned num_synchronous;
+
+/* True: it was not among them. */
+static bool note_synchronous(unsigned long long context_id)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < num_synchronous; i++)
+		found |= synchronous[i].context_id == context_id;
+	if (!found && num_synchronous < MOST_SYNCHRONOUS) {
+		synchronous[num_synchronous].context_id = context_id;
+		synchronous[num_synchronous++].pending = true;
+	}
+	pthread_mutex_unlock(&lock);
+	return !found;
+}
+
+/* Whether something may be pending there; `waited`: no more. */
+static bool is_pending(unsigned long long context_id, bool waited)
+{
+	bool pending = false;
+
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < num_synchronous; i++) {
+		if (synchronous[i].context_id != context_id)
+			continue;
+		synchronous[i].pending &= !waited;
+		pending = synchronous[i].pending;
+	}
+	pthread_mutex_unlock(&lock);
+	return pending;
+}
+
+/* The current one. */
+static void make_current_synchronous(void)
+{
+	unsigned long long id;
+	unsigned flags;
+
+	if (gpu_driver.cuCtxGetId(NULL, &id) != CUDA_SUCCESS || !note_synchronous(id) ||
+	    gpu_driver.cuCtxGetFlags(&flags) != CUDA_SUCCESS || flags & CU_CTX_SYNC_MEMOPS)
+		return;
+	gpu_driver.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+}
+
+void gpu_context_make_synchronous(const struct gpu_pointer *pointer)
+{
+	struct gpu_scope scope;
+
+	if (!gpu_driver.cuCtxGetFlags || !gpu_driver.cuCtxSetFlags)
+		return;
+	if (gpu_context_is_current())
+		make_current_synchronous();
+	if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
+		return;
+	make_current_synchronous();
+	gpu_scope_leave(&scope);
+}
+
+/*
  * While some thread captures a graph on a blocking stream, the application can have put no work on
  * the legacy stream, and looking at that would break the capture; asking this does not.
  */
@@ -317,8 +389,10 @@ static bool legacy_is_captured(void)
  * is put there later, which may never end. */
 static CUresult mark_legacy(struct gpu_stream *stream)
 {
-	CUresult result = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY);
+	CUresult result = CUDA_ERROR_NOT_READY;
 
+	if (!is_pending(stream->context_id, false))
+		result = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY);
 	if (result != CUDA_ERROR_NOT_READY)
 		return result;
 	if (!stream->legacy_mark)
@@ -333,8 +407,14 @@ static CUresult mark_legacy(struct gpu_stream *stream)
 
 static CUresult ask_legacy(struct gpu_stream *stream)
 {
-	if (stream->marked)
-		return gpu_driver.cuEventQuery(stream->legacy_mark);
+	CUresult result;
+
+	if (stream->marked) {
+		result = gpu_driver.cuEventQuery(stream->legacy_mark);
+		if (result == CUDA_SUCCESS)
+			is_pending(stream->context_id, true);
+		return result;
+	}
 	return legacy_is_captured() ? CUDA_SUCCESS : mark_legacy(stream);
 }
 
@@ -362,6 +442,8 @@ enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
 	enum util_status status;
 	CUresult result;
 
+	if (!util_config.wait_default)
+		return UTIL_OK;
 	if (thread_legacy_is_busy(stream))
 		return UTIL_IN_PROGRESS;
 	status = gpu_scope_enter(&scope, &stream->where);

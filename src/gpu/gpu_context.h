@@ -60,6 +60,14 @@ const struct gpu_pointer *gpu_stream_where(const struct gpu_stream *stream);
 unsigned long long gpu_stream_context_id(const struct gpu_stream *stream);
 CUstream gpu_stream_handle(const struct gpu_stream *stream);
 
+/*
+ * Have operations that return before they finish (see gpu_pointer.h) be synchronous in the context
+ * of the memory, which has none of its own, and in the thread's: where the driver can (CUDA 12.1),
+ * once for each context. What is pending then the next gpu_stream_poll_legacy there waits for, on
+ * whatever stream it is that the legacy one waits for. Thread-safe.
+ */
+void gpu_context_make_synchronous(const struct gpu_pointer *pointer);
+
 /* Whether its context is lost, as after a fault in a kernel: then nothing works there any more.
  * Logs nothing. */
 bool gpu_stream_is_lost(struct gpu_stream *stream);

@@ -27,9 +27,13 @@ static bool
 static const struct {
 	const char *symbol;
 	size_t offset;
+	bool needed;
 } calls[] = {
-#define ROW(name) {SYMBOL(name), offsetof(struct gpu_driver, name)},
+#define ROW(name) {SYMBOL(name), offsetof(struct gpu_driver, name), true},
 	GPU_DRIVER_CALLS(ROW)
+#undef ROW
+#define ROW(name) {SYMBOL(name), offsetof(struct gpu_driver, name), false},
+		GPU_DRIVER_NEW_CALLS(ROW)
 #undef ROW
 };
 
@@ -38,7 +42,7 @@ static bool bind_calls(void *handle)
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
 		void *address = dlsym(handle, calls[i].symbol);
 
-		if (!address) {
+		if (!address && calls[i].needed) {
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_GPU,
 				 "%s lacks %s: the driver is older than CUDA 12.0, device buffers "
 				 "are handed "

@@ -81,9 +81,15 @@
 	X(cuStreamQuery)                                                                           \
 	X(cuThreadExchangeStreamCaptureMode)
 
+/* Those that a driver of CUDA 12.0 lacks: NULL there. */
+#define GPU_DRIVER_NEW_CALLS(X)                                                                    \
+	X(cuCtxGetFlags)                                                                           \
+	X(cuCtxSetFlags)
+
 struct gpu_driver {
 #define GPU_DRIVER_FIELD(name) __typeof__(&name) name;
 	GPU_DRIVER_CALLS(GPU_DRIVER_FIELD)
+	GPU_DRIVER_NEW_CALLS(GPU_DRIVER_FIELD)
 #undef GPU_DRIVER_FIELD
 };
 

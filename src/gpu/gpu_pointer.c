@@ -149,7 +149,9 @@ void gpu_pointer_make_synchronous(const void *address, const struct gpu_pointer 
 	unsigned on = 1;
 	struct gpu_scope scope;
 
-	if (pointer->memory != GPU_MEMORY_DEVICE || !pointer->buffer_id ||
+	if (!pointer->context && pointer->memory != GPU_MEMORY_MANAGED)
+		gpu_context_make_synchronous(pointer);
+	if (pointer->memory != GPU_MEMORY_DEVICE || !pointer->buffer_id || !pointer->context ||
 	    seen_contains(pointer->buffer_id) || gpu_scope_enter(&scope, pointer) != UTIL_OK)
 		return;
 	gpu_driver.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,

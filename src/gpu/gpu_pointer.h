@@ -42,8 +42,8 @@ bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, 
 /*
  * Make operations on the allocation that return before they finish (cudaMemset, copies inside the
  * device, copies from pageable memory) synchronous from now on (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
- * as UCX and Open MPI do), the first time that it is seen. Memory from pools and VMM refuses that.
- * Thread-safe.
+ * as UCX and Open MPI do), the first time that it is seen. Memory from pools and VMM refuses that:
+ * then all such operations of its context are. Thread-safe.
  */
 void gpu_pointer_make_synchronous(const void *address, const struct gpu_pointer *pointer);
 

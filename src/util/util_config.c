@@ -167,6 +167,13 @@ static const struct option options[] = {
 	 "others find when they have waited for them for GPUCOLL_TIMEOUT seconds in MPI_Init. "
 	 "abort: it is ended. sleep: it goes on without the library's help, which is well only if "
 	 "there are no nonblocking collectives on MPI_COMM_WORLD: the library has begun one."},
+	{"GPUCOLL_WAIT_DEFAULT_STREAM", TYPE_BOOL, FIELD(wait_default), "1", NULL,
+	 "Whether a call waits for what the program has put on the legacy default stream, and, "
+	 "where "
+	 "the driver counts that in, on streams that it orders with that one. 0: the program has "
+	 "its "
+	 "buffers ready by itself, and its kernels elsewhere are not to hold up its calls; copies "
+	 "and fills by calls that are synchronous are done in any case, but the first ones."},
 	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
 	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
 	 "0: never."},

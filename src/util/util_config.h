@@ -59,6 +59,7 @@ struct util_config {
 	size_t scratch;          /* bytes for messages, of a GPU and communicator */
 	size_t timeout;          /* seconds; 0: never report */
 	int partial;             /* enum util_partial */
+	bool wait_default;       /* for the legacy default stream */
 };
 
 enum util_subsys {

@@ -20,7 +20,9 @@
  * devices), CUEMU_SLICE_US (of the device's time, then; 0: as long as a kernel), CUEMU_SLOWNESS
  * (what the threads of kernels run for a nanosecond of the device's clock), CUEMU_MIG (0 or 1: the
  * devices are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel's
- * twin), CUEMU_FAULT (see emu_fault).
+ * twin), CUEMU_FAULT (see emu_fault), CUEMU_LEGACY (what a query of the
+ * legacy stream tells of: blocking, of other blocking streams as well, or alone, which no document
+ * says).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -43,7 +45,7 @@ struct emu_config {
 	int devices, sms, threads, slowness;
 	size_t memory, arena;
 	unsigned delay_us, slice_us;
-	bool in_caller, time_sliced, mig;
+	bool in_caller, time_sliced, mig, legacy_alone;
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
 extern struct emu_config emu_config;
@@ -96,7 +98,7 @@ struct emu_stream;
 
 struct CUctx_st {
 	int device;
-	bool alive, primary;
+	bool alive, primary, sync_memops;
 	unsigned refs; /* of a primary context */
 	unsigned long long id;
 	struct emu_stream *legacy, *per_thread;
@@ -160,6 +162,11 @@ CUresult emu_allocate_from(void *pool, CUdeviceptr *out, size_t size);
 void emu_describe(const struct emu_alloc *alloc, void *wire);
 CUresult emu_open(CUdeviceptr *out, const void *wire);
 
+/* ---- copies (emu_copy.c) ---- */
+
+/* Wait for what was begun by calls that returned before it was done, and touches this memory. */
+void emu_copy_wait(uintptr_t start, size_t size);
+
 /* ---- streams (emu_stream.c) ---- */
 
 struct emu_stream *emu_stream_create(CUcontext context, bool blocking);
@@ -168,6 +175,7 @@ void emu_stream_free(struct emu_stream *stream); /* drains first */
 void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argument);
 void emu_stream_wait(struct emu_stream *stream);
 bool emu_stream_is_idle(struct emu_stream *stream);
+CUcontext emu_stream_context(const struct emu_stream *stream);
 void emu_context_wait(CUcontext context);
 bool emu_stream_is_blocking(const struct emu_stream *stream);
 /* The same as emu_stream_of, for putting work on it: with the error where that can't be. */

@@ -56,6 +56,18 @@ static size_t number(const char *name, size_t fallback, size_t least, size_t mos
 	return value;
 }
 
+/* Whether it is the second of two words; the first, if it is not set. */
+static bool word(const char *name, const char *first, const char *second)
+{
+	const char *text = getenv(name);
+
+	if (!text || !*text || !strcmp(text, first))
+		return false;
+	if (strcmp(text, second))
+		emu_die("%s=%s: %s or %s is needed", name, text, first, second);
+	return true;
+}
+
 static void load_p2p(void)
 {
 	const char *text = getenv("CUEMU_P2P");
@@ -131,6 +143,7 @@ static void load(void)
 	emu_config.slice_us = (unsigned)number("CUEMU_SLICE_US", 0, 0, 1000000);
 	emu_config.time_sliced = number("CUEMU_TIME_SLICED", 0, 0, 1);
 	emu_config.mig = number("CUEMU_MIG", 0, 0, 1);
+	emu_config.legacy_alone = word("CUEMU_LEGACY", "blocking", "alone");
 	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 256, 1, 1000);
 	load_p2p();
 	add_faults(getenv("CUEMU_FAULT"));

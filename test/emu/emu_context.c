@@ -378,6 +378,24 @@ EMU_API CUresult CUDAAPI cuCtxGetId(CUcontext context, unsigned long long *id)
 	return CUDA_SUCCESS;
 }
 
+EMU_API CUresult CUDAAPI cuCtxGetFlags(unsigned *flags)
+{
+	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	*flags = emu_current()->sync_memops ? CU_CTX_SYNC_MEMOPS : 0;
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuCtxSetFlags(unsigned flags)
+{
+	EMU_ENTER();
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	emu_current()->sync_memops = flags & CU_CTX_SYNC_MEMOPS;
+	return CUDA_SUCCESS;
+}
+
 EMU_API CUresult CUDAAPI cuCtxSynchronize(void)
 {
 	NEED_INIT();

@@ -3,16 +3,75 @@
  * Copies and fills. All of them run in the stream's thread; what differs is whether the call waits
  * for it, and here it waits no more than the hardware's driver promises: fills, copies inside the
  * device and small copies from pageable memory return before they are done, unless the allocation
- * has SYNC_MEMOPS.
+ * or the context has SYNC_MEMOPS.
  */
 #include "emu.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SMALL_COPY = 64 << 10 };
 
+/* An operation of a call that returned before it was done. Under the lock. */
+struct early {
+	struct early *next;
+	uintptr_t starts[2]; /* of what it writes and reads */
+	size_t sizes[2];
+};
+static struct early *all_early;
+static pthread_mutex_t early_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t early_ended = PTHREAD_COND_INITIALIZER;
+
+static struct early *early_new(uintptr_t to, size_t to_size, uintptr_t from, size_t from_size)
+{
+	struct early *early = malloc(sizeof(*early));
+
+	*early = (struct early){.starts = {to, from}, .sizes = {to_size, from_size}};
+	pthread_mutex_lock(&early_lock);
+	early->next = all_early;
+	all_early = early;
+	pthread_mutex_unlock(&early_lock);
+	return early;
+}
+
+static void early_end(struct early *early)
+{
+	struct early **link = &all_early;
+
+	if (!early)
+		return;
+	pthread_mutex_lock(&early_lock);
+	while (*link != early)
+		link = &(*link)->next;
+	*link = early->next;
+	pthread_cond_broadcast(&early_ended);
+	pthread_mutex_unlock(&early_lock);
+	free(early);
+}
+
+static bool is_pending(uintptr_t start, size_t size)
+{
+	for (const struct early *early = all_early; early; early = early->next) {
+		for (int i = 0; i < 2; i++) {
+			if (early->starts[i] < start + size &&
+			    start < early->starts[i] + early->sizes[i])
+				return true;
+		}
+	}
+	return false;
+}
+
+void emu_copy_wait(uintptr_t start, size_t size)
+{
+	pthread_mutex_lock(&early_lock);
+	while (is_pending(start, size))
+		pthread_cond_wait(&early_ended, &early_lock);
+	pthread_mutex_unlock(&early_lock);
+}
+
 struct copy {
+	struct early *early; /* NULL: the call waits, or is asynchronous */
 	char *to;
 	const char *from;
 	void *owned; /* a snapshot of pageable memory, freed after the copy */
@@ -27,6 +86,7 @@ static void run_copy(void *argument)
 		memmove(copy->to + row * copy->to_pitch, copy->from + row * copy->from_pitch,
 			copy->width);
 	free(copy->owned);
+	early_end(copy->early);
 }
 
 struct side {
@@ -94,7 +154,12 @@ static CUresult copy_2d(struct copy copy, struct emu_stream *stream, bool async)
 	copy.from = emu_copy_place(from_address);
 	if (!from.device && !from.pinned && to.device && copy.width * copy.height <= SMALL_COPY)
 		snapshot(&copy);
-	wait = must_wait(&copy, &to, &from, async);
+	wait = must_wait(&copy, &to, &from, async) ||
+	       (!async && emu_stream_context(stream)->sync_memops);
+	if (!wait && !async)
+		copy.early =
+			early_new(to_address, span(copy.width, copy.height, copy.to_pitch),
+				  from_address, span(copy.width, copy.height, copy.from_pitch));
 	argument = malloc(sizeof(*argument));
 	*argument = copy;
 	emu_submit(stream, run_copy, argument);
@@ -208,6 +273,7 @@ EMU_API CUresult CUDAAPI cuMemcpy2DAsync(const CUDA_MEMCPY2D *description, CUstr
 /* ---- fills ---- */
 
 struct fill {
+	struct early *early;
 	char *to;
 	size_t count, element;
 	unsigned value;
@@ -217,12 +283,11 @@ static void run_fill(void *argument)
 {
 	struct fill *fill = argument;
 
-	if (fill->element == 1) {
+	if (fill->element == 1)
 		memset(fill->to, (int)fill->value, fill->count);
-		return;
-	}
-	for (size_t i = 0; i < fill->count; i++)
+	for (size_t i = 0; fill->element > 1 && i < fill->count; i++)
 		memcpy(fill->to + i * fill->element, &fill->value, fill->element);
+	early_end(fill->early);
 }
 
 static CUresult fill(CUdeviceptr to, unsigned value, size_t element, size_t count, CUstream handle,
@@ -231,6 +296,7 @@ static CUresult fill(CUdeviceptr to, unsigned value, size_t element, size_t coun
 	struct emu_stream *stream;
 	struct fill *argument;
 	struct side side;
+	bool wait;
 	CUresult result = emu_stream_use(handle, &stream);
 
 	if (result != CUDA_SUCCESS)
@@ -239,10 +305,14 @@ static CUresult fill(CUdeviceptr to, unsigned value, size_t element, size_t coun
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!count)
 		return CUDA_SUCCESS;
+	wait = !async && (side.sync || side.pinned || emu_stream_context(stream)->sync_memops);
 	argument = malloc(sizeof(*argument));
-	*argument = (struct fill){emu_copy_place(to), count, element, value};
+	*argument = (struct fill){
+		.to = emu_copy_place(to), .count = count, .element = element, .value = value};
+	if (!wait && !async)
+		argument->early = early_new(to, count * element, 0, 0);
 	emu_submit(stream, run_fill, argument);
-	if (!async && (side.sync || side.pinned))
+	if (wait)
 		emu_stream_wait(stream);
 	return CUDA_SUCCESS;
 }
@@ -251,6 +321,14 @@ EMU_API CUresult CUDAAPI cuMemsetD8(CUdeviceptr to, unsigned char value, size_t 
 {
 	EMU_ENTER();
 	return fill(to, value, 1, count, CU_STREAM_LEGACY, false);
+}
+
+/* As programs have it that are compiled with --default-stream per-thread. */
+EMU_API CUresult CUDAAPI cuMemsetD8_v2_ptds(CUdeviceptr to, unsigned char value, size_t count);
+EMU_API CUresult CUDAAPI cuMemsetD8_v2_ptds(CUdeviceptr to, unsigned char value, size_t count)
+{
+	EMU_ENTER();
+	return fill(to, value, 1, count, CU_STREAM_PER_THREAD, false);
 }
 
 EMU_API CUresult CUDAAPI cuMemsetD32(CUdeviceptr to, unsigned value, size_t count)

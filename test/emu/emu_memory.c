@@ -601,6 +601,8 @@ EMU_API CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attr
 					       CUdeviceptr address)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	uintptr_t start = 0;
+	size_t size = 0;
 
 	EMU_ENTER();
 	if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
@@ -609,9 +611,14 @@ EMU_API CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attr
 	struct entry *entry = find(address);
 	if (entry && entry->alloc.kind == EMU_DEVICE) {
 		entry->alloc.sync_memops = *(const unsigned *)value != 0;
+		start = entry->alloc.address;
+		size = entry->alloc.sync_memops ? entry->alloc.size : 0;
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&lock);
+	/* "If there are some previously initiated synchronous memory operations that are pending
+	 * when this attribute is set, the function does not return until [they] are complete." */
+	emu_copy_wait(start, size);
 	return result;
 }
 

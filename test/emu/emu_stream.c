@@ -248,10 +248,16 @@ void emu_stream_wait(struct emu_stream *stream)
 	pthread_mutex_unlock(&lock);
 }
 
+CUcontext emu_stream_context(const struct emu_stream *stream)
+{
+	return stream->context;
+}
+
 bool emu_stream_is_idle(struct emu_stream *stream)
 {
 	pthread_mutex_lock(&lock);
-	bool idle = idle_locked(stream);
+	bool idle = emu_config.legacy_alone ? stream->completed == stream->submitted
+					    : idle_locked(stream);
 	pthread_mutex_unlock(&lock);
 	return idle;
 }

@@ -8,6 +8,7 @@
 #include "test.h"
 
 #include <cuda.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -755,7 +756,82 @@ static void large_memory(void)
 	test_result(ok);
 }
 
+enum { WRITTEN = 4000, QUEUED = 1 << 20 };
+
+/* Work that keeps the default stream of the device's context busy for a while. */
+static void keep_busy(int *memory)
+{
+	for (int i = 0; i < 40; i++)
+		cuda_check(cudaMemsetAsync(memory, i, QUEUED, 0), "cudaMemsetAsync");
+}
+
+/*
+ * The input is on one device, and written by synchronous calls while another is current, on whose
+ * default stream they wait behind other work, and return before they are done. Cold: no collective
+ * has seen the buffer.
+ */
+static void other_device_writes(void)
+{
+	for (int round = 0; round < 16; round++) {
+		int *in, *out, *queue, *host = malloc(WRITTEN * sizeof(int));
+		bool warm = round % 2, copies = round / 2 % 2;
+		int value = round + test_rank, most = round + test_size - 1;
+
+		cuda_check(cudaSetDevice(0), "cudaSetDevice");
+		cuda_check(cudaMalloc((void **)&in, WRITTEN * sizeof(int)), "cudaMalloc");
+		cuda_check(cudaMalloc((void **)&out, WRITTEN * sizeof(int)), "cudaMalloc");
+		put_all(in, WRITTEN, -1);
+		if (warm)
+			MPI_Allreduce(in, out, WRITTEN, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		cuda_check(cudaSetDevice(1), "cudaSetDevice");
+		cuda_check(cudaMalloc((void **)&queue, QUEUED), "cudaMalloc");
+		cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+		keep_busy(queue);
+		for (int i = 0; i < WRITTEN; i++)
+			host[i] = 0x01010101 * value;
+		if (copies)
+			cuda_check(
+				cudaMemcpy(in, host, WRITTEN * sizeof(int), cudaMemcpyHostToDevice),
+				"cudaMemcpy");
+		else
+			cuda_check(cudaMemset(in, value, WRITTEN * sizeof(int)), "cudaMemset");
+		cuda_check(cudaSetDevice(0), "cudaSetDevice");
+		MPI_Allreduce(in, out, WRITTEN, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		test_result(all_are(out, WRITTEN, 0x01010101 * most));
+		cuda_check(cudaFree(in), "cudaFree");
+		cuda_check(cudaFree(out), "cudaFree");
+		cuda_check(cudaFree(queue), "cudaFree");
+		free(host);
+	}
+}
+
+/*
+ * Memory of a pool, which can't be made synchronous by itself, filled as programs do that are
+ * compiled with --default-stream per-thread: by a synchronous call that returns before it is done.
+ */
+static void per_thread_writes(void)
+{
+	CUresult (*fill)(CUdeviceptr to, unsigned char value, size_t bytes);
+	int *in, *out, *queue;
+
+	*(void **)&fill = dlsym(RTLD_DEFAULT, "cuMemsetD8_v2_ptds");
+	cuda_check(cudaMallocAsync((void **)&in, WRITTEN * sizeof(int), 0), "cudaMallocAsync");
+	cuda_check(cudaMallocAsync((void **)&out, WRITTEN * sizeof(int), 0), "cudaMallocAsync");
+	cuda_check(cudaMalloc((void **)&queue, QUEUED), "cudaMalloc");
+	cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	for (int round = 0; round < 8 && fill; round++) {
+		for (int i = 0; i < 40; i++)
+			cuda_check(cudaMemsetAsync(queue, i, QUEUED, cudaStreamPerThread),
+				   "cudaMemsetAsync");
+		fill((CUdeviceptr)in, (unsigned char)(round + test_rank), WRITTEN * sizeof(int));
+		MPI_Allreduce(in, out, WRITTEN, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+		test_result(all_are(out, WRITTEN, 0x01010101 * (round + test_size - 1)));
+	}
+}
+
 static const struct test_case cases[] = {
+	{"other_device_writes", other_device_writes},
+	{"per_thread_writes", per_thread_writes},
 	{"large_memory", large_memory},
 	{"late_work", late_work},
 	{"capture", capture},
