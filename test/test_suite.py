@@ -136,6 +136,7 @@ def test_without_p2p(run_mpi, mpi, exec_mode):
     assert count_calls(result.output, "accel") > 300, result.output
     assert (" fused ll" in result.output) == (exec_mode == "auto"), result.output
     assert (" stepped" in result.output) == (exec_mode == "stepped"), result.output
+    assert "WARN" not in result.output, result.output
 
 
 # A pair of devices that map each other's memory, and lose what is written there: kernels and copies, kernels only, in one direction only.

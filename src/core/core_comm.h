@@ -22,8 +22,14 @@ struct core_nodes;
 struct core_wire;
 
 /* What of another's memory a rank reaches: its arenas, of each enum gpu_transport, and its buffers;
- * and whether what it reaches of another device works (core_proof.h). */
-enum { CORE_REACH_BUFFERS = GPU_NUM_SHARED, CORE_REACH_PROVEN, CORE_NUM_REACHES };
+ * whether what it reaches of another device works, and whether it was not seen to lose bytes, which
+ * what can't be mapped was not either (core_proof.h). */
+enum {
+	CORE_REACH_BUFFERS = GPU_NUM_SHARED,
+	CORE_REACH_PROVEN,
+	CORE_REACH_HONEST,
+	CORE_NUM_REACHES
+};
 
 /* Members of a communicator, at most: all of them, and those on one node. */
 enum { CORE_MAX_RANKS = 1024, CORE_MAX_NEAR = GPU_MAX_PEERS };

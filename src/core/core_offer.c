@@ -467,7 +467,9 @@ enum util_status core_offer_make(struct core_accel *accel)
 	status = offer_arenas(accel);
 	if (status != UTIL_OK)
 		return status;
-	core_proof_offer(accel);
+	status = core_proof_offer(accel);
+	if (status != UTIL_OK)
+		return status;
 	set_flags(accel);
 	core_eager_offer(accel);
 	if (accel->comm->spans && core_comm_speaks(accel->comm) &&

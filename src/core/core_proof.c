@@ -131,7 +131,7 @@ static bool take_cards(struct core_accel *accel)
 	       gpu_scratch_get(GPU_CARDS_BYTES, accel->stream, &arena->cards) == UTIL_OK;
 }
 
-void core_proof_offer(struct core_accel *accel)
+enum util_status core_proof_offer(struct core_accel *accel)
 {
 	struct core_region *region = &accel->offer.cards;
 	struct gpu_pointer where;
@@ -139,19 +139,20 @@ void core_proof_offer(struct core_accel *accel)
 
 	accel->offer.p2p_reach = (uint16_t)core_picture_reach();
 	if (accel->comm->proven || !accel->stream || !is_in_doubt(accel))
-		return;
-	/* Who has none to show says so, and is not believed. */
-	accel->offer.flags |= CORE_OFFER_SHOWS_CARDS;
+		return UTIL_OK;
 	if (!take_cards(accel))
-		return;
+		return core_accel_stage(accel, "no device memory to try others' with");
 	fill_card(accel);
 	cards = (void *)accel->comm->arena.cards->address;
 	accel->clearing = true;
 	if (gpu_stream_copy(accel->stream, cards, accel->proof.card, GPU_CARD_BYTES) != UTIL_OK)
-		return;
+		return core_accel_stage(accel, "earlier work failed");
+	accel->offer.flags |= CORE_OFFER_SHOWS_CARDS;
 	gpu_pointer_classify(cards, &where);
 	region->address = (uint64_t)cards;
+	/* Where nothing can be exported there are none to see, and nothing is believed. */
 	gpu_ipc_export(region->address, &where, &region->memory);
+	return UTIL_OK;
 }
 
 /* ---- the trial ---- */
@@ -188,6 +189,27 @@ static void tell_distance(const struct core_comm *comm, int number)
 			 comm->members[comm->near[number]].process);
 }
 
+/* Of two on different devices; both see it alike. */
+static bool both_show(const struct core_offer *a, const struct core_offer *b)
+{
+	return a->flags & b->flags & CORE_OFFER_SHOWS_CARDS;
+}
+
+static bool both_are_seen(const struct core_offer *a, const struct core_offer *b)
+{
+	return a->cards.memory.buffer_id && b->cards.memory.buffer_id;
+}
+
+static bool are_apart(const struct core_offer *a, const struct core_offer *b)
+{
+	return a->device && b->device && a->device != b->device;
+}
+
+static bool is_tried(const struct core_offer *a, const struct core_offer *b)
+{
+	return are_apart(a, b) && !is_too_far(a, b) && both_show(a, b) && both_are_seen(a, b);
+}
+
 /*
  * Whom to try it with. A process without data touches nobody's memory, and one on the same device
  * has its own. False: a pair of which one shows its cards and the other not.
@@ -202,7 +224,7 @@ static bool choose(struct core_accel *accel)
 		uint64_t bit = UINT64_C(1) << i;
 		enum verdict verdict;
 
-		if (!mine->device || !theirs->device || mine->device == theirs->device)
+		if (!are_apart(mine, theirs))
 			continue;
 		if (is_too_far(mine, theirs)) {
 			tell_distance(comm, i);
@@ -211,8 +233,10 @@ static bool choose(struct core_accel *accel)
 		}
 		verdict = look_up(core_comm_local_rank(comm, comm->near[i]), mine->device,
 				  theirs->device);
-		if (mine->flags & theirs->flags & CORE_OFFER_SHOWS_CARDS) {
+		if (is_tried(mine, theirs)) {
 			accel->proof.with |= bit;
+		} else if (both_show(mine, theirs)) {
+			disbelieve(accel, bit);
 		} else if (verdict == UNKNOWN) {
 			comm->shows_cards = true;
 			comm->proven = false;
@@ -253,8 +277,6 @@ static enum util_status start_visit(struct core_accel *accel)
 	struct core_proof *proof = &accel->proof;
 	struct gpu_verify_args args;
 
-	if (!accel->offer.cards.memory.buffer_id)
-		proof->wrong = proof->with;
 	begin(accel, &args, false);
 	for (int i = 0; i < accel->comm->num_near; i++) {
 		uint64_t bit = UINT64_C(1) << i;
@@ -308,6 +330,7 @@ static void conclude(struct core_accel *accel)
 		any |= found[i];
 	}
 	report(accel, found, any);
+	accel->reach[CORE_REACH_HONEST] &= ~any;
 	proof->wrong |= any;
 	disbelieve(accel, proof->wrong);
 }
@@ -388,12 +411,12 @@ enum util_status core_proof_settle(struct core_accel *accel)
 
 /* ---- after the vote ---- */
 
-static bool both_believe(const struct core_accel *accel, int a, int b)
+static bool both_say(const struct core_accel *accel, int a, int b, int kind)
 {
 	const uint64_t *of_a = core_agree_reach(&accel->agree, accel->comm->near[a]);
 	const uint64_t *of_b = core_agree_reach(&accel->agree, accel->comm->near[b]);
 
-	return of_a[CORE_REACH_PROVEN] >> b & 1 && of_b[CORE_REACH_PROVEN] >> a & 1;
+	return of_a[kind] >> b & 1 && of_b[kind] >> a & 1;
 }
 
 /* One process of the node does, for the first pair in the order of their numbers. */
@@ -403,7 +426,7 @@ static bool is_to_warn(const struct core_accel *accel, int *other)
 
 	for (int i = 0; i < num; i++) {
 		for (int j = i + 1; j < num; j++) {
-			if (both_believe(accel, i, j))
+			if (both_say(accel, i, j, CORE_REACH_HONEST))
 				continue;
 			*other = j;
 			return i == number_of_mine(accel);
@@ -437,7 +460,7 @@ void core_proof_learn(struct core_accel *accel)
 	bool failed = false;
 
 	for (int i = 0; i < comm->num_near; i++) {
-		bool works = both_believe(accel, mine, i);
+		bool works = both_say(accel, mine, i, CORE_REACH_PROVEN);
 
 		if (!(accel->proof.with >> i & 1))
 			continue;

@@ -53,8 +53,8 @@ struct core_proof {
 };
 
 /* Add this process's cards to the offer, if there may be somebody who has to see them. Sets
- * accel->clearing where the stream writes them. */
-void core_proof_offer(struct core_accel *accel);
+ * accel->clearing where the stream writes them. UTIL_ERR_UNSUPPORTED: the call is to be staged. */
+enum util_status core_proof_offer(struct core_accel *accel);
 
 /*
  * In a vote, once what is offered is mapped. UTIL_OK: accel->reach has only what works.

@@ -476,6 +476,7 @@ static void invent_machine(int devices)
 		fprintf(file, "link gpu%d gpu%d rate=50\n", i - 1, i);
 	fclose(file);
 	setenv("GPUCOLL_TOPO_FILE", name, 1);
+	setenv("GPUCOLL_P2P_LEVEL", "SYS", 1); /* not only along the links */
 }
 
 static void set_up(const struct configuration *c)
