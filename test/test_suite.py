@@ -453,6 +453,15 @@ def test_synchronous_calls_that_return_early(run_mpi, mpi, case, legacy):
 
 @emulated_only
 @each_mpi
+@pytest.mark.parametrize("path,env", [("accel", {}), ("stage", {}), ("accel", {"CUEMU_P2P": "none", "CUEMU_DEVICES": "2"}), ("accel", {"GPUCOLL_ALGO": "ring"})])
+@pytest.mark.parametrize("case", ["reset", "other_context", "two_contexts"])
+def test_contexts_that_have_ended(run_mpi, mpi, case, path, env):
+    """They are left alone, which CUDA does not say what happens to otherwise, also in MPI_Finalize."""
+    assert_passed(run_mpi(mpi, 2, "test_life", case, env={"CUEMU_STALE": "die", **env, **PATHS[path]}))
+
+
+@emulated_only
+@each_mpi
 def test_windows_of_what_memory_there_is(run_mpi, mpi):
     """Long calls have long windows, and few kernels, of which there may be no more than so many here; on a full GPU short ones."""
     for limits in ({"CUEMU_FAULT": "kernel:8+=719"}, {"CUEMU_MEMORY": "32M"}):

@@ -19,7 +19,7 @@ struct gpu_shm {
 	void *base;
 	size_t bytes;
 	bool registered;
-	struct gpu_pointer where;      /* in the context that it was registered in */
+	int device;                    /* that it was registered on last */
 	unsigned long long context_id; /* in which `address` was asked for */
 	uint64_t address;
 };
@@ -91,18 +91,28 @@ static void forget(struct gpu_shm *shm)
 	pthread_mutex_unlock(&lock);
 }
 
-void gpu_shm_free(struct gpu_shm *shm)
+/* False where the driver may still hold the pages, as the context has ended, or nobody knows: then
+ * the address must not be used again. */
+static bool unpin(const struct gpu_shm *shm)
 {
 	struct gpu_scope scope;
+	CUresult result;
 
+	if (!shm->registered)
+		return true;
+	if (!gpu_scope_enter_alive(&scope, shm->device, shm->context_id))
+		return false;
+	result = gpu_driver.cuMemHostUnregister(shm->base);
+	gpu_scope_leave(&scope);
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+void gpu_shm_free(struct gpu_shm *shm)
+{
 	if (shm->id)
 		forget(shm);
-	/* A context that has ended has taken its registrations along. */
-	if (shm->registered && gpu_scope_enter_again(&scope, &shm->where)) {
-		gpu_driver.cuMemHostUnregister(shm->base);
-		gpu_scope_leave(&scope);
-	}
-	munmap(shm->base, shm->bytes);
+	if (unpin(shm))
+		munmap(shm->base, shm->bytes);
 	if (shm->fd >= 0)
 		close(shm->fd);
 	free(shm);
@@ -135,7 +145,7 @@ uint64_t gpu_shm_address(struct gpu_shm *shm, const struct gpu_stream *stream)
 	if (result != CUDA_SUCCESS)
 		return 0;
 	shm->registered = true;
-	shm->where = *gpu_stream_where(stream);
+	shm->device = gpu_stream_where(stream)->device;
 	shm->context_id = context_id;
 	shm->address = address;
 	return address;

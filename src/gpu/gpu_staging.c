@@ -41,9 +41,9 @@ static bool block_unregister(struct gpu_staging_block *block)
 
 	if (!block->registered)
 		return true;
-	/* A context that can't be entered any more has taken its registrations along. */
-	if (!gpu_scope_enter_again(&scope, &block->where))
-		return true;
+	/* One that has ended may have taken its registrations along, and may not. */
+	if (!gpu_scope_enter_alive(&scope, block->device, block->registered_in))
+		return false;
 	result = gpu_driver.cuMemHostUnregister(block->base);
 	gpu_scope_leave(&scope);
 	return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
@@ -124,11 +124,12 @@ static void block_register(struct gpu_staging_block *block, const struct gpu_poi
 	result = gpu_driver.cuMemHostRegister(block->base, block->bytes,
 					      CU_MEMHOSTREGISTER_PORTABLE |
 						      CU_MEMHOSTREGISTER_DEVICEMAP);
+	gpu_driver.cuCtxGetId(NULL, &block->registered_in);
 	gpu_scope_leave(&scope);
 	block->registered =
 		result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 	block->context_id = 0;
-	block->where = *pointer;
+	block->device = pointer->device;
 	if (!block->registered)
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_GPU,
 			 "%zu bytes for staging can't be pinned (%d)", block->bytes, (int)result);

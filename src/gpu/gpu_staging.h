@@ -25,7 +25,8 @@ struct gpu_staging_block {
 	/* What kernels in the context of this id know it as; 0: not asked. */
 	unsigned long long context_id;
 	uint64_t device_address;
-	struct gpu_pointer where; /* in the context that it was registered in */
+	int device; /* and the context, that it was registered in */
+	unsigned long long registered_in;
 };
 
 /*

@@ -20,9 +20,9 @@
  * devices), CUEMU_SLICE_US (of the device's time, then; 0: as long as a kernel), CUEMU_SLOWNESS
  * (what the threads of kernels run for a nanosecond of the device's clock), CUEMU_MIG (0 or 1: the
  * devices are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel's
- * twin), CUEMU_FAULT (see emu_fault), CUEMU_LEGACY (what a query of the
- * legacy stream tells of: blocking, of other blocking streams as well, or alone, which no document
- * says).
+ * twin), CUEMU_STALE (error, or die: what becomes of who enters a context that has ended),
+ * CUEMU_FAULT (see emu_fault), CUEMU_LEGACY (what a query of the legacy stream tells of: blocking,
+ * of other blocking streams as well, or alone, which no document says).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -45,7 +45,7 @@ struct emu_config {
 	int devices, sms, threads, slowness;
 	size_t memory, arena;
 	unsigned delay_us, slice_us;
-	bool in_caller, time_sliced, mig, legacy_alone;
+	bool in_caller, time_sliced, mig, legacy_alone, stale_die;
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
 extern struct emu_config emu_config;

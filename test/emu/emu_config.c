@@ -144,6 +144,7 @@ static void load(void)
 	emu_config.time_sliced = number("CUEMU_TIME_SLICED", 0, 0, 1);
 	emu_config.mig = number("CUEMU_MIG", 0, 0, 1);
 	emu_config.legacy_alone = word("CUEMU_LEGACY", "blocking", "alone");
+	emu_config.stale_die = word("CUEMU_STALE", "error", "die");
 	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 256, 1, 1000);
 	load_p2p();
 	add_faults(getenv("CUEMU_FAULT"));

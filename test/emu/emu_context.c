@@ -319,8 +319,12 @@ EMU_API CUresult CUDAAPI cuCtxDestroy(CUcontext context)
 EMU_API CUresult CUDAAPI cuCtxPushCurrent(CUcontext context)
 {
 	NEED_INIT();
-	if (!is_known(context))
+	if (!is_known(context)) {
+		if (emu_config.stale_die)
+			emu_die("cuCtxPushCurrent of a context that has ended, which CUDA does not "
+				"define");
 		return CUDA_ERROR_INVALID_CONTEXT;
+	}
 	if (depth == MAX_STACK)
 		emu_die("cuCtxPushCurrent: %d contexts pushed and none popped", depth);
 	stack[depth++] = context;

@@ -24,7 +24,8 @@ struct emu_region {
 	unsigned allocs;
 	bool small;
 	CUcontext context;
-	char *truth; /* where copies find it, if that is elsewhere than for kernels */
+	int exporter; /* process whose memory it is; 0: this one's */
+	char *truth;  /* where copies find it, if that is elsewhere than for kernels */
 };
 
 struct entry {
@@ -741,6 +742,19 @@ static int replace(int fd, size_t size, enum emu_p2p way, char **truth)
 	return memory_fd(size);
 }
 
+/* "Memory handles [...] may only be opened by one CUcontext per CUdevice per other process." */
+static bool is_open_elsewhere(int exporter, CUcontext context)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&lock);
+	for (const struct emu_region *region = regions; region; region = region->next)
+		found |= region->exporter == exporter && region->context != context &&
+			 region->context->device == context->device && region->context->alive;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
 CUresult emu_open(CUdeviceptr *out, const void *wire)
 {
 	CUcontext context = emu_current();
@@ -762,6 +776,10 @@ CUresult emu_open(CUdeviceptr *out, const void *wire)
 		close(fd);
 		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	}
+	if (is_open_elsewhere(handle.pid, context)) {
+		close(fd);
+		return CUDA_ERROR_ALREADY_MAPPED;
+	}
 	if (way != EMU_P2P_WORKS)
 		fd = replace(fd, handle.region_size, way, &truth);
 	pthread_mutex_lock(&lock);
@@ -769,6 +787,7 @@ CUresult emu_open(CUdeviceptr *out, const void *wire)
 	if (region) {
 		*out = region->address + handle.offset;
 		region->truth = truth;
+		region->exporter = handle.pid;
 		entry_new(*out, handle.size, EMU_IPC, context, handle.device, region);
 	}
 	pthread_mutex_unlock(&lock);

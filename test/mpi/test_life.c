@@ -320,6 +320,30 @@ static void other_context(void)
 	test_result(allreduce_works(again_send, again_recv, 1000, MPI_COMM_WORLD));
 }
 
+/* The device's other context is at work, too: one of the two may map what other processes have. */
+static void two_contexts(void)
+{
+	CUcontext created, ignored;
+	CUdevice device;
+	CUdeviceptr mine[2];
+	int *others[2];
+	bool ok = true;
+
+	for (int i = 0; i < 2; i++)
+		cuda_check(cudaMalloc((void **)&others[i], 400000), "cudaMalloc");
+	cuCtxGetDevice(&device);
+	cuda_check((cudaError_t)cuCtxCreate(&created, NULL, 0, device), "cuCtxCreate");
+	for (int i = 0; i < 2; i++)
+		cuda_check((cudaError_t)cuMemAlloc(&mine[i], 400000), "cuMemAlloc");
+	cuCtxPopCurrent(&ignored);
+	for (int i = 0; i < 30; i++) {
+		ok &= allreduce_works(others[0], others[1], 100000 - i, MPI_COMM_WORLD);
+		ok &= allreduce_works((int *)mine[0], (int *)mine[1], 100000 - i, MPI_COMM_WORLD);
+	}
+	test_result(ok);
+	cuda_check((cudaError_t)cuCtxDestroy(created), "cuCtxDestroy");
+}
+
 /* A reset between collectives, and one before MPI_Finalize. */
 static void reset(void)
 {
@@ -844,6 +868,7 @@ static const struct test_case cases[] = {
 	{"vmm_pieces", vmm_pieces},
 	{"vmm_host", vmm_host},
 	{"other_context", other_context},
+	{"two_contexts", two_contexts},
 	{"reset", reset},
 	{"errors", errors},
 	{"fault", fault},
