@@ -104,6 +104,8 @@ static void is_near(double a, double b, double part)
 /* ---- times by hand ---- */
 
 /* One reads 1 MiB from the other over 10 GB/s, which has to be asked first. */
+static const double LOADED = 1.25; /* what a byte costs that is loaded over PCI Express */
+
 static void direct_by_hand(void **state)
 {
 	struct sched_request request = request_of(SCHED_BCAST, 2);
@@ -112,7 +114,7 @@ static void direct_by_hand(void **state)
 	(void)state;
 	make_plain(2, 1, &fabric);
 	is_near(time_of("direct", &request, &fabric, MIB, FUSED, SCHED_SIMPLE),
-		1 + 10 + 0.25 + 2 * 2 + MIB / 1e4 + 3, 1e-9);
+		1 + 10 + 0.25 + 2 * 2 + LOADED * MIB / 1e4 + 3, 1e-9);
 	sched_fabric_free(&fabric);
 }
 
@@ -296,7 +298,7 @@ static void network_may_be_elsewhere(void **state)
 /* ---- limits ---- */
 
 /* Two-shot and ring move 2 (n - 1) / n of the bytes into each rank, in a pipeline, and have nothing
- * else to do that takes long. */
+ * else to do that takes long. Two-shot loads one half of them, and stores the other. */
 static void large_calls_reach_the_limit(void **state)
 {
 	struct sched_request request = request_of(SCHED_ALLREDUCE, 8);
@@ -307,7 +309,8 @@ static void large_calls_reach_the_limit(void **state)
 	make_plain(8, 1, &fabric);
 	request.channels = 2; /* both ways round */
 	is_near(time_of("ring", &request, &fabric, 256 * MIB, FUSED, SCHED_SIMPLE), least, 0.03);
-	is_near(time_of("twoshot", &request, &fabric, 256 * MIB, FUSED, SCHED_SIMPLE), least, 0.03);
+	is_near(time_of("twoshot", &request, &fabric, 256 * MIB, FUSED, SCHED_SIMPLE),
+		least / 2 * (LOADED + 1), 0.03);
 	request.coll = SCHED_ALLGATHER;
 	is_near(time_of("ring", &request, &fabric, 32 * MIB, FUSED, SCHED_SIMPLE), least / 2, 0.03);
 	request.coll = SCHED_BCAST;
