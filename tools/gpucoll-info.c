@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* gpucoll-info: the library's version, its options, the devices that it would see, the machine, its
  * schedules. */
+#include "doctor.h"
 #include "info-choice.h"
 #include "info-machine.h"
 #include "info-schedule.h"
@@ -15,12 +16,20 @@
 
 static void usage(FILE *out)
 {
-	fputs("usage: gpucoll-info [-v] [-c] [-d] [-t] [--machine FILE] [-p COLLECTIVE [schedule "
+	fputs("usage: gpucoll-info [-v] [-c] [-d] [-t] [--doctor [--json]] [--machine FILE] [-p "
+	      "COLLECTIVE [schedule "
 	      "options]]\n"
 	      "  -v, --version   version and build (default)\n"
 	      "  -c, --config    every option with its value, where that comes from, and what it "
 	      "does\n"
 	      "  -d, --devices   the CUDA devices as the library sees them\n"
+	      "  --doctor        what this machine does, what the library will do because of it, "
+	      "and "
+	      "remedies:\n"
+	      "                  for a new machine, and for reports of errors; under a launcher "
+	      "the "
+	      "ranks of\n"
+	      "                  a node try each other; --json: for programs\n"
 	      "  -t, --topology  the machine as the library sees it: PCI, GPUs, NICs, and paths "
 	      "between them\n"
 	      "  --machine FILE  the same, or -p, of a machine that was recorded: -t writes such "
@@ -206,7 +215,9 @@ enum {
 	OPTION_SOCKETS,
 	OPTION_DOT,
 	OPTION_SVG,
-	OPTION_MACHINE
+	OPTION_MACHINE,
+	OPTION_DOCTOR,
+	OPTION_JSON
 };
 
 /* Whether it is an option of a plan, which is noted. */
@@ -329,6 +340,8 @@ int main(int argc, char **argv)
 		{"devices", no_argument, NULL, 'd'},
 		{"topology", no_argument, NULL, 't'},
 		{"machine", required_argument, NULL, OPTION_MACHINE},
+		{"doctor", no_argument, NULL, OPTION_DOCTOR},
+		{"json", no_argument, NULL, OPTION_JSON},
 		{"plan", required_argument, NULL, 'p'},
 		{"ranks", required_argument, NULL, 'n'},
 		{"size", required_argument, NULL, 's'},
@@ -350,7 +363,7 @@ int main(int argc, char **argv)
 	struct plan plan = {.call = {.request = {.ranks = 4, .channels = 1}, .bytes = 1 << 20}};
 	const char *file = NULL;
 	int option, result = 0, done = 0;
-	bool topology = false;
+	bool topology = false, doctor = false, json = false;
 
 	util_config_load();
 	while ((option = getopt_long(argc, argv, "vcdthp:n:s:", long_options, NULL)) != -1) {
@@ -376,6 +389,12 @@ int main(int argc, char **argv)
 		case 't':
 			topology = true;
 			break;
+		case OPTION_DOCTOR:
+			doctor = true;
+			break;
+		case OPTION_JSON:
+			json = true;
+			break;
 		case 'm':
 			util_config_print_man(stdout);
 			break;
@@ -392,6 +411,12 @@ int main(int argc, char **argv)
 		usage(stderr);
 		return 2;
 	}
+	if (json && !doctor) {
+		fputs("gpucoll-info: --json goes with --doctor\n", stderr);
+		return 2;
+	}
+	if (doctor)
+		return doctor_run(stdout, json);
 	/* A picture is of the machine if nothing says of what call. */
 	if (plan.form == INFO_SVG && !plan.has_coll && (topology || file))
 		return print_machine(file, true);

@@ -8,16 +8,7 @@
 static enum util_status clear(const struct core_arena *arena, size_t from, size_t to,
 			      struct gpu_stream *stream)
 {
-	static const char zeros[64 << 10];
-	enum util_status status = UTIL_OK;
-
-	for (size_t at = from; at < to && status == UTIL_OK; at += sizeof(zeros)) {
-		size_t bytes = to - at < sizeof(zeros) ? to - at : sizeof(zeros);
-
-		status = gpu_stream_copy(stream, (void *)(arena->device->address + at), zeros,
-					 bytes);
-	}
-	return status;
+	return gpu_stream_clear(stream, (void *)(arena->device->address + from), to - from);
 }
 
 static enum util_status clear_flags(struct core_arena *arena, struct gpu_stream *stream)

@@ -469,6 +469,19 @@ enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void
 	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuMemcpyAsync");
 }
 
+enum util_status gpu_stream_clear(struct gpu_stream *stream, void *at, size_t bytes)
+{
+	struct gpu_scope scope;
+	enum util_status status = gpu_scope_enter(&scope, &stream->where);
+	CUresult result;
+
+	if (status != UTIL_OK)
+		return status;
+	result = gpu_driver.cuMemsetD8Async((CUdeviceptr)at, 0, bytes, stream->stream);
+	gpu_scope_leave(&scope);
+	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuMemsetD8Async");
+}
+
 /* How many of `bytes` bytes at the address are in the allocation that holds the first. */
 static size_t part_in_allocation(const void *address, size_t bytes)
 {

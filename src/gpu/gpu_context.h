@@ -83,6 +83,9 @@ enum util_status gpu_stream_poll(struct gpu_stream *stream);
  */
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
 
+/* Fill device memory with zeros, in stream order. */
+enum util_status gpu_stream_clear(struct gpu_stream *stream, void *at, size_t bytes);
+
 /* Copy bytes between device, managed and host memory in stream order. Returns at once or when done.
  */
 enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from,

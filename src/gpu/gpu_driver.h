@@ -70,6 +70,7 @@
 	X(cuMemHostRegister)                                                                       \
 	X(cuMemHostUnregister)                                                                     \
 	X(cuMemcpy2DAsync)                                                                         \
+	X(cuMemsetD8Async)                                                                         \
 	X(cuMemcpyAsync)                                                                           \
 	X(cuModuleGetFunction)                                                                     \
 	X(cuModuleLoadData)                                                                        \

@@ -648,6 +648,22 @@ static CUresult copy_async(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
 	return CUDA_SUCCESS;
 }
 
+static CUresult fill_async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream)
+{
+	struct operation *o = calloc(1, sizeof(*o));
+
+	if (!o)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o->to = (void *)to;
+	o->bytes = bytes;
+	o->from = o->copied = malloc(bytes + 1);
+	if (!o->copied)
+		abort();
+	memset(o->copied, value, bytes);
+	append(stream, o);
+	return CUDA_SUCCESS;
+}
+
 /* Of the rank's thread. */
 static long launches[THREADS_WAYS];
 
@@ -737,6 +753,7 @@ __attribute__((constructor)) static void bind(void)
 		.cuMemHostGetDevicePointer = host_device_pointer,
 		.cuMemHostRegister = host_register,
 		.cuMemHostUnregister = host_unregister,
+		.cuMemsetD8Async = fill_async,
 		.cuMemcpyAsync = copy_async,
 		.cuModuleGetFunction = module_function,
 		.cuModuleLoadData = module_load,

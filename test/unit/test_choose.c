@@ -103,9 +103,9 @@ static void is_near(double a, double b, double part)
 
 /* ---- times by hand ---- */
 
-/* One reads 1 MiB from the other over 10 GB/s, which has to be asked first. */
 static const double LOADED = 1.25; /* what a byte costs that is loaded over PCI Express */
 
+/* One reads 1 MiB from the other over 10 GB/s, which has to be asked first. */
 static void direct_by_hand(void **state)
 {
 	struct sched_request request = request_of(SCHED_BCAST, 2);

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "doctor.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const levels[DOCTOR_NUM_LEVELS] = {"ok", "note", "warn", "bad"};
+
+static json_t *lines;
+static int counts[DOCTOR_NUM_LEVELS];
+static FILE *text; /* NULL: JSON */
+
+void doctor_say(enum doctor_level level, const char *topic, const char *effect, const char *remedy,
+		const char *found, ...)
+{
+	char value[512];
+	va_list args;
+
+	va_start(args, found);
+	vsnprintf(value, sizeof(value), found, args);
+	va_end(args);
+	counts[level]++;
+	json_array_append_new(lines, json_pack("{s:s, s:s, s:s, s:s*, s:s*}", "level",
+					       levels[level], "topic", topic, "found", value,
+					       "effect", effect, "remedy", remedy));
+	if (!text)
+		return;
+	fprintf(text, "[%-4s] %s: %s\n", levels[level], topic, value);
+	if (effect)
+		fprintf(text, "       -> %s\n", effect);
+	if (remedy)
+		fprintf(text, "       remedy: %s\n", remedy);
+	fflush(text);
+}
+
+static const char *verdict(void)
+{
+	if (counts[DOCTOR_BAD])
+		return "calls on device buffers will not be accelerated, or not be right, before "
+		       "what is "
+		       "marked bad is mended";
+	if (counts[DOCTOR_WARN])
+		return "it works, and is slower than this machine could be: see what is marked "
+		       "warn";
+	return "all is well";
+}
+
+static void print_json(FILE *out)
+{
+	json_t *report = json_pack("{s:s, s:s, s:i, s:i, s:O}", "version", GPUCOLL_VERSION_STRING,
+				   "verdict", verdict(), "bad", counts[DOCTOR_BAD], "warn",
+				   counts[DOCTOR_WARN], "lines", lines);
+
+	json_dumpf(report, out, JSON_INDENT(1));
+	fputs("\n", out);
+	json_decref(report);
+}
+
+int doctor_run(FILE *out, bool json)
+{
+	lines = json_array();
+	text = json ? NULL : out;
+	if (!doctor_look_at_pairs())
+		return 0;
+	doctor_look_at_driver();
+	doctor_look_at_system();
+	if (json)
+		print_json(out);
+	else
+		fprintf(out, "verdict: %d bad, %d to look at: %s\n", counts[DOCTOR_BAD],
+			counts[DOCTOR_WARN], verdict());
+	json_decref(lines);
+	return counts[DOCTOR_BAD] ? 1 : 0;
+}
