@@ -2010,6 +2010,21 @@ def test_doctor_is_asked_rightly():
 
 
 @emulated_only
+def test_first_day_on_hardware(tmp_path):
+    """As a rehearsal, with little time: the doctor, first figures, and what there was no time for, as a page and as JSON."""
+    env = {**os.environ, "GPUTEST_GPU": "0", "GPUTEST_MAXBYTES": "64K", "PYTEST": f"{sys.executable} -m pytest"}
+    result = run_command([sys.executable, str(SOURCE / "bench/gpu-day.py"), str(BUILD), str(SOURCE / "test"), str(tmp_path), "--seconds", "20"], env, 60)
+    report = json.loads((tmp_path / "gpu-day.json").read_text())
+    steps = {step["name"]: step["result"] for step in report["steps"]}
+    assert result.status == 0 and result.output == (tmp_path / "gpu-day.txt").read_text(), result.output
+    assert steps["doctor"]["bad"] == 0 and report["ended_after"] < 40, result.output
+    first = steps["first call: allreduce, 2 ranks"]
+    assert first["wrong"] == 0 and first["us"]["8"] > 0 and first["ways"], result.output
+    assert " passed" in steps["tests: results are right"]["said"] and " 0 failed" in steps["tests: results are right"]["said"], result.output
+    assert "left out: no time" in steps.values(), result.output
+
+
+@emulated_only
 def test_machine_that_hwloc_finds(tmp_path):
     """A machine from HWLOC_XMLFILE, of whose five GPUs PCI shows three."""
     (tmp_path / "machine.xml").write_text(hwloc_machine())

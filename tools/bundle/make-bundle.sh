@@ -25,7 +25,7 @@ find "$build" -maxdepth 1 -type f -perm -u+x \( -name 'test_*' -o -name 'threads
 cp -r "$source"/test/{conftest.py,test_suite.py,check-layering.py,cluster,door,emu,model,topo} "$to/test"
 cp -r "$source/src" "$to/src"
 cp "$source/tools/bundle/run" "$source/LICENSE" "$to"
-mkdir "$to/bench" && cp "$source/bench/model.py" "$to/bench"
+mkdir "$to/bench" && cp "$source"/bench/{model,gpu-day}.py "$to/bench"
 cp -L "$cudart" "$to/cudart/$(basename "$cudart")"
 
 # The tests' harness is pure Python.

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The first day on hardware, in some minutes: what a machine with a GPU is to answer first.
+
+    gpu-day.py BUILD TESTS OUTPUT [--seconds N]
+
+BUILD is the build tree, TESTS the folder with test_suite.py, OUTPUT where gpu-day.json and gpu-day.txt go. Both are
+written anew after each step, so that whatever ends the run early leaves what was found until then. Steps come in order of
+what is at risk: is it right at all, is it right in every way, how fast is it. Each has a limit of its own, and one that
+would not fit the time that is left is left out, and says so. Without a GPU it all runs on the emulated device, as a
+rehearsal, whose figures mean nothing.
+"""
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# Groups of tests, the riskiest on hardware first: the name, the expression of pytest, seconds that it may take.
+TESTS = [("results are right", "test_collectives and accel and 2-", 60),
+         ("kernels that wait", "test_algorithm and fused and 2", 70),
+         ("kernels that do not", "test_algorithm and stepped and 2", 50),
+         ("types and operations", "test_types_and_ops and 2", 60),
+         ("memory of other kinds", "memory_without_handles or return_early", 40),
+         ("contexts", "test_life and (reset or other_context)", 40)]
+COLLECTIVES = ["allreduce", "bcast", "alltoall", "allgather"]
+RANKS = [2, 4, 8]
+
+
+class Day:
+    def __init__(self, arguments):
+        self.build, self.tests, self.output = (Path(a).resolve() for a in (arguments.build, arguments.tests, arguments.output))
+        self.start, self.seconds = time.monotonic(), arguments.seconds
+        self.on_gpu = os.environ.get("GPUTEST_GPU") == "1"
+        self.most = os.environ.get("GPUTEST_MAXBYTES", "256M" if self.on_gpu else "1M")
+        self.report = {"on_gpu": self.on_gpu, "steps": []}
+        self.output.mkdir(parents=True, exist_ok=True)
+        self.mpis = sorted(path.parent.name for path in self.build.glob("mpi/*/gpucoll-bench"))
+
+    def left(self):
+        return self.seconds - (time.monotonic() - self.start)
+
+    def step(self, name, limit, function, *arguments):
+        """Run a step and note what came of it. What it returns is kept as it is; without the time for it it is left out."""
+        entry = {"name": name, "at": round(time.monotonic() - self.start, 1)}
+        if self.left() < min(limit, 10):
+            entry["result"] = "left out: no time"
+        else:
+            try:
+                entry["result"] = function(*arguments, timeout=min(limit, self.left()))
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                entry["result"] = f"failed: {error}"
+        entry["seconds"] = round(time.monotonic() - self.start - entry["at"], 1)
+        self.report["steps"].append(entry)
+        self.write()
+
+    def run(self, command, timeout, env=()):
+        """The exit status, or None where it took too long, and the output; nothing is left running."""
+        process = subprocess.Popen([str(word) for word in command], env={**os.environ, **dict(env)}, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
+        try:
+            output, _ = process.communicate(timeout=timeout)
+            return process.returncode, output
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return None, process.communicate()[0]
+
+    # ---- steps ----
+
+    def doctor(self, timeout):
+        emulated = {} if self.on_gpu else {"LD_LIBRARY_PATH": f"{self.build / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        _, output = self.run([self.build / "gpucoll-info", "--doctor", "--json"], timeout, emulated)
+        return json.loads(output[output.index("{\n"):])
+
+    def group(self, expression, timeout):
+        pytest = os.environ.get("PYTEST", "").split() or [sys.executable, "-m", "pytest"]
+        status, output = self.run([*pytest, "-q", "-x", "-p", "no:cacheprovider", self.tests, "-k", expression],
+                                  timeout, {"GPUTEST_BUILD": str(self.build)})
+        last = re.findall(r"^(\d+ passed, \d+ failed.*)$", output, re.M)
+        failures = re.findall(r"^FAILED (.*)$", output, re.M)
+        if last:
+            said = last[-1]
+        else:  # it was ended: how far it was is in the dots
+            dots = "".join(re.findall(r"^([.sFE]+)", output, re.M))
+            if not dots and status is not None:
+                raise OSError(f"the tests do not start: {output[-300:]}")
+            said = f"{dots.count('.')} passed, {dots.count('F') + dots.count('E')} failed when the time was over"
+        return {"said": said, "status": status, "failures": failures, "tail": output[-3000:] if failures else ""}
+
+    def bench(self, mpi, ranks, collective, sizes, env, timeout):
+        """us by bytes; and by which ways the calls went."""
+        launch = ["mpiexec.mpich", "-n", ranks] if mpi == "mpich" else ["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root", "-n", ranks]
+        file = self.output / "bench.json"
+        file.unlink(missing_ok=True)
+        where = [] if self.on_gpu else ["--emulate"]
+        status, output = self.run([self.build / "gpucoll-exec", *where, *launch, self.build / "mpi" / mpi / "gpucoll-bench", collective,
+                                   *sizes, "-n", "20" if self.on_gpu else "3", "-w", "5" if self.on_gpu else "1", "-J", file], timeout,
+                                  {"GPUCOLL_STATS": "1", **env})
+        if not file.exists():
+            return {"status": status, "tail": output[-2000:]}
+        results = json.loads(file.read_text())["results"]
+        file.unlink()
+        return {"us": {row["bytes"]: row["out_of_place"]["time_us"] for row in results},
+                "wrong": sum(row[place]["wrong"] for row in results for place in ("out_of_place", "in_place")),
+                "ways": sorted(set(re.findall(r" accel +\d+ +\d+ +[\d.]+ +(\S.*?) *$", output, re.M)))}
+
+    def sanitize(self, tool, timeout):
+        status, output = self.run(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", self.build / "test_execute"], timeout)
+        return {"status": status, "said": output[-1500:]}
+
+    @contextlib.contextmanager
+    def mps(self):
+        """NVIDIA's MPS, while it is wanted; False where it does not start."""
+        folder = self.output / "mps"
+        folder.mkdir(exist_ok=True)
+        env = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+        status, _ = self.run(["nvidia-cuda-mps-control", "-d"], 20, env)
+        os.environ.update(env)
+        try:
+            yield status == 0
+        finally:
+            subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, timeout=30, check=False)
+            for name in env:
+                del os.environ[name]
+
+    # ---- all ----
+
+    def figures(self, title, ranks_list, collectives=COLLECTIVES, limit=25, **env):
+        for ranks in ranks_list:
+            for collective in collectives:
+                least = "8" if collective in ("allreduce", "bcast") else "1K"  # others have a block for each rank
+                self.step(f"{title}: {collective}, {ranks} ranks", limit, self.bench, self.mpis[-1], ranks, collective,
+                          ["-b", least, "-e", self.most, "-f", "32"], env)
+
+    def all(self):
+        self.step("doctor", 60, self.doctor)
+        self.step("first call: allreduce, 2 ranks", 40, self.bench, self.mpis[-1], 2, "allreduce", ["-b", "8", "-e", self.most, "-f", "128"], {})
+        for name, expression, limit in TESTS[:2]:
+            self.step(f"tests: {name}", limit, self.group, expression)
+        self.figures("accelerated", [2, 4], ["allreduce"])
+        self.figures("staged", [2, 4], ["allreduce"], GPUCOLL_ACCEL="0")
+        if shutil.which("nvidia-cuda-mps-control"):
+            with self.mps() as started:
+                if started:
+                    self.figures("accelerated, MPS", RANKS, COLLECTIVES)
+        else:
+            self.report["steps"].append({"name": "MPS", "result": "left out: nvidia-cuda-mps-control is not there"})
+        for name, expression, limit in TESTS[2:]:
+            self.step(f"tests: {name}", limit, self.group, expression)
+        for algo in ("twoshot", "ring", "tree", "doubling"):
+            for proto in ("simple", "ll"):
+                self.figures(f"{algo} {proto}", [2], ["allreduce"], GPUCOLL_ALGO=algo, GPUCOLL_PROTO=proto)
+        if shutil.which("compute-sanitizer"):
+            for tool in ("memcheck", "racecheck"):
+                self.step(f"compute-sanitizer {tool}", 90, self.sanitize, tool)
+        else:
+            self.report["steps"].append({"name": "compute-sanitizer", "result": "left out: it is not there"})
+        self.figures("accelerated", RANKS, COLLECTIVES[1:])
+        self.figures("staged", [4], COLLECTIVES[1:], GPUCOLL_ACCEL="0")
+        self.report["ended_after"] = round(time.monotonic() - self.start, 1)
+        self.write()
+
+    # ---- the page ----
+
+    def page(self):
+        yield f"# {'on a GPU' if self.on_gpu else 'rehearsal on the emulated device: figures mean nothing'}"
+        for entry in self.report["steps"]:
+            result, name = entry["result"], entry["name"]
+            if isinstance(result, str):
+                yield f"{name}: {result}"
+            elif "verdict" in result:
+                yield f"doctor: {result['verdict']}"
+                yield from (f"  [{line['level']}] {line['topic']}: {line['found']}" for line in result["lines"])
+            elif "us" in result:
+                wrong = f", {result['wrong']} WRONG VALUES" if result["wrong"] else ""
+                times = "  ".join(f"{size}: {us:.1f}" for size, us in result["us"].items())
+                yield f"{name}, us: {times}{wrong}  ({'; '.join(result['ways'])})"
+            else:
+                yield f"{name}: {result.get('said') or result.get('tail', '')[-300:]}"
+                yield from (f"  {failure}" for failure in result.get("failures", []))
+        yield f"# {self.report.get('ended_after', round(time.monotonic() - self.start, 1))} s"
+
+    def write(self):
+        (self.output / "gpu-day.json").write_text(json.dumps(self.report, indent=1) + "\n")
+        (self.output / "gpu-day.txt").write_text("\n".join(self.page()) + "\n")
+
+    def failed(self):
+        results = [entry["result"] for entry in self.report["steps"] if isinstance(entry["result"], dict)]
+        return any(result.get("failures") or result.get("wrong") or result.get("bad") for result in results)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("build")
+    parser.add_argument("tests")
+    parser.add_argument("output")
+    parser.add_argument("--seconds", type=int, default=530, help="after which no step begins any more (default 530)")
+    day = Day(parser.parse_args())
+    day.all()
+    print((day.output / "gpu-day.txt").read_text(), end="")
+    sys.exit(1 if day.failed() else 0)
+
+
+if __name__ == "__main__":
+    main()
