@@ -1533,6 +1533,34 @@ def run_tool(*command, env=()):
 EXEC = BUILD / "gpucoll-exec"
 
 
+@pytest.mark.parametrize("options", [["--mca", "btl_base_verbose", "0"], ["-x", "yes"], ["--unknown", "yes", "--"], ["-genv", "ANSWER", "yes"]])
+def test_exec_finds_the_program(tmp_path, options):
+    """Behind values of a launcher's options that are names of programs, too (yes); -- says it where they are not known."""
+    said = tmp_path / "mpirun"
+    said.write_text('#!/bin/sh\necho "launched: $*"\n')
+    said.chmod(0o755)
+    result = run_tool(EXEC, str(said), "-n", "2", *options, "python3", "x.py")
+    kept = [option for option in options if option != "--"]
+    assert result.status == 0 and f"launched: -n 2 {' '.join(kept)} {EXEC} python3 x.py" in result.output, result.output
+
+
+@emulated_only
+@each_mpi
+def test_tools_above(tmp_path, mpi):
+    """A preloaded tool sees all of the program's calls, and the library accelerates them."""
+    tool = tmp_path / "tool.so"
+    compile_with({"mpich": "mpicc.mpich", "openmpi": "mpicc.openmpi"}[mpi], "-shared", "-fPIC", "-o", tool, SOURCE / "test/door/tool.c")
+    env = {**environment(mpi, []), "GPUCOLL_STATS": "1"}
+    env["LD_PRELOAD"] = f"{env['LD_PRELOAD']}:{tool}".strip(":")
+    command = [*launcher(mpi, 2), "env", *[f"{k}={v}" for k, v in env.items()], str(EXEC), str(BUILD / "mpi" / mpi / "gpucoll-bench"),
+               "allreduce", "-b", "1K", "-e", "1K", "-n", "50"]
+    result = run_command(command, os.environ.copy(), 60)
+    seen = re.search(r"tool saw (\d+) calls", result.output)
+    assert result.status == 0 and seen and int(seen[1]) > 100 and count_calls(result.output, "accel") > 90, result.output
+
+
+
+
 @each_mpi
 @pytest.mark.parametrize("place", ["before the launcher", "after the launcher"])
 def test_exec(mpi, place):
