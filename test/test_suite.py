@@ -2327,6 +2327,40 @@ def test_bench_refuses(run_mpi):
         assert result.status != 0 and message in result.output, result.output
 
 
+@emulated_only
+@each_mpi
+def test_a_rank_with_another_version(run_mpi, tmp_path, mpi):
+    """What they would write on the board are other structures: everything is staged, which each rank says."""
+    other = tmp_path / "libgpucoll.so.0"
+    ours = (BUILD / "mpi" / mpi / "libgpucoll.so.0").read_bytes()
+    version = re.search(rb"libgpucoll (\d+\.\d+\.\d+),", ours)[1]
+    other.write_bytes(ours.replace(version + b"\0", version[:-1] + b"9\0"))
+    script = tmp_path / "rank.sh"
+    script.write_text('#!/bin/sh\n[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && '
+                      f'export LD_PRELOAD=$(echo $LD_PRELOAD | sed "s|[^:]*libgpucoll[^:]*|{other}|")\nexec "$@"\n')
+    script.chmod(0o755)
+    result = run_mpi(mpi, 3, script, BUILD / "mpi" / mpi / "test_agree", "mixed", 60, env={"GPUCOLL_STATS": "1"})
+    assert_passed(result)
+    assert result.output.count("another version of the library") == 3 and count_calls(result.output, "accel") == 0, result.output
+
+
+@emulated_only
+@each_mpi
+def test_more_communicators_than_the_board_has(run_mpi, mpi):
+    result = run_mpi(mpi, 2, "test_life", "many_communicators", env=PATHS["accel"])
+    assert_passed(result)
+    assert result.output.count("has no room on a node's board") == 1 and count_calls(result.output, "stage") > 0, result.output
+
+
+@emulated_only
+@each_mpi
+def test_stopped_rank_does_not_complain(run_mpi, mpi):
+    """A rank that was stopped for longer than GPUCOLL_TIMEOUT, in a call, has not waited."""
+    result = run_mpi(mpi, 2, "test_life", "stopped", env={"GPUCOLL_TIMEOUT": "4", **PATHS["accel"]})
+    assert_passed(result)
+    assert "gpucoll[0] WARN" not in result.output, result.output
+
+
 @each_mpi
 @pytest.mark.parametrize("partial", ["abort", "sleep"])
 def test_a_rank_without_the_library(run_mpi, mpi, tmp_path, partial):

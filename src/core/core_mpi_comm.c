@@ -84,6 +84,20 @@ static bool is_first_of_node(int rank, const struct core_member *members)
 	return true;
 }
 
+/* Once, as a program that has so many has more. */
+static void tell_no_room(int size)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+
+	if (!atomic_flag_test_and_set(&told))
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "a communicator of %d ranks, and perhaps later ones, has no room on a "
+			 "node's "
+			 "board, for %d at a time, or /dev/shm is full: its calls are staged. Free "
+			 "communicators that are not used any more",
+			 size, CORE_BOARD_SLOTS);
+}
+
 /* On one node, who draws the id also takes the slot, so that one broadcast is enough. */
 static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 			      const struct core_member *members)
@@ -114,7 +128,11 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 	}
 	if (why || all == WELL)
 		return why;
-	return all == LOST ? "a node is out of reach" : "no room on a node's board";
+	if (all == LOST)
+		return "a node is out of reach";
+	if (rank == 0)
+		tell_no_room(size);
+	return "no room on a node's board";
 }
 
 static void identify(MPI_Comm comm, int rank, int size, const struct core_member *members)

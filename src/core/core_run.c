@@ -9,6 +9,7 @@
 #include "core/core_wish.h"
 #include "gpu/gpu_module.h"
 #include "util/util_fdpass.h"
+#include "util/util_hash.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -48,6 +49,32 @@ static void start_fdpass(void)
 		util_fdpass_start(job, core_mpi_job.local_rank);
 }
 
+/* What processes write on the board, and tell each other, are structures of one version: this
+ * stands for them. */
+static uint64_t hash_structures(void)
+{
+	const size_t sizes[] = {
+		sizeof(struct core_offer), sizeof(struct core_summary), sizeof(struct core_block),
+		core_agree_area_bytes(CORE_MAX_NEAR, CORE_MAX_NEAR, CORE_MAX_NEAR, true)};
+	uint64_t hash = util_hash_text(UTIL_HASH_START, GPUCOLL_VERSION_STRING);
+
+	return util_hash(hash, sizes, sizeof(sizes));
+}
+
+/* All come to the same answer. Then each stages by itself. */
+static bool is_one_version(void)
+{
+	if (core_mpi_job_same(hash_structures()))
+		return true;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
+		 "another process of the job has another version of the library "
+		 "than " GPUCOLL_VERSION_STRING " here, or another build: all calls are staged. "
+						"LD_PRELOAD, or the library's folder, "
+		 "differs between hosts");
+	core_mpi_stop();
+	return false;
+}
+
 void core_start(void (*stop)(void))
 {
 	enum util_status status;
@@ -61,7 +88,7 @@ void core_start(void (*stop)(void))
 		log_version();
 	}
 	core_wish_read(core_mpi_job.rank == 0);
-	if (status != UTIL_OK || !core_mpi_job.any_driver)
+	if (status != UTIL_OK || !core_mpi_job.any_driver || !is_one_version())
 		return;
 	core_board_start(core_agree_area_bytes(
 		core_mpi_job.local_size,
@@ -172,11 +199,15 @@ static void report_wait(const struct core_op *op, double since)
 		 core_coll_name(op->call.coll), now() - since, text);
 }
 
+/* Seconds without a look: a debugger, SIGSTOP, a laptop's lid. */
+static const double STOPPED_S = 2;
+
 /* Progress to the end, driving the real MPI in between: others may need our sends to arrive. */
 static enum util_status wait_for(struct core_op *op, double start)
 {
 	bool reported = util_config.timeout == 0;
 	struct core_wait wait = {0};
+	double last = start, this;
 	uint64_t moves = 0;
 	enum util_status status;
 
@@ -186,7 +217,12 @@ static enum util_status wait_for(struct core_op *op, double start)
 			wait.start = 0;
 		}
 		core_mpi_drive(&wait);
-		if (!reported && now() - start > (double)util_config.timeout) {
+		this = now();
+		/* It was stopped, which is nobody else's delay. */
+		if (this - last > STOPPED_S)
+			start += this - last;
+		last = this;
+		if (!reported && this - start > (double)util_config.timeout) {
 			report_wait(op, start);
 			reported = true;
 		}

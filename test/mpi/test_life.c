@@ -780,6 +780,55 @@ static void large_memory(void)
 	test_result(ok);
 }
 
+/* More at a time than there are slots, and then none too many. */
+static void many_communicators(void)
+{
+	enum { MOST = 1100, COUNT = 1000 };
+	static MPI_Comm comms[MOST];
+	int *send, *recv;
+	bool ok = true;
+
+	cuda_check(cudaMalloc((void **)&send, COUNT * sizeof(int)), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, COUNT * sizeof(int)), "cudaMalloc");
+	for (int i = 0; i < MOST; i++)
+		MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+	for (int i = 0; i < MOST; i += 33)
+		ok &= allreduce_works(send, recv, COUNT, comms[i]);
+	ok &= allreduce_works(send, recv, COUNT, comms[MOST - 1]);
+	for (int i = 0; i < MOST; i++)
+		MPI_Comm_free(&comms[i]);
+	MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+	ok &= allreduce_works(send, recv, COUNT, comms[0]);
+	MPI_Comm_free(&comms[0]);
+	test_result(ok);
+}
+
+/* Rank 0 waits in a call and is stopped there, by a child; rank 1 comes late. */
+static void stopped(void)
+{
+	enum { COUNT = 1000, SECONDS = 6 };
+	pid_t parent = getpid(), child = 0;
+	int *send, *recv;
+
+	cuda_check(cudaMalloc((void **)&send, COUNT * sizeof(int)), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, COUNT * sizeof(int)), "cudaMalloc");
+	allreduce_works(send, recv, COUNT, MPI_COMM_WORLD);
+	if (test_rank == 0)
+		child = fork();
+	if (test_rank == 0 && !child) {
+		sleep(1);
+		kill(parent, SIGSTOP);
+		sleep(SECONDS);
+		kill(parent, SIGCONT);
+		_exit(0);
+	}
+	if (test_rank == 1)
+		sleep(SECONDS + 2);
+	test_result(allreduce_works(send, recv, COUNT, MPI_COMM_WORLD));
+	if (child)
+		waitpid(child, NULL, 0);
+}
+
 enum { WRITTEN = 4000, QUEUED = 1 << 20 };
 
 /* Work that keeps the default stream of the device's context busy for a while. */
@@ -854,6 +903,8 @@ static void per_thread_writes(void)
 }
 
 static const struct test_case cases[] = {
+	{"many_communicators", many_communicators},
+	{"stopped", stopped},
 	{"other_device_writes", other_device_writes},
 	{"per_thread_writes", per_thread_writes},
 	{"large_memory", large_memory},
