@@ -888,6 +888,17 @@ def test_nodes_edges(run_mpi, mpi, case):
 
 @emulated_only
 @each_mpi
+@pytest.mark.parametrize("hard", [True, False])
+def test_nodes_with_few_descriptors(run_mpi, mpi, hard):
+    """What UCX could not open would be a lost rank. A soft limit is raised, by a hard one all is staged."""
+    limits = "ulimit -n 64;" if hard else "ulimit -Sn 64;"
+    result = on_nodes(run_mpi, mpi, "0011", "gpucoll-bench", "allreduce", "-b", "1K", "-e", "64K", "-f", "8", "-n", "5", first=limits)
+    assert result.status == 0 and "# 0 wrong values" in result.output, result.output
+    assert ("would need" in result.output) == hard and (count_calls(result.output, "accel") > 0) != hard, result.output
+
+
+@emulated_only
+@each_mpi
 def test_nodes_without_p2p(run_mpi, mpi):
     """After short calls, which need no links between the ranks of a node, long ones have them."""
     result = on_nodes(run_mpi, mpi, "0011", "gpucoll-bench", "allreduce", "-b", "64", "-e", "1M", "-f", "128", "-n", "2",

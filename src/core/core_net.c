@@ -11,9 +11,11 @@
 #include "util/util_log.h"
 #include "util/util_time.h"
 
+#include <dirent.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 /* A message whose communicator this process does not know yet. */
 struct unclaimed {
@@ -396,6 +398,44 @@ static bool have_ways(void)
 	return well;
 }
 
+static rlim_t count_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	rlim_t count = 0;
+
+	while (folder && readdir(folder))
+		count++;
+	if (folder)
+		closedir(folder);
+	return count;
+}
+
+/*
+ * Room for the sockets to all processes of other nodes: each has some, of this process's port and
+ * of the service's, and what UCX can't open later it takes for a process that is lost. The soft
+ * limit is raised where it is too low.
+ */
+static bool has_descriptors(void)
+{
+	enum { FOR_UCX = 48, OF_A_PEER = 4 };
+	rlim_t needed = count_descriptors() + FOR_UCX +
+			OF_A_PEER * (rlim_t)(core_mpi_job.size - core_mpi_job.local_size);
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= needed)
+		return true;
+	if (limit.rlim_max < needed) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+			 "a process may open %llu files, and would need %llu for sockets to other "
+			 "nodes: calls between nodes are staged. ulimit -n, or "
+			 "/etc/security/limits.conf",
+			 (unsigned long long)limit.rlim_max, (unsigned long long)needed);
+		return false;
+	}
+	limit.rlim_cur = needed;
+	return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 static bool is_wanted(void)
 {
 	int with_driver = 0;
@@ -418,7 +458,7 @@ void core_net_start(void)
 	if (util_config.net == UTIL_NET_UCX && core_board_is_up())
 		status = net_start(core_mpi_job.id, core_mpi_job.rank, core_mpi_job.size, leader,
 				   chosen ? device : NULL);
-	if (exchange(status)) {
+	if (exchange(status) && core_mpi_job_all(!net_is_by_sockets() || has_descriptors())) {
 		net_set_handler(NET_MAIN, receive);
 		up = have_ways() && core_mpi_job_all(!leader || core_service_start() == UTIL_OK);
 	}
