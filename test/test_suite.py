@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+import zipfile
 from xml.etree import ElementTree
 
 import pytest
@@ -1992,6 +1993,35 @@ def hwloc_machine():
     port = bridge(1, "10:01.0", 3, 3, 31.5, device("03:00.0", "0302 [10de:20b0]", 31.5))
     machine = obj("Machine", f'os_index="0" {sets(3)} allowed_cpuset="0x3" allowed_nodeset="0x3"', package(0, switch), package(1, port))
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE topology SYSTEM "hwloc2.dtd">\n<topology version="2.0">{machine}</topology>\n'
+
+
+@pytest.fixture(scope="session")
+def older_cuda():
+    """The headers of CUDA 12.2, of NVIDIA's wheel."""
+    folder, wheel = BUILD / "cuda-12.2", "nvidia-cuda-runtime-cu12==12.2.140"
+    if not list(folder.glob("*/*/include/cuda.h")):
+        pip = shutil.which("pip3") or shutil.which("pip")
+        got = pip and run_command([pip, "download", "-q", "--no-deps", "--dest", str(folder), wheel], os.environ, 120)
+        if not got or got.status != 0:
+            pytest.skip(f"no {wheel}: {got.output[-200:] if got else 'there is no pip'}")
+        for file in folder.glob("*.whl"):
+            zipfile.ZipFile(file).extractall(folder)
+    return next(folder.glob("*/*/include/cuda.h")).parent
+
+
+def test_headers_of_cuda_12(older_cuda):
+    """Everything that includes CUDA's headers, but the kernels and a stand-in for UCX, compiles with those of 12.2, too."""
+    wrapper = f"mpicc.{MPIS[0]}"
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{older_cuda}", f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}",
+             f"-I{BUILD}", f"-I{SOURCE / 'test/threads'}", '-DGPUCOLL_VERSION_STRING="0"']
+    knows = re.compile(r'#include ["<](cuda|gpu/|emu|core/core_accel|core/core_agree|test\.h|doctor)')
+    files = [path for folder in ("src/gpu", "src/core", "tools", "test/emu", "test/mpi", "test/unit", "test/threads", "bench")
+             for path in sorted((SOURCE / folder).glob("*.c")) if path.name != "emu_ucp.c" and knows.search(path.read_text())]
+    assert len(files) > 60
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda path: run_command([wrapper, *flags, str(path)], os.environ, 60), files))
+    failed = [result.output for result in results if result.status != 0]
+    assert not failed, "\n".join(failed)[:4000]
 
 
 def doctor(env=(), before=()):

@@ -139,7 +139,9 @@ EMU_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute att
 		{CU_DEVICE_ATTRIBUTE_INTEGRATED, 0},
 		{CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0},
 		{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0},
+#if CUDA_VERSION >= 12040
 		{CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED, 0},
+#endif
 	};
 
 	NEED_INIT();
@@ -280,11 +282,12 @@ EMU_API CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device, unsigned *f
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuCtxCreate(CUcontext *context, CUctxCreateParams *params, unsigned flags,
-				     CUdevice device)
+/* The form that programs built with CUDA 12 import. */
+#undef cuCtxCreate
+EMU_API CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
+EMU_API CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
 {
 	NEED_INIT();
-	(void)params;
 	(void)flags;
 	if (!is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
@@ -295,13 +298,14 @@ EMU_API CUresult CUDAAPI cuCtxCreate(CUcontext *context, CUctxCreateParams *para
 	return cuCtxPushCurrent(*context);
 }
 
-/* The form that programs built with CUDA 12 import. */
-#undef cuCtxCreate
-EMU_API CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device);
-EMU_API CUresult CUDAAPI cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
+#if CUDA_VERSION >= 13000
+EMU_API CUresult CUDAAPI cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params,
+					unsigned flags, CUdevice device)
 {
-	return cuCtxCreate_v4(context, NULL, flags, device);
+	(void)params;
+	return cuCtxCreate_v2(context, flags, device);
 }
+#endif
 
 EMU_API CUresult CUDAAPI cuCtxDestroy(CUcontext context)
 {

@@ -294,14 +294,20 @@ RT_API cudaError_t CUDARTAPI cudaMemsetAsync(void *to, int value, size_t size, c
 }
 
 /* A hint; the emulated device's managed memory is where it is. */
+#if CUDART_VERSION >= 13000
 RT_API cudaError_t CUDARTAPI cudaMemPrefetchAsync(const void *address, size_t size,
 						  struct cudaMemLocation to, unsigned flags,
 						  cudaStream_t stream)
 {
+	(void)flags;
+#else
+RT_API cudaError_t CUDARTAPI cudaMemPrefetchAsync(const void *address, size_t size, int to,
+						  cudaStream_t stream)
+{
+#endif
 	(void)address;
 	(void)size;
 	(void)to;
-	(void)flags;
 	(void)stream;
 	ENTER();
 	return cudaSuccess;

@@ -293,6 +293,15 @@ static void vmm_pieces(void)
 	vmm(true, 3, 1000000);
 }
 
+static CUresult create_context(CUcontext *context, CUdevice device)
+{
+#if CUDA_VERSION >= 13000
+	return cuCtxCreate(context, NULL, 0, device);
+#else
+	return cuCtxCreate(context, 0, device);
+#endif
+}
+
 /* Device memory inside another context than the one that is current, and a current context that
  * must stay. */
 static void other_context(void)
@@ -305,7 +314,7 @@ static void other_context(void)
 	cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 	cuCtxGetCurrent(&before);
 	cuCtxGetDevice(&device);
-	cuda_check((cudaError_t)cuCtxCreate(&created, NULL, 0, device), "cuCtxCreate");
+	cuda_check((cudaError_t)create_context(&created, device), "cuCtxCreate");
 	cuda_check((cudaError_t)cuMemAlloc(&send, 4000), "cuMemAlloc");
 	cuda_check((cudaError_t)cuMemAlloc(&recv, 4000), "cuMemAlloc");
 	cuCtxPopCurrent(&after);
@@ -332,7 +341,7 @@ static void two_contexts(void)
 	for (int i = 0; i < 2; i++)
 		cuda_check(cudaMalloc((void **)&others[i], 400000), "cudaMalloc");
 	cuCtxGetDevice(&device);
-	cuda_check((cudaError_t)cuCtxCreate(&created, NULL, 0, device), "cuCtxCreate");
+	cuda_check((cudaError_t)create_context(&created, device), "cuCtxCreate");
 	for (int i = 0; i < 2; i++)
 		cuda_check((cudaError_t)cuMemAlloc(&mine[i], 400000), "cuMemAlloc");
 	cuCtxPopCurrent(&ignored);
