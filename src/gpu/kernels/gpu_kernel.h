@@ -100,6 +100,25 @@ GPU_DEVICE uint64_t gpu_load_relaxed(uint64_t address)
 	return value;
 }
 
+/* Two such words at once: each of them is whole, the two together need not be. */
+GPU_DEVICE struct gpu_vec gpu_load_pair(uint64_t address)
+{
+	struct gpu_vec vec;
+
+	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+		     : "=l"(vec.w[0]), "=l"(vec.w[1])
+		     : "l"(address)
+		     : "memory");
+	return vec;
+}
+
+GPU_DEVICE void gpu_store_pair(uint64_t address, struct gpu_vec vec)
+{
+	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(vec.w[0]),
+		     "l"(vec.w[1])
+		     : "memory");
+}
+
 /*
  * A line: 128 bytes of a GPU's memory that GPU_LINE_THREADS neighbours of a warp store at once,
  * each its share of 16 bytes. Over NVLink such a store arrives whole, and such a load sees it whole
@@ -119,24 +138,6 @@ GPU_DEVICE bool gpu_line_any(bool mine)
 	return __any_sync(gpu_line_mask(), mine);
 }
 
-GPU_DEVICE struct gpu_vec gpu_load_share(uint64_t address)
-{
-	struct gpu_vec vec;
-
-	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
-		     : "=l"(vec.w[0]), "=l"(vec.w[1])
-		     : "l"(address)
-		     : "memory");
-	return vec;
-}
-
-GPU_DEVICE void gpu_store_share(uint64_t address, struct gpu_vec vec)
-{
-	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(vec.w[0]),
-		     "l"(vec.w[1])
-		     : "memory");
-}
-
 /* The thread's shares of two lines that follow on each other; the last 8 bytes of each are its
  * flag. False: these are not the lines with that flag. */
 GPU_DEVICE bool gpu_load_lines(uint64_t lines, uint32_t share, uint64_t flag, struct gpu_vec *vecs)
@@ -146,7 +147,7 @@ GPU_DEVICE bool gpu_load_lines(uint64_t lines, uint32_t share, uint64_t flag, st
 	__syncwarp(gpu_line_mask());
 	GPU_UNROLL
 	for (int i = 0; i < 2; i++) {
-		vecs[i] = gpu_load_share(lines + GPU_LINE * i + GPU_VEC * share);
+		vecs[i] = gpu_load_pair(lines + GPU_LINE * i + GPU_VEC * share);
 		other |= share == GPU_LINE_SHARES - 1 && vecs[i].w[1] != flag;
 	}
 	return !gpu_line_any(other);
@@ -158,7 +159,7 @@ GPU_DEVICE void gpu_store_lines(uint64_t lines, uint32_t share, const struct gpu
 	__syncwarp(gpu_line_mask());
 	GPU_UNROLL
 	for (int i = 0; i < 2; i++)
-		gpu_store_share(lines + GPU_LINE * i + GPU_VEC * share, vecs[i]);
+		gpu_store_pair(lines + GPU_LINE * i + GPU_VEC * share, vecs[i]);
 }
 
 /* Nanoseconds, from some moment on. */
@@ -265,6 +266,21 @@ GPU_DEVICE void gpu_store_relaxed(uint64_t address, uint64_t value)
 GPU_DEVICE uint64_t gpu_load_relaxed(uint64_t address)
 {
 	return __atomic_load_n((const uint64_t *)gpu_place(address), __ATOMIC_RELAXED);
+}
+
+GPU_DEVICE struct gpu_vec gpu_load_pair(uint64_t address)
+{
+	struct gpu_vec vec;
+
+	vec.w[0] = gpu_load_relaxed(address);
+	vec.w[1] = gpu_load_relaxed(address + 8);
+	return vec;
+}
+
+GPU_DEVICE void gpu_store_pair(uint64_t address, struct gpu_vec vec)
+{
+	gpu_store_relaxed(address, vec.w[0]);
+	gpu_store_relaxed(address + 8, vec.w[1]);
 }
 
 /* In the twin one thread has all shares of a line, and comes with one after the other; the last

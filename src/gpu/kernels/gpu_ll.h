@@ -5,7 +5,10 @@
  * nothing older in the slot has.
  *
  * LL: packets of 8 bytes, half data and half flag, which are stored and loaded whole. When: small
- * messages; it halves the bandwidth, and saves a round trip to memory in each hop.
+ * messages; it halves the bandwidth, and saves a round trip to memory in each hop. A thread has 16
+ * bytes of data, so four packets, which it moves as two pairs; where a warp's are all there, all
+ * first pairs lie next to each other, and then all second ones, so that its accesses fill whole
+ * sectors.
  *
  * LL128: lines of 128 bytes, of which 8 are the flag, which arrive whole where the hardware does
  * so (docs/memory-model.md). When: messages that LL's flags would make
@@ -23,6 +26,7 @@
 
 enum {
 	GPU_LL_PACKETS = GPU_VEC / GPU_LL_DATA,            /* for 16 bytes of data */
+	GPU_LL_GROUP = 32 * GPU_VEC,                       /* data of a warp's threads */
 	GPU_LINES_DATA = 2 * GPU_LINE - 2 * 8,             /* of a pair */
 	GPU_LINES_SECOND = (GPU_LINE_SHARES - 1) * GPU_VEC /* where the data of the second begin */
 };
@@ -36,7 +40,8 @@ struct gpu_ll {
 
 /* What a thread moves at a time: 16 bytes, or its shares of a pair of lines. */
 struct gpu_ll_turn {
-	uint64_t wire;  /* where in a message */
+	uint64_t wire;  /* where in a message; of packets, the first pair */
+	uint64_t apart; /* of packets: from there to the second pair */
 	uint64_t at[2]; /* where in the chunk */
 	uint32_t num;
 	uint32_t share; /* of the lines */
@@ -44,14 +49,19 @@ struct gpu_ll_turn {
 
 /* ---- packets ---- */
 
-GPU_DEVICE struct gpu_ll_turn gpu_ll_packets(uint64_t at)
+/* Both ends know the chunk's size, and so whether the group is a whole one. */
+GPU_DEVICE struct gpu_ll_turn gpu_ll_packets(uint64_t at, uint64_t bytes)
 {
-	return {2 * at, {at, 0}, 1, 0};
+	uint64_t group = at / GPU_LL_GROUP * GPU_LL_GROUP;
+
+	if (group + GPU_LL_GROUP > bytes)
+		return {2 * at, GPU_VEC, {at, 0}, 1, 0};
+	return {2 * group + (at - group), GPU_LL_GROUP, {at, 0}, 1, 0};
 }
 
 /* Writer: the peer's gpu_ll_send, for this packet; reader: this thread, which alone uses the data
  * it gets here. False: given up. */
-GPU_DEVICE bool gpu_ll_receive(uint64_t address, uint32_t flag, uint64_t abort,
+GPU_DEVICE bool gpu_ll_receive(uint64_t address, uint64_t apart, uint32_t flag, uint64_t abort,
 			       struct gpu_vec *data)
 {
 	uint32_t words[GPU_LL_PACKETS], tries = 0;
@@ -60,11 +70,13 @@ GPU_DEVICE bool gpu_ll_receive(uint64_t address, uint32_t flag, uint64_t abort,
 	do {
 		all = true;
 		GPU_UNROLL
-		for (int i = 0; i < GPU_LL_PACKETS; i++) {
-			uint64_t packet = gpu_load_relaxed(address + 8 * i);
+		for (int i = 0; i < 2; i++) {
+			struct gpu_vec pair = gpu_load_pair(address + apart * i);
 
-			words[i] = (uint32_t)packet;
-			all &= (uint32_t)(packet >> 32) == flag;
+			for (int j = 0; j < 2; j++) {
+				words[2 * i + j] = (uint32_t)pair.w[j];
+				all &= (uint32_t)(pair.w[j] >> 32) == flag;
+			}
 		}
 		if (!all && gpu_give_up(abort, &tries))
 			return false;
@@ -73,14 +85,15 @@ GPU_DEVICE bool gpu_ll_receive(uint64_t address, uint32_t flag, uint64_t abort,
 	return true;
 }
 
-GPU_DEVICE void gpu_ll_send(uint64_t address, uint32_t flag, struct gpu_vec data)
+GPU_DEVICE void gpu_ll_send(uint64_t address, uint64_t apart, uint32_t flag, struct gpu_vec data)
 {
 	uint32_t words[GPU_LL_PACKETS];
 
 	memcpy(words, &data, GPU_VEC);
 	GPU_UNROLL
-	for (int i = 0; i < GPU_LL_PACKETS; i++)
-		gpu_store_relaxed(address + 8 * i, (uint64_t)flag << 32 | words[i]);
+	for (int i = 0; i < 2; i++)
+		gpu_store_pair(address + apart * i, {{(uint64_t)flag << 32 | words[2 * i],
+						      (uint64_t)flag << 32 | words[2 * i + 1]}});
 }
 
 /* ---- lines ---- */
@@ -95,8 +108,8 @@ GPU_DEVICE struct gpu_ll_turn gpu_ll_lines(uint64_t pair, uint32_t share)
 	uint64_t wire = 2 * GPU_LINE * pair, first = GPU_LINES_DATA * pair + GPU_VEC * share;
 
 	if (share == GPU_LINE_SHARES - 1)
-		return {wire, {first + GPU_LINES_SECOND, 0}, 1, share};
-	return {wire, {first, first + GPU_LINES_SECOND}, 2, share};
+		return {wire, 0, {first + GPU_LINES_SECOND, 0}, 1, share};
+	return {wire, 0, {first, first + GPU_LINES_SECOND}, 2, share};
 }
 
 /*
@@ -170,7 +183,8 @@ GPU_DEVICE bool gpu_ll_take(const struct gpu_ll *ll, const struct gpu_chunk *c, 
 	if (flag && ll->lines)
 		return gpu_ll_receive_lines(address + turn->wire, flag, ll->abort, turn, data);
 	if (flag)
-		return gpu_ll_receive(address + turn->wire, (uint32_t)flag, ll->abort, data);
+		return gpu_ll_receive(address + turn->wire, turn->apart, (uint32_t)flag, ll->abort,
+				      data);
 	GPU_UNROLL
 	for (uint32_t i = 0; i < 2; i++) {
 		if (i < turn->num && turn->at[i] < c->bytes)
@@ -189,7 +203,7 @@ GPU_DEVICE void gpu_ll_put(const struct gpu_ll *ll, const struct gpu_chunk *c, u
 		return;
 	}
 	if (flag) {
-		gpu_ll_send(address + turn->wire, (uint32_t)flag, data[0]);
+		gpu_ll_send(address + turn->wire, turn->apart, (uint32_t)flag, data[0]);
 		return;
 	}
 	GPU_UNROLL
@@ -234,7 +248,7 @@ GPU_CALLED bool gpu_ll_combine(const struct gpu_ll *ll, const struct gpu_chunk *
 		for (uint64_t i = first; i < first + mine; i++) {
 			struct gpu_ll_turn turn =
 				ll->lines ? gpu_ll_lines(i / GPU_LINE_SHARES, i % GPU_LINE_SHARES)
-					  : gpu_ll_packets(i * GPU_VEC);
+					  : gpu_ll_packets(i * GPU_VEC, c->bytes);
 
 			if (!gpu_ll_run_turn<T, F, HOT>(ll, c, &turn))
 				return false;
