@@ -381,7 +381,7 @@ def test_nodes_model_finds_errors(tmp_path, weakness, nodes):
 def test_lost_model(tmp_path, bounds):
     need_spin()
     if bounds == ("CALLS=2",) and not os.environ.get("GPUTEST_LONG"):
-        pytest.skip("27 million states take minutes: GPUTEST_LONG=1 checks them")
+        pytest.skip("28 million states take minutes: GPUTEST_LONG=1 checks them")
     assert_no_error(spin(tmp_path, "lost", *bounds))
 
 
@@ -755,6 +755,15 @@ def on_nodes(run_mpi, mpi, shape, program, *arguments, first="", env=(), timeout
     script = f'{HOSTID.format(shape=shape)} {first} exec "$@"'
     return run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / program, *arguments,
                    env={"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", **dict(env)}, timeout=timeout, **more)
+
+
+@emulated_only
+@each_mpi
+def test_short_files(run_mpi, mpi):
+    """By ulimit -f: the board of two nodes is too large; it is not to be SIGXFSZ that says so."""
+    result = on_nodes(run_mpi, mpi, "0011", "test_agree", "mixed", 60, first="ulimit -f 100000;", env={"CUEMU_MEMORY": "64M"})
+    assert_passed(result)
+    assert "File too large" in result.output and "ulimit -f" in result.output and count_calls(result.output, "accel") == 0, result.output
 
 
 @each_mpi

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_board.h"
 #include "core/core_mpi.h"
+#include "util/util_limit.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -97,8 +98,9 @@ static struct header *header(void)
 static void fail(const char *what, const char *name)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-		 "the node's shared memory %s: %s: %s; collectives will be staged", name, what,
-		 strerror(errno));
+		 "the node's shared memory %s: %s: %s (%zu MiB; ulimit -f, the size of /dev/shm); "
+		 "collectives will be staged",
+		 name, what, strerror(errno), board_bytes >> 20);
 }
 
 /* Give the part of the file memory. Returns errno's value. A profiler's timer may interrupt it. */
@@ -125,7 +127,7 @@ static int open_new(char *name, size_t bytes)
 
 static int create_memory(char *name, size_t name_bytes, size_t bytes)
 {
-	int fd = open_new(name, name_bytes);
+	int fd = util_file_may_have(board_bytes) ? open_new(name, name_bytes) : -1;
 
 	if (fd < 0)
 		return -1;

@@ -3,6 +3,7 @@
 #include "core/core_mpi_type.h"
 #include "core/core_mpi.h"
 #include "core/core_mpi_handle.h"
+#include "util/util_limit.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -92,7 +93,7 @@ static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *
 	int fd = memfd_create("gpucoll-mask", MFD_CLOEXEC);
 	unsigned char *mask = MAP_FAILED;
 
-	if (fd >= 0 && !ftruncate(fd, (off_t)bytes))
+	if (fd >= 0 && util_file_may_have(bytes) && !ftruncate(fd, (off_t)bytes))
 		mask = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (mask != MAP_FAILED) {
 		status = fill_mask(type, map->size, core_address(mask, -map->lo));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_shm.h"
+#include "util/util_limit.h"
 #include "gpu/gpu_driver.h"
 
 #include <fcntl.h>
@@ -44,7 +45,8 @@ static bool map(struct gpu_shm *shm, bool exported)
 		shm->fd = memfd_create("gpucoll", MFD_CLOEXEC);
 	else
 		flags |= MAP_ANONYMOUS;
-	if (exported && (shm->fd < 0 || ftruncate(shm->fd, (off_t)shm->bytes)))
+	if (exported && (shm->fd < 0 || !util_file_may_have(shm->bytes) ||
+			 ftruncate(shm->fd, (off_t)shm->bytes)))
 		return false;
 	shm->base = mmap(NULL, shm->bytes, PROT_READ | PROT_WRITE, flags, shm->fd, 0);
 	return shm->base != MAP_FAILED;
