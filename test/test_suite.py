@@ -1486,6 +1486,19 @@ def test_fortran(run_mpi, mpi, binding, tmp_path):
     assert "checks passed, 0 failed" not in without.output
 
 
+@emulated_only
+@each_mpi
+def test_functions_taken_past_the_library(run_mpi, mpi, tmp_path):
+    """Who dlsyms MPI_Init is told at the end; who opens the library in the MPI's place is not, and has it."""
+    program, name = tmp_path / "taken", {"mpich": "libmpich.so.12", "openmpi": "libmpi.so.40"}[mpi]
+    compile_with("gcc", f"-I{CUDA}/include", "-o", program, SOURCE / "test/door/taken.c", f"-L{BUILD}/emu", "-l:libcuda.so.1", "-ldl")
+    for library, told in ((name, True), (BUILD / "mpi" / mpi / "libgpucoll.so.0", False)):
+        result = run_mpi(mpi, 2, program, library, env={"GPUCOLL_STATS": "1"})
+        assert result.status == 0 and result.output.count("started") == 2, result.output
+        assert ("has taken MPI_Init from the MPI's own library" in result.output) == told, result.output
+        assert ("collectives of this rank" in result.output) != told, result.output
+
+
 @each_mpi
 @pytest.mark.parametrize("order", ["above", "below"])
 def test_another_tool_stacks(run_mpi, mpi, order, tmp_path):

@@ -5,6 +5,7 @@
 #include "core/core_choice.h"
 #include "core/core_wish.h"
 #include "util/util_config.h"
+#include "util/util_log.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -65,8 +66,33 @@ static void refuse_other_mpi(void)
 	exit(1);
 }
 
+static bool came_in; /* by one of the two below */
+
+/*
+ * Bindings of other languages take MPI's functions from the MPI's own library, by dlsym, where
+ * nothing that is preloaded comes before it. There is nothing to notice that by, but that MPI was
+ * started and the library not.
+ */
+__attribute__((destructor)) static void look_back(void)
+{
+	int (*ask)(int *) = NULL, started = 0;
+
+	if (came_in || !gpu_driver_present())
+		return;
+	*(void **)&ask = dlsym(RTLD_NEXT, "PMPI_Initialized");
+	if (!ask || ask(&started) != MPI_SUCCESS || !started)
+		return;
+	util_config_load();
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
+		 "this program has taken MPI_Init from the MPI's own library (dlopen, dlsym), past "
+		 "libgpucoll, which did nothing: have it open libgpucoll.so in that one's place, "
+		 "see "
+		 "gpucoll(7)");
+}
+
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 {
+	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
 	int result = next(argc, argv);
@@ -79,6 +105,7 @@ int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
 			 int required, int *provided)
 {
+	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
 	int result = next(argc, argv, required, provided);
