@@ -1345,7 +1345,7 @@ def test_link_goes_down(make_cluster, mpi, keepalive):
     try:
         result = on_hosts(hosts, mpi, [2, 1], "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "cut",
                           env={"UCX_NET_DEVICES": "eth1", "GPUCOLL_TIMEOUT": "1", "GPUCOLL_EXEC": "fused" if mpi == "mpich" else "auto",
-                               **keepalive}, timeout=60,
+                               **keepalive}, timeout=60 if keepalive else 150,
                           when=("calls are under way", lambda: hosts.set_link(1, 1, "down")))
     finally:
         hosts.set_link(1, 1, "up")
