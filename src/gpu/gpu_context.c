@@ -125,6 +125,21 @@ bool gpu_context_is_current(void)
 	return gpu_driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current;
 }
 
+bool gpu_context_unpin(void *base, int device, unsigned long long context_id)
+{
+	struct gpu_scope scope;
+	bool entered = gpu_scope_enter_alive(&scope, device, context_id);
+	CUresult result;
+
+	/* It is pinned for all contexts. */
+	if (!entered && !gpu_context_is_current())
+		return false;
+	result = gpu_driver.cuMemHostUnregister(base);
+	if (entered)
+		gpu_scope_leave(&scope);
+	return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
 int gpu_context_current_device(void)
 {
 	CUdevice device;

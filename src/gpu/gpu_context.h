@@ -38,6 +38,11 @@ bool gpu_scope_enter_alive(struct gpu_scope *scope, int device, unsigned long lo
  * it would be, and the context's id. */
 bool gpu_context_is_current(void);
 
+/* Unpin host memory that was registered, for all contexts (portable), in that one, or in the
+ * thread's where nobody knows whether that lives. False where the driver may still hold the pages:
+ * then the address must not be used again. */
+bool gpu_context_unpin(void *base, int device, unsigned long long context_id);
+
 /* The device of the thread's context; without one, the first. */
 int gpu_context_current_device(void);
 bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id);

@@ -93,27 +93,11 @@ static void forget(struct gpu_shm *shm)
 	pthread_mutex_unlock(&lock);
 }
 
-/* False where the driver may still hold the pages, as the context has ended, or nobody knows: then
- * the address must not be used again. */
-static bool unpin(const struct gpu_shm *shm)
-{
-	struct gpu_scope scope;
-	CUresult result;
-
-	if (!shm->registered)
-		return true;
-	if (!gpu_scope_enter_alive(&scope, shm->device, shm->context_id))
-		return false;
-	result = gpu_driver.cuMemHostUnregister(shm->base);
-	gpu_scope_leave(&scope);
-	return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-}
-
 void gpu_shm_free(struct gpu_shm *shm)
 {
 	if (shm->id)
 		forget(shm);
-	if (unpin(shm))
+	if (!shm->registered || gpu_context_unpin(shm->base, shm->device, shm->context_id))
 		munmap(shm->base, shm->bytes);
 	if (shm->fd >= 0)
 		close(shm->fd);

@@ -33,25 +33,10 @@ static struct gpu_staging_block *take_idle(int class)
 	return block;
 }
 
-/* False where the driver may still hold the pages: then the address must not be used again. */
-static bool block_unregister(struct gpu_staging_block *block)
-{
-	struct gpu_scope scope;
-	CUresult result;
-
-	if (!block->registered)
-		return true;
-	/* One that has ended may have taken its registrations along, and may not. */
-	if (!gpu_scope_enter_alive(&scope, block->device, block->registered_in))
-		return false;
-	result = gpu_driver.cuMemHostUnregister(block->base);
-	gpu_scope_leave(&scope);
-	return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-}
-
 static void block_free(struct gpu_staging_block *block)
 {
-	if (block_unregister(block))
+	if (!block->registered ||
+	    gpu_context_unpin(block->base, block->device, block->registered_in))
 		munmap(block->base, block->bytes);
 	free(block);
 }
