@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -61,15 +62,20 @@ class Day:
         self.write()
 
     def run(self, command, timeout, env=()):
-        """The exit status, or None where it took too long, and the output; nothing is left running."""
-        process = subprocess.Popen([str(word) for word in command], env={**os.environ, **dict(env)}, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True)
-        try:
-            output, _ = process.communicate(timeout=timeout)
-            return process.returncode, output
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            return None, process.communicate()[0]
+        """The exit status, or None where it took too long, and the output. Launchers end their ranks when they are asked to."""
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            process = subprocess.Popen([str(word) for word in command], env={**os.environ, **dict(env)}, stdin=subprocess.DEVNULL,
+                                       stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            status = None
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(timeout)
+            for end in (signal.SIGTERM, signal.SIGKILL):
+                if process.poll() is None:
+                    os.killpg(process.pid, end)
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(5)
+            output.seek(0)
+            return status, output.read()
 
     # ---- steps ----
 
@@ -125,7 +131,8 @@ class Day:
         try:
             yield status == 0
         finally:
-            subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, timeout=30, check=False)
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, timeout=30, check=False)
             for name in env:
                 del os.environ[name]
 
@@ -191,8 +198,16 @@ class Day:
         (self.output / "gpu-day.txt").write_text("\n".join(self.page()) + "\n")
 
     def failed(self):
-        results = [entry["result"] for entry in self.report["steps"] if isinstance(entry["result"], dict)]
-        return any(result.get("failures") or result.get("wrong") or result.get("bad") for result in results)
+        """Whether something was wrong, or did not come to its end; not what there was no time for."""
+        def is_bad(result):
+            if isinstance(result, str):
+                return result.startswith("failed")
+            if result.get("failures") or result.get("wrong") or result.get("bad"):
+                return True
+            if "us" in result or "verdict" in result:
+                return False
+            return result["status"] not in (0, None) or (result["status"] is None and " 0 failed" not in result.get("said", ""))
+        return any(is_bad(entry["result"]) for entry in self.report["steps"])
 
 
 def main():

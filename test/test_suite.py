@@ -2168,6 +2168,7 @@ def test_peer_access_by_nvml(tmp_path):
 REACHES = {"no_limit_is_known": ("", {}, {}, True), "host_bridges": ("numa", {}, {}, False), "two_on_amd": ("amd numa", {}, {}, True),
            "many_on_amd": ("amd numa more", {}, {}, False), "asked_for": ("numa", {"GPUCOLL_P2P_LEVEL": "phb"}, {}, True),
            "not_by_all": ("numa", {"GPUCOLL_P2P_LEVEL": "SYS"}, {"GPUCOLL_P2P_LEVEL": "PIX"}, False),
+           "asked_for_and_not_known": ("", {"GPUCOLL_P2P_LEVEL": "PHB"}, {}, False),
            "nvlinks": ("numa link", {"GPUCOLL_P2P_LEVEL": "NVL"}, {}, True), "not_at_all": ("numa link", {"GPUCOLL_P2P_LEVEL": "LOC"}, {}, False),
            "apart": ("numa link apart", {}, {}, False)}
 

@@ -474,6 +474,7 @@ static bool run_launched(int rank, int size)
 	int devices = count_devices();
 
 	if (board == MAP_FAILED || !devices || size > MOST) {
+		unlink_board();
 		if (rank == 0)
 			doctor_say(DOCTOR_BAD, "ranks", NULL, NULL,
 				   "no device, no shared memory, or more than %d ranks on a node",

@@ -354,7 +354,7 @@ static bool may_vote_again(struct core_comm *comm)
 {
 	enum { MOST_VOTES = 8 };
 
-	return ++comm->failed_votes < MOST_VOTES;
+	return comm->failed_votes < MOST_VOTES && ++comm->failed_votes < MOST_VOTES;
 }
 
 /* Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet, in a
@@ -384,13 +384,24 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 	return UTIL_OK;
 }
 
+/* What goes on failing is not tried again and again in the votes for other memory. */
+static bool reaches_all(const struct core_accel *accel)
+{
+	uint64_t all = UINT64_MAX;
+
+	for (int i = 0; i < CORE_NUM_REACHES; i++)
+		all &= accel->reach[i];
+	return all == UINT64_MAX;
+}
+
 /* After a vote that was won: all have mapped all that was offered, and nothing else is sure where
  * somebody forgot. */
 static void learn(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 
-	comm->failed_votes = 0;
+	if (reaches_all(accel))
+		comm->failed_votes = 0;
 	if (accel->agree.forget)
 		core_known_clear(&comm->known);
 	gpu_ipc_forget_exports(accel->offer.freed, accel->offer.num_freed);
@@ -582,6 +593,8 @@ static enum util_status agree(struct core_accel *accel)
 	if (state == CORE_AGREE_STAGE && accel->comm->spans && accel->agree.vote &&
 	    accel->offer.arenas[GPU_TRANSPORT_P2P].bytes)
 		accel->comm->wants_links = accel->comm->wants_shm = true;
+	if (state == CORE_AGREE_STAGE && accel->agree.vote)
+		core_proof_doubt(accel);
 	if (state == CORE_AGREE_STAGE)
 		return core_accel_stage(accel,
 					accel->reason ? accel->reason : "another rank's choice");
@@ -600,8 +613,9 @@ static enum util_status agree(struct core_accel *accel)
 	if (accel->comm->spans && accel->common.arena && !accel->common.any_without_data &&
 	    !(accel->common.all & CORE_OFFER_WHOLE))
 		accel->comm->wants_links = accel->comm->wants_shm = true;
-	/* After a loss not all have come, nor voted. */
-	if (accel->agree.vote && !core_agree_is_lost(accel->comm)) {
+	/* After a loss, or another node's failure, not all have come, nor voted. */
+	if (accel->agree.vote && !core_agree_is_lost(accel->comm) &&
+	    !core_agree_failed(accel->comm, accel->number)) {
 		drop_descriptors(accel);
 		learn(accel);
 	}

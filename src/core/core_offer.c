@@ -125,6 +125,8 @@ static enum util_status classify(struct core_accel *accel, struct candidate *c)
 	if (c->exported && !c->windowed)
 		c->windowed = gpu_ipc_export(c->buffer->address + (uint64_t)c->buffer->lo,
 					     &c->where, &c->region->memory) != UTIL_OK;
+	if (accel->comm->spans && c->where.memory == GPU_MEMORY_HOST_VMM)
+		return core_accel_stage(accel, "memory on the host's side");
 	/* Over several nodes there are no windows: what others can't have they get in messages. */
 	if (accel->comm->spans && c->windowed) {
 		c->exported = c->windowed = false;

@@ -185,13 +185,15 @@ static uint64_t hash_machines(void)
 	return machines ? hash : 0;
 }
 
+enum { ASKED = 16 }; /* beside a class */
+
 static void find_reach(void)
 {
 	const struct topo_machine *machine = core_picture_of(core_mpi_job.node);
 
 	reach = machine ? (int)topo_path_usual_reach(machine) : TOPO_SYS;
 	if (util_config.p2p_level != UTIL_P2P_AUTO)
-		reach = TOPO_LOC + (util_config.p2p_level - UTIL_P2P_LOC);
+		reach = ASKED | (TOPO_LOC + (util_config.p2p_level - UTIL_P2P_LOC));
 }
 
 void core_picture_start(void)
@@ -252,13 +254,25 @@ int core_picture_reach(void)
 	return reach;
 }
 
+int core_picture_least_reach(int a, int b)
+{
+	int asked = (a | b) & ASKED;
+
+	a &= ~ASKED;
+	b &= ~ASKED;
+	return asked | (a < b ? a : b);
+}
+
 bool core_picture_may_reach(uint64_t a, uint64_t b, int limit)
 {
 	const struct topo_machine *machine = core_picture_of(core_mpi_job.node);
 	int gpu_a = machine ? core_picture_gpu(machine, a) : -1;
 	int gpu_b = machine ? core_picture_gpu(machine, b) : -1;
 
+	bool asked = limit & ASKED;
+	enum topo_class most = (enum topo_class)(limit & ~ASKED);
+
 	if (gpu_a < 0 || gpu_b < 0 || gpu_a == gpu_b)
-		return true;
-	return topo_path_may_reach(machine, gpu_a, gpu_b, (enum topo_class)limit);
+		return !asked || most >= TOPO_SYS;
+	return topo_path_may_reach(machine, gpu_a, gpu_b, most, asked);
 }

@@ -20,9 +20,11 @@ const struct topo_machine *core_picture_of(int node);
 int core_picture_gpu(const struct topo_machine *machine, uint64_t identity);
 
 /* How far apart GPUs of this node may be for one to use the other's memory: GPUCOLL_P2P_LEVEL, an
- * enum topo_class. Whether two of them, by their identities, may, within the limit: of what the
- * picture does not show nothing is known, and they may. */
+ * enum topo_class, and whether the user has said so; the least that two processes say. Whether two
+ * of them, by their identities, may, within the limit: what the picture does not show counts as far
+ * where the user has set one, and else is no reason against it. */
 int core_picture_reach(void);
+int core_picture_least_reach(int a, int b);
 bool core_picture_may_reach(uint64_t a, uint64_t b, int limit);
 
 #endif

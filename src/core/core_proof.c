@@ -164,9 +164,8 @@ static const struct core_offer *offer_of(const struct core_accel *accel, int num
 
 static bool is_too_far(const struct core_offer *a, const struct core_offer *b)
 {
-	int reach = a->p2p_reach < b->p2p_reach ? a->p2p_reach : b->p2p_reach;
-
-	return !core_picture_may_reach(a->device, b->device, reach);
+	return !core_picture_may_reach(a->device, b->device,
+				       core_picture_least_reach(a->p2p_reach, b->p2p_reach));
 }
 
 static void disbelieve(struct core_accel *accel, uint64_t members)
@@ -239,7 +238,6 @@ static bool choose(struct core_accel *accel)
 			disbelieve(accel, bit);
 		} else if (verdict == UNKNOWN) {
 			comm->shows_cards = true;
-			comm->proven = false;
 			return false;
 		} else if (verdict == FAILS) {
 			disbelieve(accel, bit);
@@ -451,6 +449,11 @@ static void warn(const struct core_accel *accel)
 		 "Remedy: switch ACS off (in the BIOS, or by setpci), or boot with iommu=pt or "
 		 "iommu=off; see gpucoll(7)",
 		 comm->members[comm->rank].process, comm->members[comm->near[other]].process);
+}
+
+void core_proof_doubt(struct core_accel *accel)
+{
+	accel->comm->proven = false;
 }
 
 void core_proof_learn(struct core_accel *accel)

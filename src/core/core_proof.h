@@ -65,6 +65,10 @@ enum util_status core_proof_progress(struct core_accel *accel);
 /* Whether the stream is done with it; before the call may end. UTIL_OK or UTIL_IN_PROGRESS. */
 enum util_status core_proof_settle(struct core_accel *accel);
 
+/* After a vote in which the call was staged: perhaps for a trial of which only some see that it is
+ * missing. In the next call all look again who has to see their cards. */
+void core_proof_doubt(struct core_accel *accel);
+
 /* After a vote that was won: remember what it has shown. */
 void core_proof_learn(struct core_accel *accel);
 

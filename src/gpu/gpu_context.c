@@ -22,6 +22,7 @@ struct gpu_stream {
 	CUstream stream;
 	CUevent legacy_mark; /* on the legacy stream of the context; NULL: not made */
 	bool marked;         /* since it was taken */
+	bool marks_pending;  /* ... while its context had something pending, see is_pending */
 };
 
 enum { MAX_DEVICES = 64 };
@@ -331,20 +332,25 @@ static struct {
 } synchronous[MOST_SYNCHRONOUS];
 static unsigned num_synchronous;
 
-/* True: it was not among them. */
-static bool note_synchronous(unsigned long long context_id)
+static bool is_synchronous(unsigned long long context_id)
 {
 	bool found = false;
 
 	pthread_mutex_lock(&lock);
 	for (unsigned i = 0; i < num_synchronous; i++)
 		found |= synchronous[i].context_id == context_id;
-	if (!found && num_synchronous < MOST_SYNCHRONOUS) {
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+static void note_synchronous(unsigned long long context_id)
+{
+	pthread_mutex_lock(&lock);
+	if (num_synchronous < MOST_SYNCHRONOUS) {
 		synchronous[num_synchronous].context_id = context_id;
 		synchronous[num_synchronous++].pending = true;
 	}
 	pthread_mutex_unlock(&lock);
-	return !found;
 }
 
 /* Whether something may be pending there; `waited`: no more. */
@@ -357,7 +363,7 @@ static bool is_pending(unsigned long long context_id, bool waited)
 		if (synchronous[i].context_id != context_id)
 			continue;
 		synchronous[i].pending &= !waited;
-		pending = synchronous[i].pending;
+		pending |= synchronous[i].pending;
 	}
 	pthread_mutex_unlock(&lock);
 	return pending;
@@ -369,10 +375,14 @@ static void make_current_synchronous(void)
 	unsigned long long id;
 	unsigned flags;
 
-	if (gpu_driver.cuCtxGetId(NULL, &id) != CUDA_SUCCESS || !note_synchronous(id) ||
-	    gpu_driver.cuCtxGetFlags(&flags) != CUDA_SUCCESS || flags & CU_CTX_SYNC_MEMOPS)
+	if (gpu_driver.cuCtxGetId(NULL, &id) != CUDA_SUCCESS || is_synchronous(id) ||
+	    gpu_driver.cuCtxGetFlags(&flags) != CUDA_SUCCESS)
 		return;
-	gpu_driver.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+	/* First this: what comes later is not pending. Another thread may do the same, and note the
+	 * context twice, each of which is waited for. */
+	if (!(flags & CU_CTX_SYNC_MEMOPS))
+		gpu_driver.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+	note_synchronous(id);
 }
 
 void gpu_context_make_synchronous(const struct gpu_pointer *pointer)
@@ -406,7 +416,8 @@ static CUresult mark_legacy(struct gpu_stream *stream)
 {
 	CUresult result = CUDA_ERROR_NOT_READY;
 
-	if (!is_pending(stream->context_id, false))
+	stream->marks_pending = is_pending(stream->context_id, false);
+	if (!stream->marks_pending)
 		result = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY);
 	if (result != CUDA_ERROR_NOT_READY)
 		return result;
@@ -426,7 +437,7 @@ static CUresult ask_legacy(struct gpu_stream *stream)
 
 	if (stream->marked) {
 		result = gpu_driver.cuEventQuery(stream->legacy_mark);
-		if (result == CUDA_SUCCESS)
+		if (result == CUDA_SUCCESS && stream->marks_pending)
 			is_pending(stream->context_id, true);
 		return result;
 	}

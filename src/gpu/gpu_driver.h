@@ -82,10 +82,12 @@
 	X(cuStreamQuery)                                                                           \
 	X(cuThreadExchangeStreamCaptureMode)
 
-/* Those that a driver of CUDA 12.0 lacks: NULL there. */
+/* Those that a driver of CUDA 12.0 lacks, or that are asked for what it does not have: NULL there.
+ */
 #define GPU_DRIVER_NEW_CALLS(X)                                                                    \
 	X(cuCtxGetFlags)                                                                           \
-	X(cuCtxSetFlags)
+	X(cuCtxSetFlags)                                                                           \
+	X(cuMemGetAccess)
 
 struct gpu_driver {
 #define GPU_DRIVER_FIELD(name) __typeof__(&name) name;

@@ -533,7 +533,7 @@ static bool is_permanent(CUresult result, uint32_t kind)
 	    (result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_MAP_FAILED))
 		return true;
 	return result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED || result == CUDA_ERROR_NOT_SUPPORTED ||
-	       result == CUDA_ERROR_INVALID_CONTEXT;
+	       result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_TOO_MANY_PEERS;
 }
 
 /* Under the lock. NULL: it can't be mapped now. */

@@ -5,6 +5,18 @@
 #include <pthread.h>
 #include <string.h>
 
+/* The thread's device may read and write it, which need not be so. */
+static bool may_access(const void *address)
+{
+	CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE,
+				.id = gpu_context_current_device()};
+	unsigned long long flags = 0;
+
+	return gpu_driver.cuMemGetAccess &&
+	       gpu_driver.cuMemGetAccess(&flags, &device, (CUdeviceptr)address) == CUDA_SUCCESS &&
+	       flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+}
+
 /*
  * What the driver calls the host's memory need not be the CPU's to touch: that of the virtual
  * memory API, on a NUMA node of the host, is not. It has no context, as registered memory has, and
@@ -18,7 +30,7 @@ static bool is_host_vmm(const void *address, CUcontext context)
 			       &handle, (void *)(uintptr_t)address) != CUDA_SUCCESS)
 		return false;
 	gpu_driver.cuMemRelease(handle);
-	return true;
+	return may_access(address);
 }
 
 /* Of pinned memory only, so it need not be quick. */
@@ -149,10 +161,15 @@ void gpu_pointer_make_synchronous(const void *address, const struct gpu_pointer 
 	unsigned on = 1;
 	struct gpu_scope scope;
 
-	if (!pointer->context && pointer->memory != GPU_MEMORY_MANAGED)
+	if (pointer->memory == GPU_MEMORY_MANAGED || !pointer->buffer_id ||
+	    seen_contains(pointer->buffer_id))
+		return;
+	if (!pointer->context) {
 		gpu_context_make_synchronous(pointer);
-	if (pointer->memory != GPU_MEMORY_DEVICE || !pointer->buffer_id || !pointer->context ||
-	    seen_contains(pointer->buffer_id) || gpu_scope_enter(&scope, pointer) != UTIL_OK)
+		seen_insert(pointer->buffer_id);
+		return;
+	}
+	if (pointer->memory != GPU_MEMORY_DEVICE || gpu_scope_enter(&scope, pointer) != UTIL_OK)
 		return;
 	gpu_driver.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
 					 (CUdeviceptr)address);

@@ -6,7 +6,13 @@
 #include <string.h>
 
 /* What we need of nvml.h, which toolkits may lack; NVML keeps what has been published. */
-enum { NVML_SUCCESS = 0, NVML_MOST_LINKS = 36, NVML_REMOTE_SWITCH = 2, NVML_P2P_OK = 0 };
+enum {
+	NVML_SUCCESS = 0,
+	NVML_MOST_LINKS = 36,
+	NVML_REMOTE_SWITCH = 2,
+	NVML_P2P_OK = 0,
+	NVML_P2P_UNKNOWN = 6
+};
 enum { NVML_P2P_READ, NVML_P2P_WRITE, NVML_P2P_USES };
 
 struct nvml_pci {
@@ -144,7 +150,8 @@ static bool are_apart(void *a, void *b)
 	int status;
 
 	for (int use = NVML_P2P_READ; use < NVML_P2P_USES; use++) {
-		if (nvml.p2p_status(a, b, use, &status) == NVML_SUCCESS && status != NVML_P2P_OK)
+		if (nvml.p2p_status(a, b, use, &status) == NVML_SUCCESS && status != NVML_P2P_OK &&
+		    status != NVML_P2P_UNKNOWN)
 			return true;
 	}
 	return false;

@@ -147,7 +147,8 @@ enum topo_class topo_path_usual_reach(const struct topo_machine *machine)
 	return amd && topo_machine_nth(machine, TOPO_GPU, FEW_GPUS) < 0 ? TOPO_SYS : TOPO_PXB;
 }
 
-bool topo_path_may_reach(const struct topo_machine *machine, int a, int b, enum topo_class reach)
+bool topo_path_may_reach(const struct topo_machine *machine, int a, int b, enum topo_class reach,
+			 bool hidden_are_far)
 {
 	struct topo_path path = topo_path_between(machine, a, b);
 
@@ -155,7 +156,7 @@ bool topo_path_may_reach(const struct topo_machine *machine, int a, int b, enum 
 		return false;
 	if (path.class != TOPO_NVL &&
 	    (machine->objects[a].parent < 0 || machine->objects[b].parent < 0))
-		return true;
+		return !hidden_are_far || reach >= TOPO_SYS;
 	return path.class <= reach;
 }
 

@@ -37,9 +37,10 @@ struct topo_path topo_path_between(const struct topo_machine *machine, int a, in
  */
 enum topo_class topo_path_usual_reach(const struct topo_machine *machine);
 
-/* Whether one of the two GPUs may use the other's memory within that reach. Of a GPU of which
- * nobody knows where it is nothing is against it. */
-bool topo_path_may_reach(const struct topo_machine *machine, int a, int b, enum topo_class reach);
+/* Whether one of the two GPUs may use the other's memory within that reach. A GPU of which nobody
+ * knows where it is counts as far (`hidden_are_far`), or nothing is against it. */
+bool topo_path_may_reach(const struct topo_machine *machine, int a, int b, enum topo_class reach,
+			 bool hidden_are_far);
 
 /* ---- for topo_way.c ---- */
 

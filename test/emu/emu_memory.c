@@ -1019,6 +1019,19 @@ EMU_API CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t size,
 	return emu_range_is_valid(address, size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+EMU_API CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
+					CUdeviceptr address)
+{
+	struct emu_alloc alloc;
+
+	EMU_ENTER();
+	if (!emu_find(address, &alloc) || alloc.kind != EMU_VMM)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+							       : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	return CUDA_SUCCESS;
+}
+
 EMU_API CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t size)
 {
 	struct entry *entry;
