@@ -56,14 +56,6 @@ static bool bind_calls(void)
 	return library;
 }
 
-static const char *name_of(CUresult result)
-{
-	const char *name = NULL;
-
-	gpu_driver.cuGetErrorName(result, &name);
-	return name ? name : "?";
-}
-
 /* ---- the driver and the device ---- */
 
 static void say_versions(void)
@@ -261,7 +253,7 @@ static void say_legacy(void)
 			: NULL,
 		"a query says %s beside a busy blocking stream, %s beside the thread's default "
 		"stream",
-		name_of(ordered), name_of(own));
+		doctor_name_of(ordered), doctor_name_of(own));
 }
 
 /* ---- costs ---- */
@@ -351,7 +343,7 @@ static void say_reset(void)
 		   after && after != before
 			   ? "calls after cudaDeviceReset are accelerated anew"
 			   : "calls after cudaDeviceReset may fail: please report this",
-		   NULL, "cudaDeviceReset: %s; the next context's id is %s", name_of(result),
+		   NULL, "cudaDeviceReset: %s; the next context's id is %s", doctor_name_of(result),
 		   !after            ? "not known"
 		   : after != before ? "another"
 				     : "the same");

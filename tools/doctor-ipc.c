@@ -63,14 +63,6 @@ static void wait_for(struct board *board, int step)
 		_exit(1);
 }
 
-static const char *name_of(CUresult result)
-{
-	const char *name = NULL;
-
-	gpu_driver.cuGetErrorName(result, &name);
-	return name ? name : "?";
-}
-
 static void open_context(struct board *board)
 {
 	CUcontext context;
@@ -161,9 +153,9 @@ static void import_memory(struct board *board)
 	results[0] = open_handle(&small[0], board->small[0]);
 	results[1] = open_handle(&small[1], board->small[1]);
 	results[2] = open_handle(&twice, board->small[0]);
-	note(board, "two small allocations: %s, %s, %lld bytes apart", name_of(results[0]),
-	     name_of(results[1]), (long long)(small[1] - small[0]));
-	note(board, "a handle that is open, again: %s%s", name_of(results[2]),
+	note(board, "two small allocations: %s, %s, %lld bytes apart", doctor_name_of(results[0]),
+	     doctor_name_of(results[1]), (long long)(small[1] - small[0]));
+	note(board, "a handle that is open, again: %s%s", doctor_name_of(results[2]),
 	     results[2] != CUDA_SUCCESS ? ""
 	     : twice == small[0]        ? ", at the same address"
 					: ", at another address");
@@ -171,10 +163,10 @@ static void import_memory(struct board *board)
 	atomic_store(&board->step, 2);
 	wait_for(board, 3);
 	note(board, "what took the place of freed memory, with its mapping still there: %s",
-	     name_of(open_handle(&again, board->again)));
+	     doctor_name_of(open_handle(&again, board->again)));
 	if (second_context())
 		note(board, "by a second context of the device: %s",
-		     name_of(open_handle(&other, board->small[0])));
+		     doctor_name_of(open_handle(&other, board->small[0])));
 	atomic_store(&board->step, LAST);
 }
 

@@ -118,12 +118,10 @@ static const uint64_t seed = 0x6770756c6c;
 
 static bool put_card(struct process *p)
 {
-	uint64_t words[GPU_CARD_BYTES / sizeof(uint64_t)] = {0};
+	char card[GPU_CARD_BYTES];
 
-	for (uint32_t i = 0; i < 2; i++)
-		words[i] = gpu_card_value(seed, (uint32_t)p->me, i);
-	words[GPU_CARD_WORD / sizeof(uint64_t)] = words[0];
-	return gpu_stream_copy(p->stream, (void *)seat_of(p)->cards, words, sizeof(words)) ==
+	gpu_card_make(seed, (uint32_t)p->me, card);
+	return gpu_stream_copy(p->stream, (void *)seat_of(p)->cards, card, sizeof(card)) ==
 		       UTIL_OK &&
 	       wait_for_stream(p);
 }
@@ -182,16 +180,10 @@ static void verify(struct process *p, bool looks)
 				       .looks = looks};
 
 	for (int i = 0; i < p->board->num && !looks; i++) {
-		uint64_t there = gpu_card_place(GPU_CARD_COPIED, (uint32_t)p->me);
-		uint64_t here = gpu_card_place(GPU_CARD_TAKEN, (uint32_t)i);
-
 		args.theirs[i] = p->cards[i];
-		if (!(seat->mapped >> i & 1))
-			continue;
-		gpu_stream_copy(p->stream, (void *)(p->cards[i] + there), (void *)seat->cards,
-				GPU_CARD_BYTES);
-		gpu_stream_copy(p->stream, (void *)(seat->cards + here), (void *)p->cards[i],
-				GPU_CARD_BYTES);
+		if (seat->mapped >> i & 1)
+			gpu_card_exchange(p->stream, seat->cards, args.rank, p->cards[i],
+					  (uint32_t)i);
 	}
 	if (gpu_launch_verify(&p->launch, &args) != UTIL_OK || !wait_for_kernel(p))
 		fail(p, "a kernel failed");

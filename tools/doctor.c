@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "doctor.h"
+#include "gpu/gpu_driver.h"
 
 #include <jansson.h>
 #include <stdarg.h>
@@ -33,6 +34,14 @@ void doctor_say(enum doctor_level level, const char *topic, const char *effect, 
 	if (remedy)
 		fprintf(text, "       remedy: %s\n", remedy);
 	fflush(text);
+}
+
+const char *doctor_name_of(CUresult result)
+{
+	const char *name = NULL;
+
+	gpu_driver.cuGetErrorName(result, &name);
+	return name ? name : "?";
 }
 
 static const char *verdict(void)

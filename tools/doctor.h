@@ -21,6 +21,9 @@ enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_WARN, DOCTOR_BAD, DOCTOR_NUM_
 void doctor_say(enum doctor_level level, const char *topic, const char *effect, const char *remedy,
 		const char *found, ...) __attribute__((format(printf, 5, 6)));
 
+/* The driver's name of a result. */
+const char *doctor_name_of(CUresult result);
+
 /* The exit status: 0: nothing is DOCTOR_BAD. `json`: the report as JSON instead of text. */
 int doctor_run(FILE *out, bool json);
 

@@ -35,9 +35,11 @@ enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool wi
 /* Have flags of older messages cleared, in stream order. */
 enum util_status core_arena_clear_flags(struct core_arena *arena, struct gpu_stream *stream);
 
+/* Whether there is memory that others may touch. */
+bool core_arena_is_open(const struct core_arena *arena);
+
 /* `idle`: no other process's kernel can touch it any more. What may be touched is not used again.
  */
-bool core_arena_is_open(const struct core_arena *arena);
 void core_arena_close(struct core_arena *arena, bool idle);
 
 #endif

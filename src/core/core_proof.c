@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- what is known ---- */
 
@@ -110,16 +109,6 @@ static int number_of_mine(const struct core_accel *accel)
 	return core_comm_number(accel->comm, accel->comm->rank);
 }
 
-static void fill_card(struct core_accel *accel)
-{
-	uint64_t words[GPU_CARD_BYTES / sizeof(uint64_t)] = {0};
-
-	for (uint32_t i = 0; i < 2; i++)
-		words[i] = gpu_card_value(seed_of(accel), (uint32_t)number_of_mine(accel), i);
-	words[GPU_CARD_WORD / sizeof(uint64_t)] = words[0];
-	memcpy(accel->proof.card, words, sizeof(words));
-}
-
 /* Those of another context are left alone: others may yet write there. */
 static bool take_cards(struct core_accel *accel)
 {
@@ -142,7 +131,7 @@ enum util_status core_proof_offer(struct core_accel *accel)
 		return UTIL_OK;
 	if (!take_cards(accel))
 		return core_accel_stage(accel, "no device memory to try others' with");
-	fill_card(accel);
+	gpu_card_make(seed_of(accel), (uint32_t)number_of_mine(accel), accel->proof.card);
 	cards = (void *)accel->comm->arena.cards->address;
 	accel->clearing = true;
 	if (gpu_stream_copy(accel->stream, cards, accel->proof.card, GPU_CARD_BYTES) != UTIL_OK)
@@ -256,19 +245,6 @@ static void begin(struct core_accel *accel, struct gpu_verify_args *args, bool l
 	accel->proof.busy = true;
 }
 
-/* Before the kernel, in stream order. */
-static bool copy_cards(struct core_accel *accel, uint64_t theirs, uint32_t number)
-{
-	uint64_t mine = accel->offer.cards.address;
-	uint64_t there = theirs + gpu_card_place(GPU_CARD_COPIED, (uint32_t)number_of_mine(accel));
-	uint64_t here = mine + gpu_card_place(GPU_CARD_TAKEN, number);
-
-	return gpu_stream_copy(accel->stream, (void *)there, (const void *)mine, GPU_CARD_BYTES) ==
-		       UTIL_OK &&
-	       gpu_stream_copy(accel->stream, (void *)here, (const void *)theirs, GPU_CARD_BYTES) ==
-		       UTIL_OK;
-}
-
 /* Of whom nothing is mapped nothing can be tried, but he waits for this process all the same. */
 static enum util_status start_visit(struct core_accel *accel)
 {
@@ -283,7 +259,8 @@ static enum util_status start_visit(struct core_accel *accel)
 		if (!(proof->with & ~proof->wrong & bit))
 			continue;
 		if (!args.theirs[i] || !(accel->reach[CORE_REACH_PROVEN] & bit) ||
-		    !copy_cards(accel, args.theirs[i], (uint32_t)i))
+		    gpu_card_exchange(accel->stream, args.mine, args.rank, args.theirs[i],
+				      (uint32_t)i) != UTIL_OK)
 			proof->wrong |= bit;
 	}
 	args.with &= ~proof->wrong;

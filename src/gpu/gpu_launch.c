@@ -149,6 +149,29 @@ enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_ar
 	return start(launch, GPU_KERNEL_PROBE, args, blocks, WARP);
 }
 
+void gpu_card_make(uint64_t seed, uint32_t rank, void *card)
+{
+	uint64_t words[GPU_CARD_BYTES / sizeof(uint64_t)] = {0};
+
+	for (uint32_t i = 0; i < 2; i++)
+		words[i] = gpu_card_value(seed, rank, i);
+	words[GPU_CARD_WORD / sizeof(uint64_t)] = words[0];
+	memcpy(card, words, sizeof(words));
+}
+
+enum util_status gpu_card_exchange(struct gpu_stream *stream, uint64_t mine, uint32_t rank,
+				   uint64_t theirs, uint32_t other)
+{
+	uint64_t there = theirs + gpu_card_place(GPU_CARD_COPIED, rank);
+	uint64_t here = mine + gpu_card_place(GPU_CARD_TAKEN, other);
+	enum util_status status =
+		gpu_stream_copy(stream, (void *)there, (const void *)mine, GPU_CARD_BYTES);
+
+	if (status != UTIL_OK)
+		return status;
+	return gpu_stream_copy(stream, (void *)here, (const void *)theirs, GPU_CARD_BYTES);
+}
+
 enum util_status gpu_launch_verify(struct gpu_launch *launch, struct gpu_verify_args *args)
 {
 	args->done = device_address(launch, offsetof(struct gpu_launch_memory, words));

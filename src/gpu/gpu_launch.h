@@ -55,8 +55,14 @@ enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execut
 enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_args *args,
 				  unsigned blocks);
 
-/* And for gpu_verify, of which the launch sets `done` and `found`. gpu_launch_found: what it has
- * found, of an enum gpu_card_kind, or GPU_VERIFY_READ, once it is done. */
+/* Of gpu_verify.h: make the card of a rank, GPU_CARD_BYTES bytes. Copy, in stream order, this
+ * rank's own, which is at `mine`, to another's cards, and that one's here. */
+void gpu_card_make(uint64_t seed, uint32_t rank, void *card);
+enum util_status gpu_card_exchange(struct gpu_stream *stream, uint64_t mine, uint32_t rank,
+				   uint64_t theirs, uint32_t other);
+
+/* The same for gpu_verify, of which the launch sets `done` and `found`. gpu_launch_found: what it
+ * has found, of an enum gpu_card_kind, or GPU_VERIFY_READ, once it is done. */
 enum util_status gpu_launch_verify(struct gpu_launch *launch, struct gpu_verify_args *args);
 uint64_t gpu_launch_found(const struct gpu_launch *launch, int what);
 
