@@ -276,6 +276,18 @@ def test_slices_of_time(run_mpi, mpi):
 
 @emulated_only
 @each_mpi
+def test_a_rank_is_late_for_the_probe(run_mpi, mpi, tmp_path):
+    """Its first kernels begin when the other's have given up: of how kernels run that says nothing, and a later call tries again."""
+    env = {"GPUCOLL_ALGO": "ring", "CUEMU_SMS": "2", "CUEMU_SLOWNESS": "16", **PATHS["accel"], "GPUCOLL_DEBUG": "info"}
+    script = on_one_rank(tmp_path, {"CUEMU_FIRST_US": 400000})
+    result = run_mpi(mpi, 2, script, BUILD / "mpi" / mpi / "test_agree", "mixed", 40, env=env)
+    assert_passed(result)
+    assert "ring stepped" in result.output and "ring fused" in result.output, result.output
+    assert "take turns" not in result.output, result.output
+
+
+@emulated_only
+@each_mpi
 @pytest.mark.parametrize("way", WAYS)
 def test_fault_among_messages(run_mpi, mpi, way, tmp_path):
     """A rank loses its device; the others, in kernels that wait for its messages or not, hear of it in the same call or the next."""
@@ -517,10 +529,12 @@ def test_small_ipc_cache(run_mpi, mpi):
             assert_passed(run_mpi(mpi, 3, "test_agree", case, 40, env={"GPUCOLL_IPC_CACHE": cache}))
 
 
-def on_one_rank(tmp_path, fault):
-    """A shell script that runs its arguments, with the fault in rank 1."""
+def on_one_rank(tmp_path, env):
+    """A shell script that runs its arguments, with the environment, or the fault, in rank 1."""
     script = tmp_path / "one_rank"
-    script.write_text(f'#!/bin/sh\n[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 1 ] && export CUEMU_FAULT={fault}\n'
+    env = {"CUEMU_FAULT": env} if isinstance(env, str) else env
+    words = " ".join(f"{name}={value}" for name, value in env.items())
+    script.write_text(f'#!/bin/sh\n[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 1 ] && export {words}\n'
                       'exec "$@"\n')
     script.chmod(0o755)
     return script

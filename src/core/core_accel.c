@@ -45,6 +45,9 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->broken_off = accel->gdr = false;
 	accel->proof = (struct core_proof){.state = CORE_PROOF_NONE};
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
+	/* All members on the node are through the last probe's call. */
+	if (comm && comm->together == CORE_TOGETHER_LATE)
+		comm->together = CORE_TOGETHER_UNKNOWN;
 	accel->fetching = accel->eager = accel->scattered = false;
 	accel->waits = false;
 	accel->touches = accel->plain = true;
@@ -770,11 +773,20 @@ static enum util_status start(struct core_accel *accel)
 	return UTIL_OK;
 }
 
+/* `status`: of the kernel. */
+static enum core_together what_probe_says(const struct core_accel *accel, enum util_status status)
+{
+	if (status == UTIL_OK && accel->result == UTIL_OK)
+		return CORE_TOGETHER_YES;
+	return status == UTIL_ERR_PEER && accel->launch.late ? CORE_TOGETHER_LATE
+							     : CORE_TOGETHER_NO;
+}
+
 /* The kernel first, then the others' answers. */
 static enum util_status wait_for_try(struct core_accel *accel)
 {
 	enum util_status status = UTIL_OK;
-	bool together;
+	enum core_together together;
 
 	if (accel->running)
 		status = gpu_launch_poll(&accel->launch);
@@ -784,8 +796,7 @@ static enum util_status wait_for_try(struct core_accel *accel)
 		accel->tries = accel->running = false;
 		if (status != UTIL_OK && status != UTIL_ERR_PEER)
 			keep(accel, status);
-		core_agree_try(accel->comm, accel->number,
-			       status == UTIL_OK && accel->result == UTIL_OK);
+		core_agree_try(accel->comm, accel->number, what_probe_says(accel, status));
 	}
 	status = core_agree_tried(accel->comm, accel->number, &together);
 	if (status == UTIL_OK)

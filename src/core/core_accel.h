@@ -202,9 +202,9 @@ bool core_links_know_sizes(const struct core_accel *accel);
 enum util_status core_links_try(struct core_accel *accel);
 void core_links_decide(struct core_accel *accel);
 
-/* What the probe has shown; and whether one has shown that kernels of ranks that share a GPU do not
- * run together. */
-void core_links_set_together(struct core_comm *comm, bool together);
+/* What the probe has shown: where some were late a later call tries again, a few times; and whether
+ * one has shown that kernels of ranks that share a GPU do not run together. */
+void core_links_set_together(struct core_comm *comm, enum core_together together);
 bool core_links_are_apart(void);
 
 /* Add what a launch with links needs to its arguments. */

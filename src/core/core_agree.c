@@ -42,7 +42,8 @@ struct progress {
 	/* The last point at which it arrived, with the call, + 1, in the upper bits: it only grows.
 	 */
 	_Atomic uint64_t arrived;
-	/* The last call, + 1, in which it tried whether kernels run together, above the answer. */
+	/* The last call, + 1, in which it tried whether kernels run together, above the answer, of
+	 * TRIED_BITS. */
 	_Atomic uint64_t tried;
 	/* The last call, + 1, in whose vote it left its cards with the others. */
 	_Atomic uint64_t shown;
@@ -314,23 +315,28 @@ int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t
 	return -1;
 }
 
+enum { TRIED_BITS = 2 }; /* hold an enum core_together */
+
 /* Release and acquire: a pair only for the sake of whoever reads the answer's consequences. */
-void core_agree_try(struct core_comm *comm, uint64_t call, bool together)
+void core_agree_try(struct core_comm *comm, uint64_t call, enum core_together together)
 {
-	atomic_store_explicit(&progress_of(comm, comm->rank)->tried, (call + 1) << 1 | together,
-			      memory_order_release);
+	atomic_store_explicit(&progress_of(comm, comm->rank)->tried,
+			      (call + 1) << TRIED_BITS | together, memory_order_release);
 }
 
-enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call, bool *together)
+enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call,
+				  enum core_together *together)
 {
-	*together = true;
+	*together = CORE_TOGETHER_YES;
 	for (int i = 0; i < comm->num_near; i++) {
 		uint64_t word = atomic_load_explicit(&progress_of(comm, comm->near[i])->tried,
 						     memory_order_acquire);
 
-		if (word >> 1 < call + 1)
+		enum core_together told = (enum core_together)(word & ((1 << TRIED_BITS) - 1));
+
+		if (word >> TRIED_BITS < call + 1)
 			return UTIL_IN_PROGRESS;
-		*together &= word & 1;
+		*together = told > *together ? told : *together;
 	}
 	return UTIL_OK;
 }

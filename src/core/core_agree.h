@@ -238,11 +238,13 @@ bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_
 int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t point);
 
 /*
- * Tell all members whether this one's kernels ran together with theirs, once in a call; and whether
- * all have told so, and that all did: UTIL_OK or UTIL_IN_PROGRESS.
+ * Tell all members whether this one's kernels ran together with theirs, once in a call; and what
+ * all have told comes to: UTIL_OK or UTIL_IN_PROGRESS. Where anybody found others late all were, as
+ * it had given up when these came.
  */
-void core_agree_try(struct core_comm *comm, uint64_t call, bool together);
-enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call, bool *together);
+void core_agree_try(struct core_comm *comm, uint64_t call, enum core_together together);
+enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call,
+				  enum core_together *together);
 
 /*
  * Tell the others, before the answer to a vote, that this process has left its cards with them

@@ -37,7 +37,14 @@ enum { CORE_MAX_RANKS = 1024, CORE_MAX_NEAR = GPU_MAX_PEERS };
 /* Instead of the number of a member on this node: it is on another. */
 enum { CORE_FAR = GPU_PEER_FAR };
 
-enum core_together { CORE_TOGETHER_UNKNOWN, CORE_TOGETHER_YES, CORE_TOGETHER_NO };
+/* What a probe has shown. LATE, in the call of the probe only: some had not begun when others gave
+ * up. Of several answers the highest counts. */
+enum core_together {
+	CORE_TOGETHER_UNKNOWN,
+	CORE_TOGETHER_YES,
+	CORE_TOGETHER_NO,
+	CORE_TOGETHER_LATE
+};
 
 struct core_comm {
 	uint64_t id;                  /* unique in the job */
@@ -73,8 +80,9 @@ struct core_comm {
 	bool flags_moved;            /* their places have other data in them, on some rank */
 	uint32_t ll_flag;            /* the last one used in LL; all members have the same */
 	enum core_together together; /* whether kernels of ranks that share a GPU run so */
-	bool links_failed;           /* a call with messages did, here */
-	unsigned complained;         /* a bit for each kind of complaint */
+	int late_probes;     /* in which some were late; all members on the node have the same */
+	bool links_failed;   /* a call with messages did, here */
+	unsigned complained; /* a bit for each kind of complaint */
 	int num_nodes, node; /* nodes of the members, in order of their lowest ranks; ours */
 	int *nodes;          /* of each member: which of them */
 	int *speakers;       /* of each node: its lowest rank */

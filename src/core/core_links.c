@@ -186,7 +186,7 @@ bool core_links_all_reach(const struct core_comm *comm, int kind)
 static bool is_any_apart(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
-	bool found = comm->together == CORE_TOGETHER_NO, shared = false;
+	bool found = comm->together >= CORE_TOGETHER_NO, shared = false;
 
 	found |= (accel->common.any & CORE_OFFER_APART) != 0;
 	/* The usual case, without a look at all pairs. */
@@ -499,10 +499,27 @@ bool core_links_are_apart(void)
 	return atomic_load_explicit(&apart, memory_order_relaxed);
 }
 
-void core_links_set_together(struct core_comm *comm, bool together)
+/* Ranks that are late again and again would cost their patience in each call. */
+static enum core_together give_up_late(struct core_comm *comm)
 {
-	comm->together = together ? CORE_TOGETHER_YES : CORE_TOGETHER_NO;
-	if (!together && !atomic_exchange_explicit(&apart, true, memory_order_relaxed))
+	enum { MOST = 3 };
+
+	if (++comm->late_probes < MOST)
+		return CORE_TOGETHER_LATE;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "kernels of ranks that share a GPU began late in %d probes of whether they run "
+		 "together there: hosts order the steps of calls (stepped)",
+		 MOST);
+	return CORE_TOGETHER_NO;
+}
+
+void core_links_set_together(struct core_comm *comm, enum core_together together)
+{
+	if (together == CORE_TOGETHER_LATE)
+		together = give_up_late(comm);
+	comm->together = together;
+	if (together == CORE_TOGETHER_NO &&
+	    !atomic_exchange_explicit(&apart, true, memory_order_relaxed))
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE,
 			 "kernels of ranks that share a GPU take turns there, so hosts order the "
 			 "steps of calls (stepped), which is slower for short ones; under NVIDIA's "

@@ -74,7 +74,7 @@ static enum util_status start(struct gpu_launch *launch, enum gpu_kernel kernel,
 {
 	launch->blocks = blocks;
 	launch->ended = launch->polls = 0;
-	launch->aborted = false;
+	launch->aborted = launch->late = false;
 	launch->host->abort = 0;
 	memset(launch->host->words, 0, blocks * sizeof(uint64_t));
 	return gpu_module_launch(launch->stream, kernel, blocks, threads, args);
@@ -232,7 +232,8 @@ static bool all_ended(struct gpu_launch *launch)
 
 		if (!how)
 			return false;
-		launch->aborted |= how == GPU_END_ABORTED;
+		launch->aborted |= how != GPU_END_DONE;
+		launch->late |= how == GPU_END_LATE;
 		launch->ended++;
 	}
 	return true;

@@ -24,6 +24,7 @@ struct gpu_launch {
 	unsigned multiprocessors;
 	unsigned blocks, ended, polls;
 	bool aborted; /* a block gave up */
+	bool late;    /* ... since others had not begun */
 };
 
 /*

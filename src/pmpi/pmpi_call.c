@@ -8,7 +8,18 @@
 _Thread_local int pmpi_depth;
 _Thread_local enum pmpi_door pmpi_door;
 _Thread_local char *pmpi_frame;
+_Thread_local void *pmpi_return;
 bool pmpi_off;
+
+/*
+ * On the machines that we know a frame begins with the caller's and the address of return, which
+ * stays also when the function ends by jumping to another one. The place may be another function's
+ * by now, so AddressSanitizer is not asked.
+ */
+__attribute__((no_sanitize("address"))) bool pmpi_frame_stands(void)
+{
+	return ((void *const volatile *)pmpi_frame)[1] == pmpi_return;
+}
 
 /*
  * MPI_IN_PLACE is no memory. NULL may be MPI_BOTTOM, under which the datatype says where the data

@@ -27,6 +27,11 @@ struct pmpi_binding {
 extern _Thread_local int pmpi_depth __attribute__((tls_model("initial-exec")));
 extern _Thread_local enum pmpi_door pmpi_door __attribute__((tls_model("initial-exec")));
 extern _Thread_local char *pmpi_frame __attribute__((tls_model("initial-exec")));
+extern _Thread_local void *pmpi_return __attribute__((tls_model("initial-exec")));
+
+/* Whether what the outermost call is to return to still stands in its frame, an older one on this
+ * stack. */
+bool pmpi_frame_stands(void);
 
 /* Set by GPUCOLL_DISABLE, gpucoll_enable and in a forked child. Read without order: it takes effect
  * soon. */
@@ -35,14 +40,18 @@ extern bool pmpi_off;
 /*
  * Whether this call comes from inside one that has been seen. An error handler of the application
  * may have left that one by longjmp or an exception: then this frame is an older one than the
- * outermost of those inside, on the same stack.
+ * outermost of those inside, on the same stack; or it is where others have been since.
  */
 static inline bool pmpi_is_inside(void)
 {
 	enum { SAME_STACK = 64 << 20 };
 	char *frame = (char *)__builtin_frame_address(0);
 
-	if (pmpi_depth && frame > pmpi_frame && frame - pmpi_frame < SAME_STACK)
+	if (!pmpi_depth)
+		return false;
+	if (frame > pmpi_frame && frame - pmpi_frame < SAME_STACK)
+		pmpi_depth = 0;
+	else if (pmpi_frame - frame < SAME_STACK && !pmpi_frame_stands())
 		pmpi_depth = 0;
 	return pmpi_depth > 0;
 }
@@ -67,6 +76,7 @@ static inline void pmpi_enter(enum pmpi_door door)
 	if (pmpi_depth++ == 0) {
 		pmpi_door = door;
 		pmpi_frame = (char *)__builtin_frame_address(0);
+		pmpi_return = __builtin_return_address(0);
 	}
 }
 

@@ -22,7 +22,8 @@
  * devices are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel's
  * twin), CUEMU_STALE (error, or die: what becomes of who enters a context that has ended),
  * CUEMU_FAULT (see emu_fault), CUEMU_LEGACY (what a query of the legacy stream tells of: blocking,
- * of other blocking streams as well, or alone, which no document says).
+ * of other blocking streams as well, or alone, which no document says), CUEMU_FIRST_US (of the
+ * device's time, by which the first launch of each kernel in a process begins late).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -44,7 +45,7 @@ enum emu_p2p { EMU_P2P_NONE, EMU_P2P_WORKS, EMU_P2P_LIES, EMU_P2P_LIES_TO_KERNEL
 struct emu_config {
 	int devices, sms, threads, slowness;
 	size_t memory, arena;
-	unsigned delay_us, slice_us;
+	unsigned delay_us, slice_us, first_us;
 	bool in_caller, time_sliced, mig, legacy_alone, stale_die;
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };

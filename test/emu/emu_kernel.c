@@ -348,6 +348,19 @@ static int take_turn(void)
 	return fd;
 }
 
+/* In naps, as kernels that wait take them: beside other work both get as much longer. */
+static void begin_late(const struct launch *launch)
+{
+	static atomic_bool began[sizeof(twins) / sizeof(twins[0])];
+	uint64_t naps = (uint64_t)emu_config.first_us * 1000 * (uint64_t)emu_config.slowness / NAP;
+	struct timespec time = {0, NAP};
+
+	if (!naps || atomic_exchange(&began[launch->twin - twins], true))
+		return;
+	while (naps--)
+		nanosleep(&time, NULL);
+}
+
 static void run_launch(void *argument)
 {
 	struct launch *launch = argument;
@@ -356,6 +369,7 @@ static void run_launch(void *argument)
 
 	if (emu_fault("kernel") != CUDA_SUCCESS) /* it stops in the middle, here at the beginning */
 		return;
+	begin_late(launch);
 	launch->beginner = pthread_self();
 	launch->workers = (together < MAX_THREADS ? together : MAX_THREADS) - 1;
 	launch->turn = take_turn();

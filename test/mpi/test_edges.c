@@ -356,6 +356,18 @@ static void jump(MPI_Comm *comm, int *error, ...)
 	longjmp(before_the_call, 1);
 }
 
+/* In frames below the one that a jump ended. */
+static int deeper(int levels, int *device)
+{
+	volatile char room[512];
+
+	memset((char *)room, levels, sizeof(room));
+	if (levels)
+		return deeper(levels - 1, device) + (room[1] != levels);
+	MPI_Allreduce(MPI_IN_PLACE, device, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	return room[0] != 0;
+}
+
 /* An error handler may leave by a jump. */
 static void jumping_handler(void)
 {
@@ -384,6 +396,12 @@ static void jumping_handler(void)
 		MPI_Allreduce(MPI_IN_PLACE, device, 1, MPI_INT, MPI_MAX, dup);
 		test_result(int_at(device, 0) == test_size - 1 || on_host);
 	}
+	device = device_ints(1, test_rank);
+	if (test_rank == 0 && !setjmp(before_the_call)) {
+		MPI_Bcast(device, -1, MPI_INT, 0, self);
+		MPI_Abort(MPI_COMM_WORLD, 4);
+	}
+	test_result(deeper(16, device) == 0 && int_at(device, 0) == test_size - 1);
 	MPI_Comm_free(&self);
 	MPI_Comm_free(&dup);
 	MPI_Errhandler_free(&handler);

@@ -4,7 +4,8 @@
  *
  * When: before the first fused collective of ranks that share a GPU. Contexts that are time-sliced take turns of a millisecond
  * and more; blocks that run together meet within microseconds. So all wait for all, patiently at first, since ranks do not start
- * at the same moment, and then several times more within a bound.
+ * at the same moment, and then several times more within a bound. Contexts that take turns come well within the patience, too: who
+ * has not come by then was late, which says nothing of how kernels run.
  *
  * The word of block b of rank r, in every rank's arena: writer, that block; readers, all blocks of the arena's rank. It counts
  * the rounds in which the block came, above the call's number. Release and acquire order nothing but the words.
@@ -37,26 +38,26 @@ GPU_DEVICE bool all_come(const struct gpu_probe_args &args, uint64_t round, uint
 	return true;
 }
 
-GPU_DEVICE bool meet(const struct gpu_probe_args &args)
+GPU_DEVICE enum gpu_end meet(const struct gpu_probe_args &args)
 {
 	uint64_t until = gpu_clock() + args.patience;
 
 	for (uint64_t round = 1; round <= GPU_PROBE_ROUNDS; round++) {
 		come(args, round);
 		if (!all_come(args, round, until))
-			return false;
+			return round == 1 ? GPU_END_LATE : GPU_END_ABORTED;
 		if (round == 1)
 			until = gpu_clock() + GPU_PROBE_ROUNDS * args.round_trip;
 	}
-	return true;
+	return GPU_END_DONE;
 }
 
 GPU_KERNEL(gpu_probe, struct gpu_probe_args)
 {
-	GPU_SHARED uint32_t met;
+	GPU_SHARED uint32_t end;
 
 	if (gpu_thread() == 0)
-		met = meet(args);
+		end = meet(args);
 	gpu_block_barrier();
-	gpu_block_done(args.done, met ? GPU_END_DONE : GPU_END_ABORTED);
+	gpu_block_done(args.done, end);
 }

@@ -133,12 +133,12 @@ struct gpu_execute_args {
 	struct gpu_place places[GPU_FEW_PLACES];
 };
 
-/* How a block ended. */
-enum gpu_end { GPU_END_DONE = 1, GPU_END_ABORTED = 2 };
+/* How a block ended. LATE: of the probe, when others had not come at all. */
+enum gpu_end { GPU_END_DONE = 1, GPU_END_ABORTED = 2, GPU_END_LATE = 3 };
 
 /* gpu_probe: do as many blocks of all ranks run at a time? See gpu_probe.cu. */
 struct gpu_probe_args {
-	uint64_t done; /* as above: GPU_END_DONE where they do */
+	uint64_t done; /* as above: GPU_END_DONE where they do, ABORTED where not, or LATE */
 	uint64_t epoch;
 	uint64_t patience, round_trip; /* ns: for the others to come; for a round, then */
 	uint64_t mine;
