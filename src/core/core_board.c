@@ -33,17 +33,21 @@ struct core_board_slot {
 	struct counter counters[]; /* local_size of them */
 };
 
-/* A communicator that all have left. */
+/*
+ * A communicator of several nodes that all here have left. Members elsewhere may still be in a call
+ * of it, and ask, however many others have come and gone meanwhile: so graves are kept, behind the
+ * areas, where they get memory a block at a time.
+ */
 struct grave {
 	uint64_t id, ready[CORE_BOARD_REMEMBERED];
 };
 
-enum { NUM_GRAVES = 4096, PAGE = 4096 };
+enum { MOST_GRAVES = 1 << 20, GRAVES_OF_BLOCK = 4096, PAGE = 4096 };
 
 struct header {
 	pthread_mutex_t lock; /* process-shared and robust; guards which slot is whose, and: */
 	uint64_t buried;
-	struct grave graves[NUM_GRAVES]; /* the last ones */
+	uint64_t room; /* graves that have memory; the last `buried` of so many are there */
 };
 
 enum { HEADER_BYTES = (sizeof(struct header) + PAGE - 1) / PAGE * PAGE };
@@ -71,6 +75,16 @@ static size_t slots_offset(void)
 static size_t areas_offset(void)
 {
 	return slots_offset() + CORE_BOARD_SLOTS * slot_bytes();
+}
+
+static size_t graves_offset(void)
+{
+	return areas_offset() + CORE_BOARD_SLOTS * area_bytes;
+}
+
+static struct grave *grave_at(uint64_t index)
+{
+	return (struct grave *)(board + graves_offset()) + index;
 }
 
 static struct core_board_slot *slot_at(uint64_t index)
@@ -184,7 +198,7 @@ enum util_status core_board_start(size_t bytes)
 	int fd = -1;
 
 	area_bytes = bytes;
-	board_bytes = areas_offset() + CORE_BOARD_SLOTS * area_bytes;
+	board_bytes = graves_offset() + MOST_GRAVES * sizeof(struct grave);
 	if (leader) {
 		fd = create_board(name, sizeof(name));
 		if (fd < 0)
@@ -287,10 +301,26 @@ void core_board_cancel(uint64_t id)
 	pthread_mutex_unlock(&header()->lock);
 }
 
+/* More room for graves. Where there is none, the oldest one is to go. */
+static void dig(void)
+{
+	enum { BYTES = GRAVES_OF_BLOCK * sizeof(struct grave) };
+	struct header *h = header();
+	off_t offset = (off_t)(graves_offset() + h->room * sizeof(struct grave));
+
+	if (h->buried == h->room && h->room < MOST_GRAVES && !allocate(board_fd, offset, BYTES))
+		h->room += GRAVES_OF_BLOCK;
+}
+
 static void bury(const struct core_board_slot *slot, const uint64_t *ready)
 {
-	struct grave *grave = &header()->graves[header()->buried++ % NUM_GRAVES];
+	struct header *h = header();
+	struct grave *grave;
 
+	dig();
+	if (!h->room)
+		return;
+	grave = grave_at(h->buried++ % h->room);
 	grave->id = slot->id;
 	memcpy(grave->ready, ready, sizeof(grave->ready));
 }
@@ -298,10 +328,12 @@ static void bury(const struct core_board_slot *slot, const uint64_t *ready)
 bool core_board_find_left(uint64_t id, uint64_t ready[CORE_BOARD_REMEMBERED])
 {
 	bool found = false;
+	uint64_t num;
 
 	lock_table();
-	for (int i = 0; i < NUM_GRAVES && !found; i++) {
-		const struct grave *grave = &header()->graves[i];
+	num = header()->buried < header()->room ? header()->buried : header()->room;
+	for (uint64_t i = 0; i < num && !found; i++) {
+		const struct grave *grave = grave_at(num - 1 - i);
 
 		found = grave->id == id;
 		if (found)

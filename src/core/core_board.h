@@ -57,7 +57,7 @@ void core_board_leave(struct core_board_slot *slot, const uint64_t ready[CORE_BO
 /*
  * For who is not a member: look at the communicator's slot and area (NULL: it has none), which
  * stay its while `visit` is at it. False: it has none. core_board_find_left: it had one, and this
- * is remembered of it (of the last 4,096 that were left).
+ * is remembered of it: of the last million that were left, or fewer if /dev/shm is full.
  */
 bool core_board_visit(uint64_t id,
 		      void (*visit)(const struct core_board_slot *slot, void *area, void *argument),

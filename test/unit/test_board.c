@@ -143,6 +143,35 @@ static void slots_are_reused(void **state)
 	on_all_ranks(churn_body);
 }
 
+/* What is remembered of communicators of several nodes outlives many others. */
+static void graves_body(void)
+{
+	enum { COMMS = 10000 };
+	uint64_t ready[CORE_BOARD_REMEMBERED];
+
+	MUST(!core_board_find_left(1, ready));
+	for (uint64_t id = 1; id <= COMMS; id++) {
+		const uint64_t mine[CORE_BOARD_REMEMBERED] = {id, id + 1};
+
+		core_board_leave(core_board_join(id, RANKS, 256), mine);
+		if (id % (CORE_BOARD_SLOTS / 2) ==
+		    0) /* else the board may be full of those to come */
+			sync_ranks();
+	}
+	sync_ranks();
+	for (uint64_t id = 1; id <= COMMS; id += 37) {
+		MUST(core_board_find_left(id, ready));
+		MUST(ready[0] == id && ready[1] == id + 1);
+	}
+	MUST(!core_board_find_left(COMMS + 1, ready));
+}
+
+static void graves_stay(void **state)
+{
+	(void)state;
+	on_all_ranks(graves_body);
+}
+
 static void full_body(void)
 {
 	for (uint64_t id = 1; id <= CORE_BOARD_SLOTS; id++)
@@ -217,10 +246,12 @@ static void nothing_is_left(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(published_counts_are_read), cmocka_unit_test(slots_are_reused),
-		cmocka_unit_test(full_board_says_so), cmocka_unit_test(gpus_are_counted),
-		cmocka_unit_test(nothing_is_left)};
+	const struct CMUnitTest tests[] = {cmocka_unit_test(published_counts_are_read),
+					   cmocka_unit_test(slots_are_reused),
+					   cmocka_unit_test(graves_stay),
+					   cmocka_unit_test(full_board_says_so),
+					   cmocka_unit_test(gpus_are_counted),
+					   cmocka_unit_test(nothing_is_left)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
