@@ -1212,6 +1212,54 @@ def test_names_in_shared_memory_that_are_taken(run_mpi, mpi):
     assert count_calls(result.output, "accel", "MPI_Allreduce") == 50, result.output
 
 
+# The library's NOMEM_AT-th allocation finds no memory.
+NO_MEMORY = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t);
+static int fails(void *caller)
+{
+	static atomic_int calls;
+	static _Thread_local int inside;
+	const char *at = getenv("NOMEM_AT");
+	Dl_info info;
+	int ours;
+	if (!at || inside)
+		return 0;
+	inside = 1;
+	ours = dladdr(caller, &info) && strstr(info.dli_fname, "libgpucoll");
+	inside = 0;
+	return ours && atomic_fetch_add(&calls, 1) == atoi(at);
+}
+void *malloc(size_t bytes)
+{
+	return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(bytes);
+}
+void *calloc(size_t num, size_t bytes)
+{
+	return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(num, bytes);
+}
+"""
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer has malloc")
+def test_no_memory_between_nodes(run_mpi, mpi, tmp_path):
+    """Those of the first calls' messages are among them. The call fails on both ranks, or does without; or the job says so and ends."""
+    (tmp_path / "no_memory.c").write_text(NO_MEMORY)
+    compile_with("gcc", "-shared", "-fPIC", "-o", tmp_path / "no_memory.so", tmp_path / "no_memory.c", "-ldl")
+    for number in [2, 9, *range(36, 48)]:
+        first = f"test $r = 1 && export NOMEM_AT={number};"
+        result = on_nodes(run_mpi, mpi, "01", "test_agree", "fault", first=first, after=[str(tmp_path / "no_memory.so")], timeout=60)
+        assert result.status != "timeout", f"allocation {number}: {result.output[-4000:]}"
+        assert "1 checks passed, 0 failed" in result.output or "no memory for 2 ranks" in result.output, \
+            f"allocation {number}: {result.output[-4000:]}"
+
+
 @each_mpi
 @pytest.mark.parametrize("shape,victim,late", [("000", 1, 2), ("0011", 3, 1)])
 def test_missed_rank(run_mpi, mpi, shape, victim, late):

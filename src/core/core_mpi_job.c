@@ -149,6 +149,14 @@ void core_mpi_at_finalize(void (*stop)(void))
 	PMPI_Comm_free_keyval(&keyval);
 }
 
+/* The others are waiting in an exchange: a job that can't have this memory can't go on. */
+static void give_up_without_memory(void)
+{
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for %d ranks at start",
+		 core_mpi_job.size);
+	PMPI_Abort(MPI_COMM_WORLD, 1);
+}
+
 /* Processes in another PID namespace, where numbers are others', are not watched. Where there are
  * no descriptors of processes (before Linux 5.3, or in a container that forbids them) it is by
  * number. */
@@ -166,7 +174,7 @@ static void watch_processes(void)
 
 	watched = calloc((size_t)num, sizeof(*watched));
 	if (!all || !watched)
-		PMPI_Abort(MPI_COMM_WORLD, 1); /* the others are waiting in the exchange */
+		give_up_without_memory();
 	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, node_comm);
 	for (int i = 0; i < num; i++) {
 		watched[i] = (struct watched){-1, 0};
@@ -214,13 +222,8 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 	all = calloc((size_t)job->size, sizeof(*all));
 	processes = calloc((size_t)job->size, sizeof(*processes));
 	nodes = calloc((size_t)job->size, sizeof(*nodes));
-	if (!all || !processes || !nodes) {
-		/* The others are waiting in the exchange: a job that can't have this memory can't
-		 * go on. */
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for %d ranks at start",
-			 job->size);
-		PMPI_Abort(MPI_COMM_WORLD, 1);
-	}
+	if (!all || !processes || !nodes)
+		give_up_without_memory();
 	PMPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE,
 		       core_mpi_private_comm);
 	number_nodes(all);
@@ -288,9 +291,8 @@ enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, in
 	size_t num = (size_t)core_mpi_job.size, total = 0;
 	int *counts = malloc(2 * num * sizeof(int)), *displs = counts + num;
 
-	/* Who has no memory here does not come to the exchange, in which the others are. */
 	if (!counts)
-		PMPI_Abort(MPI_COMM_WORLD, 1);
+		give_up_without_memory();
 	PMPI_Allgather(&bytes, 1, MPI_INT, counts, 1, MPI_INT, core_mpi_private_comm);
 	for (size_t i = 0; i < num; i++) {
 		displs[i] = (int)total;
@@ -298,7 +300,7 @@ enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, in
 	}
 	*all = malloc(total + 1);
 	if (!*all || total > INT_MAX)
-		PMPI_Abort(MPI_COMM_WORLD, 1);
+		give_up_without_memory();
 	*sizes = counts;
 	return PMPI_Allgatherv(mine, bytes, MPI_BYTE, *all, counts, displs, MPI_BYTE,
 			       core_mpi_private_comm) == MPI_SUCCESS

@@ -87,11 +87,14 @@ static void keep(const struct net_header *header, struct net_payload *payload)
 	enum { MOST = 1 << 20 }; /* bytes */
 	struct unclaimed *entry;
 
-	if (header->kind != CORE_NET_READY || !(entry = malloc(sizeof(*entry))))
+	if (header->kind != CORE_NET_READY)
 		return;
-	*entry = (struct unclaimed){NULL, *header, net_payload_keep(payload)};
-	if (!entry->payload) {
+	entry = malloc(sizeof(*entry));
+	if (entry)
+		*entry = (struct unclaimed){NULL, *header, net_payload_keep(payload)};
+	if (!entry || !entry->payload) {
 		free(entry);
+		net_lose((int)header->from);
 		return;
 	}
 	*last_unclaimed = entry;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_nodes.h"
 #include "core/core_eager.h"
-#include "util/util_log.h"
 #include "util/util_time.h"
 
 #include <stdlib.h>
@@ -14,6 +13,8 @@ enum {
 };
 /* ns. How long a speaker waits before it asks, if asking was of no use last time, or was. */
 static const uint64_t patience = 1000000, little_patience = 50000;
+/* ... and before it asks again: a service that had no memory for the question has lost it. */
+static const uint64_t much_patience = 2000000000;
 
 _Static_assert(1 << MAX_ROUNDS >= CORE_MAX_RANKS, "rounds for all nodes");
 
@@ -44,7 +45,7 @@ struct core_nodes {
 	uint64_t call;
 	int round;
 	bool sent, asked;
-	uint64_t since; /* ns: this node got ready */
+	uint64_t since; /* ns: this node got ready, or last asked */
 	struct core_summary common;
 	struct ready *message; /* the last one sent, with room for all records */
 	/* Under the main port's lock. */
@@ -150,7 +151,7 @@ static void on_ready(struct core_comm *comm, const struct net_header *header,
 		return;
 	entry = malloc(offsetof(struct early, message) + bytes);
 	if (!entry) {
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no memory for a message of a node");
+		net_lose((int)header->from);
 		return;
 	}
 	entry->call = header->call;
@@ -253,7 +254,8 @@ void core_nodes_begin(const struct core_agree *agree, uint32_t flags)
 	net_lock(NET_MAIN);
 	nodes->call = agree->call + 1;
 	nodes->round = 0;
-	nodes->sent = nodes->asked = false;
+	nodes->sent = false;
+	nodes->asked = false;
 	nodes->since = util_now();
 	core_agree_summarize(agree, &nodes->common);
 	nodes->common.any |= flags;
@@ -316,11 +318,13 @@ static void send(const struct core_agree *agree)
 static void ask(const struct core_comm *comm, uint64_t call)
 {
 	struct core_nodes *nodes = comm->agreement;
-	uint64_t limit = nodes->stages ? little_patience : patience;
+	uint64_t limit = nodes->asked ? much_patience : nodes->stages ? little_patience : patience;
+	uint64_t now = util_now();
 
-	if (nodes->asked || util_now() - nodes->since < limit)
+	if (now - nodes->since < limit)
 		return;
 	nodes->asked = true;
+	nodes->since = now;
 	core_net_tell_nodes(comm, CORE_NET_ASK, call, NULL);
 }
 

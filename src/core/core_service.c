@@ -73,6 +73,17 @@ static bool answer(const struct question *q)
 	return state != CORE_AGREE_WAITING;
 }
 
+/* It was asked before, and has no answer yet. */
+static bool is_known(const struct question *question)
+{
+	const struct question *q = questions;
+
+	while (q && (q->comm != question->comm || q->call != question->call ||
+		     q->asker != question->asker))
+		q = q->next;
+	return q != NULL;
+}
+
 static void receive(enum net_port port, const struct net_header *header,
 		    struct net_payload *payload)
 {
@@ -84,8 +95,9 @@ static void receive(enum net_port port, const struct net_header *header,
 		look(header->comm, header->call, header->kind);
 		return;
 	}
-	if (header->kind != CORE_NET_ASK || answer(&question))
+	if (header->kind != CORE_NET_ASK || is_known(&question) || answer(&question))
 		return;
+	/* Without memory for it: the asker will ask again. */
 	kept = malloc(sizeof(*kept));
 	if (!kept)
 		return;

@@ -42,6 +42,7 @@ static const uint32_t kind_greeting = UINT32_MAX, kind_answer = UINT32_MAX - 1;
 /* What is known of another process. */
 struct other {
 	atomic_bool answered[NET_NUM_PORTS]; /* a greeting, by the port that was greeted */
+	atomic_bool given_up;                /* see net_lose */
 	/* Of net_watch; under the main port's lock. */
 	_Atomic uint64_t greeted; /* ns: when its service was; 0: not yet; UINT64_MAX: done */
 	ucp_ep_h watch;
@@ -59,7 +60,7 @@ static struct {
 	size_t mine_bytes;
 	unsigned char *table;          /* all addresses */
 	const struct address **others; /* in it */
-	atomic_bool *lost;             /* by process */
+	atomic_bool *lost;             /* by process: there is no connection any more */
 	struct other *known;           /* by process */
 	_Atomic int settling;          /* endpoints */
 } net;
@@ -328,6 +329,11 @@ static const ucp_address_t *address_of(int process, enum net_port port)
 	return address->bytes[port] ? (const ucp_address_t *)(address->ports + skip) : NULL;
 }
 
+static bool is_cut_off(int process)
+{
+	return atomic_load_explicit(&net.lost[process], memory_order_relaxed);
+}
+
 static ucs_status_t connect_to(struct port *port, int process, enum net_port to, ucp_ep_h *endpoint)
 {
 	ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
@@ -346,8 +352,8 @@ static ucp_ep_h endpoint_to(struct port *port, int process, enum net_port to)
 	ucp_ep_h *endpoint = &port->endpoints[to][process];
 	ucs_status_t status;
 
-	if (*endpoint || !address_of(process, to) || net_is_lost(process))
-		return net_is_lost(process) ? NULL : *endpoint;
+	if (*endpoint || !address_of(process, to) || is_cut_off(process))
+		return is_cut_off(process) ? NULL : *endpoint;
 	status = connect_to(port, process, to, endpoint);
 	if (status == UCS_OK)
 		return *endpoint;
@@ -368,7 +374,7 @@ static void start_watch(int process)
 				     .user_data = NULL}; /* nobody asks */
 	ucp_ep_h *endpoint = &net.known[process].watch;
 
-	if (!net_is_lost(process) && connect_to(port, process, NET_SERVICE, endpoint) == UCS_OK)
+	if (!is_cut_off(process) && connect_to(port, process, NET_SERVICE, endpoint) == UCS_OK)
 		net_ucx.ucp_am_send_nbx(*endpoint, AM_ID, NULL, 0, NULL, 0, &param);
 	else
 		*endpoint = NULL;
@@ -424,7 +430,17 @@ void net_expect(int process)
 
 bool net_is_lost(int process)
 {
-	return atomic_load_explicit(&net.lost[process], memory_order_relaxed);
+	return is_cut_off(process) ||
+	       atomic_load_explicit(&net.known[process].given_up, memory_order_relaxed);
+}
+
+void net_lose(int process)
+{
+	if (!atomic_exchange(&net.known[process].given_up, true))
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+			 "rank %d of MPI_COMM_WORLD is taken for lost: there is no memory for a "
+			 "message to or from it",
+			 process);
 }
 
 static void break_off(ucp_ep_h endpoint)
@@ -467,12 +483,48 @@ struct send {
 	unsigned char copy[];
 };
 
+/* For messages without data when there is no memory: that somebody stages a call or has failed in
+ * it must get through. */
+enum { NUM_RESERVED = 64 };
+
+static struct {
+	pthread_mutex_t lock;
+	uint64_t used; /* a bit for each */
+	struct send sends[NUM_RESERVED];
+} reserve = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct send *take_reserve(void)
+{
+	struct send *send = NULL;
+
+	pthread_mutex_lock(&reserve.lock);
+	if (~reserve.used) {
+		int index = __builtin_ctzll(~reserve.used);
+
+		reserve.used |= UINT64_C(1) << index;
+		send = &reserve.sends[index];
+	}
+	pthread_mutex_unlock(&reserve.lock);
+	return send;
+}
+
+static void free_send(struct send *send)
+{
+	if (send < reserve.sends || send >= reserve.sends + NUM_RESERVED) {
+		free(send);
+		return;
+	}
+	pthread_mutex_lock(&reserve.lock);
+	reserve.used &= ~(UINT64_C(1) << (send - reserve.sends));
+	pthread_mutex_unlock(&reserve.lock);
+}
+
 static void end_send(struct send *send, ucs_status_t status)
 {
 	tell(send->status, status_of(status));
 	if (send->underway)
 		atomic_fetch_sub_explicit(send->underway, 1, memory_order_release);
-	free(send);
+	free_send(send);
 }
 
 /* What was given to UCX is out. */
@@ -515,6 +567,8 @@ static struct send *prepare(int process, enum net_port to, const struct net_head
 {
 	struct send *send = malloc(sizeof(*send) + copied);
 
+	if (!send && !copied)
+		send = take_reserve();
 	if (!send)
 		return NULL;
 	*send = (struct send){.process = process, .to = to, .header = *header};
@@ -584,8 +638,7 @@ void net_tell(enum net_port from, int process, enum net_port to, const struct ne
 	struct send *send = prepare(process, to, header, bytes);
 
 	if (!send) {
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "no memory for a message to rank %d",
-			 process);
+		net_lose(process);
 		return;
 	}
 	if (bytes)

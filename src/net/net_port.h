@@ -111,6 +111,8 @@ struct net_data {
  *
  * net_tell: a message that is not fetched, and is copied. `*underway`, if not
  * NULL, is larger by one until it is out: the first one to a process waits for the connection.
+ * Where there is no memory for it the process is lost (net_lose); some that have no data find room
+ * in any case.
  */
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const struct net_data *data, _Atomic int *status);
@@ -152,8 +154,12 @@ bool net_has_answered(int process, enum net_port port);
  * endpoint to it, which receiving alone does not make. Not in a handler. */
 void net_expect(int process);
 
-/* Whether a connection to it was lost. */
+/* Whether a connection to it, or a message, was lost. */
 bool net_is_lost(int process);
+
+/* A message to the process, or from it, could not be kept, which one of the two would wait for:
+ * take it for lost. It can still be told that. */
+void net_lose(int process);
 
 /* Break off what the main port has to the process, which is lost then: what is sent to or fetched
  * from it ends, in a while, with an error if it has not ended well. */
