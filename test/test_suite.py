@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """All tests of the built tree: each runs a program, or a few, and looks at what came out."""
 import concurrent.futures
+import contextlib
 import csv
 import io
 import itertools
@@ -1297,7 +1298,7 @@ def on_hosts(cluster, mpi, ranks, program, *arguments, env=(), options=(), timeo
     """Run a test program on hosts of a cluster with so many ranks each."""
     rank_env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")],
                            {"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", "UCX_NET_DEVICES": "eth0", **dict(env)})
-    command = [*cluster.command(mpi, ranks, options), "env", *[f"{k}={v}" for k, v in rank_env.items()],
+    command = [*cluster.command(mpi, ranks, options), "env", *[f"{k}={v}" for k, v in rank_env.items() if v is not None],
                str(BUILD / "mpi" / mpi / program), *map(str, arguments)]
     return run_on_hosts(command, os.environ.copy(), timeout, when)
 
@@ -1366,6 +1367,54 @@ def test_strangers_on_the_port(run_mpi, mpi):
             ended.set()
     stranger.result()
     assert len(taken) > 20
+
+
+def listening(pid):
+    """The IPv4 addresses, in words of /proc/net/tcp, at which a process listens."""
+    owned = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            owned.add(os.readlink(fd))
+    rows = [line.split() for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return [row[1].split(":")[0] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in owned]
+
+
+@pytest.mark.parametrize("devices,only", [({}, {"0100007F"}), ({"UCX_NET_DEVICES": "all"}, None)], ids=["default", "all"])
+def test_ports_on_one_interface(run_mpi, devices, only, tmp_path):
+    """Anybody who reaches UCX's ports can send to them: in a job on one machine nobody else does. Open MPI's own ones are on all addresses."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        job = pool.submit(on_nodes, run_mpi, "openmpi", "01", "test_agree", "late", 4, first=f"echo $$ > {tmp_path}/$r;",
+                          env={"GPUCOLL_DEBUG": "info", "GPUCOLL_TIMEOUT": "1", **devices})
+        found = set()
+        while not job.done():
+            for path in tmp_path.iterdir():
+                with contextlib.suppress(OSError):
+                    found.update(listening(path.read_text().strip()))
+            time.sleep(0.2)
+    assert_passed(job.result())
+    assert found - {"00000000"} and (only is None or found - {"00000000"} == only), found
+    assert ("of the network's devices UCX uses lo" in job.result().output) == (not devices), job.result().output
+
+
+@pytest.mark.parametrize("misled", [False, True])
+def test_cluster_guesses_the_interface(make_cluster, misled):
+    """One of them, on hosts that have several; and where on one host that does not lead to the others, all."""
+    hosts = make_cluster(2)
+    if misled:
+        hosts.on_host(1, "ip", "link", "add", "away0", "type", "veth", "peer", "name", "away1")
+        hosts.on_host(1, "ip", "addr", "add", "10.213.7.1/24", "dev", "away0")
+        for end in ("away0", "away1"):
+            hosts.on_host(1, "ip", "link", "set", end, "up")
+        hosts.on_host(1, "ip", "route", "add", "default", "dev", "away0")
+    try:
+        result = on_hosts(hosts, "openmpi", [2, 1], "test_coll", 1, env={"GPUCOLL_DEBUG": "info", "UCX_NET_DEVICES": None})
+    finally:
+        if misled:
+            hosts.on_host(1, "ip", "link", "del", "away0")
+    assert_passed(result)
+    assert result.output.count("devices UCX uses eth") + result.output.count("devices UCX uses away0") == 3, result.output
+    assert ("not by away0 alone: now UCX chooses" in result.output) == misled, result.output
+    assert count_calls(result.output, "accel", "MPI_Allreduce") > 0, result.output
 
 
 @each_mpi

@@ -2,6 +2,7 @@
 #include "doctor.h"
 #include "info-machine.h"
 #include "net/net_context.h"
+#include "topo/topo_nic.h"
 #include "topo/topo_path.h"
 
 #include <stdlib.h>
@@ -86,7 +87,8 @@ static void look_at_ucx(void)
 {
 	unsigned major, minor, release;
 	ucp_context_h context;
-	bool gdr, sockets;
+	char interface[64] = "";
+	bool gdr, sockets, one = false;
 
 	if (!net_ucx_load()) {
 		doctor_say(DOCTOR_WARN, "UCX", "calls between nodes are staged",
@@ -95,7 +97,8 @@ static void look_at_ucx(void)
 		return;
 	}
 	net_ucx.ucp_get_version(&major, &minor, &release);
-	if (net_context_open(NULL, &context) != UTIL_OK) {
+	topo_nic_interface(TOPO_SYSFS, interface, sizeof(interface));
+	if (net_context_open(&(struct net_devices){NULL, interface}, &context, &one) != UTIL_OK) {
 		doctor_say(DOCTOR_WARN, "UCX", "calls between nodes are staged",
 			   "see what UCX says with UCX_LOG_LEVEL=info",
 			   "version %u.%u.%u does not open", major, minor, release);
@@ -103,14 +106,16 @@ static void look_at_ucx(void)
 	}
 	sockets = net_context_is_by_sockets(context);
 	gdr = net_context_takes_device_memory(context);
-	doctor_say(
-		sockets ? DOCTOR_NOTE : DOCTOR_OK, "UCX",
-		sockets ? "messages between nodes go by TCP, by the processor's hand" : NULL,
-		sockets ? "where there is InfiniBand or RoCE: rdma-core, and no UCX_TLS without it"
-			: NULL,
-		"version %u.%u.%u, %s, %s", major, minor, release,
-		sockets ? "sockets only" : "network hardware",
-		gdr ? "takes device memory" : "does not take device memory (built without CUDA)");
+	doctor_say(sockets ? DOCTOR_NOTE : DOCTOR_OK, "UCX",
+		   sockets ? "messages between nodes go by TCP, by the processor's hand" : NULL,
+		   sockets ? "where there is InfiniBand or RoCE: rdma-core, and no UCX_TLS without "
+			     "it; another interface: UCX_NET_DEVICES"
+			   : NULL,
+		   "version %u.%u.%u, %s%s%s, %s", major, minor, release,
+		   sockets ? "sockets only" : "network hardware", one ? ", by " : "",
+		   one ? interface : "",
+		   gdr ? "takes device memory"
+		       : "does not take device memory (built without CUDA)");
 	net_ucx.ucp_cleanup(context);
 }
 

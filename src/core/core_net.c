@@ -350,10 +350,11 @@ static void progress(void)
 	sched_yield();
 }
 
+static int unreached; /* a process to which there was no way */
+
 /* Whether there is a way from this process to such a port, which an address does not tell. */
-static bool has_way(int process, enum net_port port)
+static bool has_way(int process, enum net_port port, uint64_t patience)
 {
-	static const uint64_t patience = 20000000000; /* ns */
 	uint64_t since = util_now();
 	struct core_wait wait = {0};
 
@@ -365,21 +366,18 @@ static bool has_way(int process, enum net_port port)
 	}
 	if (net_has_answered(process, port))
 		return true;
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
-		 "UCX finds no way to rank %d of MPI_COMM_WORLD, on another node; communicators of "
-		 "several nodes are staged",
-		 process);
+	unreached = process;
 	return false;
 }
 
-static bool has_ways(void)
+static bool has_ways(uint64_t patience)
 {
 	int next = next_process();
 
-	if (!has_way(next, NET_MAIN))
+	if (!has_way(next, NET_MAIN, patience))
 		return false;
 	return core_mpi_job.local_rank != 0 ||
-	       has_way(core_mpi_node_leader(core_mpi_member(next).node), NET_SERVICE);
+	       has_way(core_mpi_node_leader(core_mpi_member(next).node), NET_SERVICE, patience);
 }
 
 /*
@@ -387,14 +385,14 @@ static bool has_ways(void)
  * second node and then the others, as UCX 1.13 complains of a closed socket where two processes
  * connect to each other at once.
  */
-static bool have_ways(void)
+static bool have_ways(uint64_t patience)
 {
 	bool well = true;
 
 	core_mpi_job_barrier(progress);
 	for (int turn = 0; turn < 2 && well; turn++) {
 		if (core_mpi_job.node % 2 == turn)
-			well = has_ways();
+			well = has_ways(patience);
 		core_mpi_job_barrier(progress);
 		well = core_mpi_job_all(well);
 	}
@@ -448,33 +446,72 @@ static bool is_wanted(void)
 	return with_driver > 1;
 }
 
-void core_net_start(void)
+/* Collective. UTIL_ERR_PEER: the processes can't reach each other so; `*guessed`: some tried to by
+ * one interface. */
+static enum util_status bring_up(const struct net_devices *devices, bool *guessed)
 {
+	static const uint64_t patience = 20000000000, little_patience = 5000000000; /* ns */
 	enum util_status status = UTIL_ERR_UNSUPPORTED;
 	bool leader = core_mpi_job.local_rank == 0;
-	bool chosen;
-	char device[64];
+
+	unreached = -1;
+
+	if (util_config.net == UTIL_NET_UCX && core_board_is_up())
+		status = net_start(core_mpi_job.id, core_mpi_job.rank, core_mpi_job.size, leader,
+				   devices);
+	if (exchange(status) && core_mpi_job_all(!net_is_by_sockets() || has_descriptors())) {
+		net_set_handler(NET_MAIN, receive);
+		*guessed = !core_mpi_job_all(!net_is_by_interface());
+		status = have_ways(*guessed ? little_patience : patience) ? UTIL_OK : UTIL_ERR_PEER;
+		if (status == UTIL_OK &&
+		    core_mpi_job_all(!leader || core_service_start() == UTIL_OK))
+			return UTIL_OK;
+	} else {
+		status = UTIL_ERR_UNSUPPORTED;
+	}
+	core_service_stop();
+	net_stop();
+	return status == UTIL_OK ? UTIL_ERR_SYSTEM : status;
+}
+
+/* By sockets first by one interface of each host; which it is is a guess. */
+static bool find_ways(void)
+{
+	char nic[64], interface[64];
+	struct net_devices devices = {
+		core_nic_choose(nic, sizeof(nic)) ? nic : NULL,
+		core_nic_interface(interface, sizeof(interface)) ? interface : NULL};
+	bool guessed = false;
+	enum util_status status = bring_up(&devices, &guessed);
+
+	if (status == UTIL_ERR_PEER && guessed) {
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_NET,
+			 "not by %s alone: now UCX chooses; UCX_NET_DEVICES names the interface",
+			 devices.interface ? devices.interface : "one interface");
+		devices.interface = NULL;
+		status = bring_up(&devices, &guessed);
+	}
+	if (unreached >= 0)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+			 "UCX finds no way to rank %d of MPI_COMM_WORLD, on another node; "
+			 "communicators of several nodes are staged",
+			 unreached);
+	return status == UTIL_OK;
+}
+
+void core_net_start(void)
+{
+	bool leader = core_mpi_job.local_rank == 0;
 
 	if (!is_wanted())
 		return;
-	chosen = core_nic_choose(device, sizeof(device));
-	if (util_config.net == UTIL_NET_UCX && core_board_is_up())
-		status = net_start(core_mpi_job.id, core_mpi_job.rank, core_mpi_job.size, leader,
-				   chosen ? device : NULL);
-	if (exchange(status) && core_mpi_job_all(!net_is_by_sockets() || has_descriptors())) {
-		net_set_handler(NET_MAIN, receive);
-		up = have_ways() && core_mpi_job_all(!leader || core_service_start() == UTIL_OK);
-	}
+	up = find_ways();
 	by_sockets = up && !core_mpi_job_all(!net_is_by_sockets());
 	if (by_sockets && core_mpi_job.rank == 0)
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_NET, "messages between nodes go by sockets");
 	if (up && leader && util_config.net_gdr == UTIL_GDR_ON && !net_takes_device_memory())
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
 			 "GPUCOLL_NET_GDR=on is not possible: this UCX takes no device memory");
-	if (up)
-		return;
-	core_service_stop();
-	net_stop();
 }
 
 /* To those that are lost no connection will be made. */

@@ -10,6 +10,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* The GPU of a number in the order of their PCI addresses, in which NVML has them; so does CUDA
  * where they are alike, or CUDA_DEVICE_ORDER says so. */
@@ -72,6 +73,24 @@ static const char *nearest_nic(void)
 	gpu = likely_gpu(machine);
 	nic = gpu < 0 ? -1 : topo_path_nic_of(machine, gpu);
 	return nic < 0 ? NULL : machine->objects[nic].name;
+}
+
+/* Of a network namespace of a machine. */
+static uint64_t network_identity(void)
+{
+	uint64_t identity[] = {core_mpi_node_machine(core_mpi_job.node), 0};
+	struct stat status;
+
+	if (!stat("/proc/self/ns/net", &status))
+		identity[1] = (uint64_t)status.st_ino;
+	return util_hash(UTIL_HASH_START, identity, sizeof(identity));
+}
+
+bool core_nic_interface(char *text, size_t bytes)
+{
+	if (core_mpi_job_same(network_identity()))
+		return snprintf(text, bytes, "lo") < (int)bytes;
+	return topo_nic_interface(TOPO_SYSFS, text, bytes);
 }
 
 bool core_nic_choose(char *text, size_t bytes)

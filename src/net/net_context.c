@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "net/net_context.h"
-#include "net/net_port.h"
 #include "util/util_log.h"
 
 #include <ctype.h>
@@ -183,7 +182,23 @@ static ucp_context_h open_on_device(const ucp_params_t *params, const char *devi
 	return context;
 }
 
-enum util_status net_context_open(const char *device, ucp_context_h *context)
+/* By sockets, one interface and no other one: anybody who reaches a port can send to it. */
+static bool keep_to(const ucp_params_t *params, const char *interface, ucp_context_h *context)
+{
+	ucp_context_h restricted;
+
+	if (!interface || !net_context_is_by_sockets(*context))
+		return false;
+	restricted = open_on_device(params, interface);
+	if (!restricted)
+		return false;
+	net_ucx.ucp_cleanup(*context);
+	*context = restricted;
+	return true;
+}
+
+enum util_status net_context_open(const struct net_devices *devices, ucp_context_h *context,
+				  bool *by_interface)
 {
 	ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES |
 					     UCP_PARAM_FIELD_MT_WORKERS_SHARED |
@@ -193,11 +208,13 @@ enum util_status net_context_open(const char *device, ucp_context_h *context)
 			       .name = "gpucoll"};
 	ucs_status_t status = UCS_OK;
 
-	*context = device ? open_on_device(&params, device) : NULL;
+	*context = devices->nic ? open_on_device(&params, devices->nic) : NULL;
 	if (!*context)
 		status = open_context(&params, NULL, context);
-	if (status == UCS_OK)
+	if (status == UCS_OK) {
+		*by_interface = keep_to(&params, devices->interface, context);
 		return UTIL_OK;
+	}
 	*context = NULL;
 	return net_ucx_fail("ucp_init", status);
 }

@@ -4,15 +4,16 @@
 #ifndef NET_CONTEXT_H
 #define NET_CONTEXT_H
 
+#include "net/net_port.h"
 #include "net/net_ucx.h"
 #include "util/util_status.h"
 
 /*
  * A context for active messages and wakeup, with the user's settings; to be ended by ucp_cleanup.
- * device: of the network's, as UCX names it, to use and no other one, if the user leaves that free
- * and UCX has it; NULL: UCX chooses. NULL in *context after an error, which has been logged.
+ * NULL in *context after an error, which has been logged. by_interface: see net_is_by_interface.
  */
-enum util_status net_context_open(const char *device, ucp_context_h *context);
+enum util_status net_context_open(const struct net_devices *devices, ucp_context_h *context,
+				  bool *by_interface);
 
 /* Whether it is processors that move messages, by sockets, and nothing in hardware. */
 bool net_context_is_by_sockets(ucp_context_h context);

@@ -54,7 +54,8 @@ static struct {
 	int process, num;
 	ucp_context_h context;
 	bool takes_device;
-	bool wakes; /* what comes wakes who sleeps */
+	bool by_interface; /* the one that was given, and no other one */
+	bool wakes;        /* what comes wakes who sleeps */
 	struct port ports[NET_NUM_PORTS];
 	struct address *mine;
 	size_t mine_bytes;
@@ -800,6 +801,11 @@ bool net_is_by_sockets(void)
 	return net_context_is_by_sockets(net.context);
 }
 
+bool net_is_by_interface(void)
+{
+	return net.by_interface;
+}
+
 bool net_takes_device_memory(void)
 {
 	return net.takes_device;
@@ -866,7 +872,7 @@ static enum util_status start_port(enum net_port number)
 }
 
 enum util_status net_start(uint64_t job, int process, int num, bool with_service,
-			   const char *device)
+			   const struct net_devices *devices)
 {
 	enum util_status status = UTIL_ERR_NO_MEMORY;
 
@@ -879,7 +885,7 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 	net.lost = calloc((size_t)num, sizeof(*net.lost));
 	net.known = calloc((size_t)num, sizeof(*net.known));
 	if (net.others && net.lost && net.known)
-		status = net_context_open(device, &net.context);
+		status = net_context_open(devices, &net.context, &net.by_interface);
 	net.takes_device = status == UTIL_OK && net_context_takes_device_memory(net.context);
 	net.wakes = status == UTIL_OK && net_context_wakes(net.context);
 	if (status == UTIL_OK)

@@ -60,14 +60,19 @@ void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomi
 struct net_payload *net_payload_keep(struct net_payload *payload);
 void net_payload_drop(struct net_payload *kept);
 
+/* Of the network, in UCX's words, to be used alone where the user has not chosen and UCX has them;
+ * NULL: UCX chooses. */
+struct net_devices {
+	const char *nic;
+	const char *interface; /* if messages go by sockets */
+};
+
 /*
  * Start UCX: a main port, and a service port if wanted. `job`: a number that the job's processes
- * agree on; `process`: this one's, of `num`; `device`: of the network, in UCX's words, to be used
- * alone where that is possible and the user has not chosen, NULL: all. An error has been logged,
- * and leaves nothing.
+ * agree on; `process`: this one's, of `num`. An error has been logged, and leaves nothing.
  */
 enum util_status net_start(uint64_t job, int process, int num, bool with_service,
-			   const char *device);
+			   const struct net_devices *devices);
 void net_stop(void);
 
 /* This process's address, valid until net_stop; and those of all, one after the other, which are
@@ -78,8 +83,10 @@ enum util_status net_set_addresses(const void *addresses, const int *bytes);
 /* NULL: what comes is dropped. */
 void net_set_handler(enum net_port port, net_handler handler);
 
-/* Whether UCX has nothing better than sockets for other nodes, as far as it tells. */
+/* Whether UCX has nothing better than sockets for other nodes, as far as it tells; and, of those,
+ * uses those of the given interface only. */
 bool net_is_by_sockets(void);
+bool net_is_by_interface(void);
 
 /*
  * Whether UCX can be given device memory. Before it is: what brings a thread that drives the main

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_PORTS = 8 };
 
@@ -164,4 +165,60 @@ bool topo_nic_network(const char *sysfs, const char *name, char *text, size_t by
 		       network_of_interface(interface, text, bytes);
 	return read_port(sysfs, name, port, "gids/0", line, sizeof(line)) &&
 	       snprintf(text, bytes, "ib %.*s", PREFIX, line) < (int)bytes;
+}
+
+static bool has_folder(const char *sysfs, const char *name, const char *what)
+{
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s/net/%s/%s", sysfs, name, what);
+	return !access(path, F_OK);
+}
+
+static bool has_default_route(const char *name)
+{
+	char line[256], interface[64], destination[16];
+	FILE *in = fopen("/proc/net/route", "r");
+	bool found = false;
+
+	while (in && !found && fgets(line, sizeof(line), in))
+		found = sscanf(line, "%63s %15s", interface, destination) == 2 &&
+			!strcmp(interface, name) && !strcmp(destination, "00000000");
+	if (in)
+		fclose(in);
+	return found;
+}
+
+/* Rates are below 1e5. */
+static double worth(const char *sysfs, const char *name)
+{
+	bool inner = has_folder(sysfs, name, "bridge") || has_folder(sysfs, name, "tun_flags");
+
+	return (inner ? 1 : 1e6) + topo_nic_rate(sysfs, name) +
+	       (has_default_route(name) ? 1e-6 : 0);
+}
+
+static bool is_usable(const struct ifaddrs *one)
+{
+	unsigned wanted = IFF_UP | IFF_RUNNING, flags = one->ifa_flags;
+
+	return one->ifa_addr && one->ifa_addr->sa_family == AF_INET &&
+	       (flags & (wanted | IFF_LOOPBACK)) == wanted;
+}
+
+bool topo_nic_interface(const char *sysfs, char *name, size_t bytes)
+{
+	struct ifaddrs *all;
+	double best = 0;
+
+	if (getifaddrs(&all))
+		return false;
+	for (struct ifaddrs *one = all; one; one = one->ifa_next) {
+		double this = is_usable(one) ? worth(sysfs, one->ifa_name) : 0;
+
+		if (this > best && snprintf(name, bytes, "%s", one->ifa_name) < (int)bytes)
+			best = this;
+	}
+	freeifaddrs(all);
+	return best > 0;
 }

@@ -28,4 +28,11 @@ bool topo_nic_device(const char *sysfs, const char *name, char *text, size_t byt
  */
 bool topo_nic_network(const char *sysfs, const char *name, char *text, size_t bytes);
 
+/*
+ * The interface by which other hosts are most likely reached: one with an IPv4 address, rather not
+ * one that leads to this host's own containers or tunnels, the fastest, and then the one that has
+ * the default route. False: there is none.
+ */
+bool topo_nic_interface(const char *sysfs, char *name, size_t bytes);
+
 #endif
