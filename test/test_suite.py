@@ -1143,6 +1143,13 @@ def test_killed_rank(run_mpi, mpi, shape, victim):
     kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_EXEC": "fused" if victim == 3 else "auto"})
 
 
+@pytest.mark.parametrize("mpi,child", [("openmpi", "program"), ("mpich", "fork")])
+def test_killed_rank_with_a_child(run_mpi, mpi, child):
+    """Which would have UCX's sockets, and so keep the connections, until it ends."""
+    result = kill(run_mpi, mpi, "01", 1, ("killed", 500), env={"CUEMU_SMS": "8", "TEST_CHILD": child})
+    assert "rank 0 survives" in result.output.partition("the child ends")[0], result.output[-4000:]
+
+
 # What some kernels do: there are no descriptors of processes; allocating a file's memory is interrupted.
 OLD_KERNEL = r"""
 #define _GNU_SOURCE

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "net/net_port.h"
 #include "net/net_context.h"
+#include "net/net_sockets.h"
 #include "net/net_ucx.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -27,6 +28,7 @@ struct port {
 	int device_uses;                     /* messages from or to device memory, under way */
 	bool handles;                        /* UCX is in ucp_worker_progress */
 	struct send *put_off, **put_off_end; /* see send_to */
+	int looks;                           /* see look_for_sockets */
 };
 
 /* An address as processes exchange it: a multiple of its own size, so that those that follow are
@@ -43,6 +45,7 @@ static const uint32_t kind_greeting = UINT32_MAX, kind_answer = UINT32_MAX - 1;
 struct other {
 	atomic_bool answered[NET_NUM_PORTS]; /* a greeting, by the port that was greeted */
 	atomic_bool given_up;                /* see net_lose */
+	bool heard[NET_NUM_PORTS];           /* by the port here; under its lock */
 	/* Of net_watch; under the main port's lock. */
 	_Atomic uint64_t greeted; /* ns: when its service was; 0: not yet; UINT64_MAX: done */
 	ucp_ep_h watch;
@@ -260,6 +263,22 @@ void net_payload_drop(struct net_payload *kept)
 	unlock(port);
 }
 
+/* A connection is being made, or has been, which takes UCX some steps. */
+static void expect_sockets(struct port *port)
+{
+	enum { STEPS = 6 };
+
+	port->looks = STEPS;
+}
+
+static void look_for_sockets(struct port *port)
+{
+	if (!port->looks)
+		return;
+	port->looks--;
+	net_sockets_keep_waiting(port->event_fd);
+}
+
 static enum net_port number_of(const struct port *port)
 {
 	return (enum net_port)(port - net.ports);
@@ -275,6 +294,16 @@ static bool is_greeting(const struct port *port, const struct net_header *header
 	else if (header->kind == kind_answer && header->link < NET_NUM_PORTS)
 		net.known[header->from].answered[header->link] = true;
 	return header->kind == kind_greeting || header->kind == kind_answer;
+}
+
+/* The first time, its connection is new. */
+static void note_sender(struct port *port, uint32_t process)
+{
+	bool *heard = &net.known[process].heard[number_of(port)];
+
+	if (!*heard)
+		expect_sockets(port);
+	*heard = true;
 }
 
 /* From UCX, in ucp_worker_progress. Anybody can send to a port, so nothing is believed. */
@@ -295,8 +324,10 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_byte
 	if (header_bytes != sizeof(ours))
 		return UCS_OK;
 	memcpy(&ours, header, sizeof(ours)); /* it need not be aligned */
-	if (ours.job != net.job || ours.from >= (uint32_t)net.num || is_greeting(port, &ours) ||
-	    !port->handler)
+	if (ours.job != net.job || ours.from >= (uint32_t)net.num)
+		return UCS_OK;
+	note_sender(port, ours.from);
+	if (is_greeting(port, &ours) || !port->handler)
 		return UCS_OK;
 	port->handler(number_of(port), &ours, &payload);
 	return payload.held ? UCS_INPROGRESS : UCS_OK;
@@ -344,6 +375,7 @@ static ucs_status_t connect_to(struct port *port, int process, enum net_port to,
 				  .err_mode = UCP_ERR_HANDLING_MODE_PEER,
 				  .err_handler = {.cb = on_lost, .arg = (void *)(intptr_t)process}};
 
+	expect_sockets(port);
 	return net_ucx.ucp_ep_create(port->worker, &params, endpoint);
 }
 
@@ -739,6 +771,8 @@ bool net_progress(enum net_port number)
 	moved = net_ucx.ucp_worker_progress(port->worker);
 	port->handles = false;
 	send_what_was_put_off(port);
+	if (moved)
+		look_for_sockets(port);
 	unlock(port);
 	return moved;
 }
@@ -884,6 +918,7 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 	net.others = calloc((size_t)num, sizeof(*net.others));
 	net.lost = calloc((size_t)num, sizeof(*net.lost));
 	net.known = calloc((size_t)num, sizeof(*net.known));
+	net_sockets_begin();
 	if (net.others && net.lost && net.known)
 		status = net_context_open(devices, &net.context, &net.by_interface);
 	net.takes_device = status == UTIL_OK && net_context_takes_device_memory(net.context);
@@ -892,6 +927,7 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 		status = start_port(NET_MAIN);
 	if (status == UTIL_OK && with_service)
 		status = start_port(NET_SERVICE);
+	net_sockets_keep_new();
 	net.up = status == UTIL_OK;
 	if (!net.up)
 		net_stop();

@@ -387,6 +387,19 @@ static void survive(int error, MPI_Comm lost, MPI_Comm others)
 	_exit(0);
 }
 
+/* A child that outlives its parent: of a program, or of a fork. */
+static void start_child(const char *kind)
+{
+	if (!strcmp(kind, "program") && system("(sleep 10; echo the child ends) &"))
+		MPI_Abort(MPI_COMM_WORLD, 3);
+	if (strcmp(kind, "fork") || fork())
+		return;
+	sleep(10);
+	printf("the child ends\n");
+	fflush(stdout);
+	_exit(0);
+}
+
 static void test_killed(int victim, int ms)
 {
 	enum { CALLS = 10000000, COUNT = 100000 };
@@ -403,8 +416,11 @@ static void test_killed(int victim, int ms)
 	MPI_Comm_split(MPI_COMM_WORLD, test_rank == victim, 0, &others);
 	signal(SIGUSR1, SIG_IGN); /* by which Hydra tells of a death, and who knows not dies too */
 	for (int i = 0; i < CALLS && !error; i++) {
-		if (i == 20 && test_rank == victim)
+		if (i == 20 && test_rank == victim) {
+			if (getenv("TEST_CHILD"))
+				start_child(getenv("TEST_CHILD"));
 			pthread_create(&thread, NULL, end_soon, &end);
+		}
 		/* The connections that watch the link are made soon after the first calls. */
 		if (victim < 0 && test_rank == 0 && !told && MPI_Wtime() - since > 1) {
 			printf("calls are under way\n");
