@@ -59,6 +59,15 @@ bool gpu_pointer_is_device(const void *address)
 	       (type == CU_MEMORYTYPE_HOST && is_host_vmm_there(address));
 }
 
+bool gpu_pointer_is_out_of_reach(const void *address)
+{
+	struct gpu_pointer pointer = {.memory = GPU_MEMORY_HOST};
+
+	if (gpu_pointer_is_device(address))
+		gpu_pointer_classify(address, &pointer);
+	return pointer.memory == GPU_MEMORY_DEVICE;
+}
+
 /*
  * Of pools and the virtual memory API. What the attributes call a range there is what was reserved,
  * in which several allocations may be mapped side by side, and parts not at all (cuda.h,

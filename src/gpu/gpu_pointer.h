@@ -36,6 +36,10 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out);
  */
 bool gpu_pointer_is_device(const void *address);
 
+/* Whether it is device memory, which the host can't read or write: a longer look, for what is told
+ * of once. */
+bool gpu_pointer_is_out_of_reach(const void *address);
+
 /* Whether [address, address + bytes) lies in the allocation. */
 bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, size_t bytes);
 

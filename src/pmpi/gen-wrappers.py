@@ -31,7 +31,18 @@ class Function:
 
     @property
     def symbol(self):
-        return self.name + ("_c" if self.large else "")
+        """The name without MPI_; of an extension, MPIX_X, "ext_X" where it names what is ours."""
+        return ("ext_" if "ext" in self.flags else "") + self.name + ("_c" if self.large else "")
+
+    def called(self, prefix):
+        """As the program calls it."""
+        return f"{prefix}MPIX_{self.name}" if "ext" in self.flags else f"{prefix}MPI_{self.symbol}"
+
+    @property
+    def guard(self):
+        if "ext" in self.flags:
+            return "#if defined(OPEN_MPI) && MPI_VERSION < 4"
+        return "#if MPI_VERSION >= 4" if "mpi4" in self.flags or self.large else None
 
     def large_form(self):
         """MPI-4's MPI_X_c: int counts become MPI_Count, int displacements MPI_Aint."""
@@ -39,6 +50,7 @@ class Function:
             p = re.sub(r"^int (\w*count)$", r"MPI_Count \1", p)
             p = re.sub(r"^const int (\w*counts)\[\]$", r"const MPI_Count \1[]", p)
             p = re.sub(r"^const int (\w*displs)\[\]$", r"const MPI_Aint \1[]", p)
+            p = re.sub(r"^(?:int|MPI_Aint) (\*position|insize|outsize)$", r"MPI_Count \1", p)
             return re.sub(r"^int disp_unit$", "MPI_Aint disp_unit", p)
         params = [(widen(p), n) for p, n in self.params]
         if params == self.params or "nolarge" in self.flags or self.kind not in ("coll", "hand"):
@@ -113,9 +125,9 @@ def body(f, door):
                 f"\tpmpi_enter({door});\n\tint result = {forward};\n"
                 f"\treturn pmpi_leave_constructor(result, newcomm);\n")
     if f.kind == "hand":
-        check = " || ".join(f"gpu_pointer_is_device({b})" for b in f.buffers)
+        check = " || ".join(f"gpu_pointer_is_out_of_reach({b})" for b in f.buffers)
         return (f"\tif (!warned_{f.symbol} && pmpi_looks_at_handed() && ({check}))\n"
-                f"\t\tpmpi_warn_handed(\"MPI_{f.symbol}\", &warned_{f.symbol});\n"
+                f"\t\tpmpi_warn_handed(\"{f.called('')}\", &warned_{f.symbol});\n"
                 f"\treturn {forward};\n")
     return (f"\tif (__builtin_expect(pmpi_passes(), true))\n\t\treturn {forward};\n"
             f"\treturn look_at_{f.symbol}({door}, {f.arguments});\n")
@@ -123,16 +135,16 @@ def body(f, door):
 
 def emit(f):
     out = []
-    if "mpi4" in f.flags or f.large:
-        out.append("\n#if MPI_VERSION >= 4")
+    if f.guard:
+        out.append(f"\n{f.guard}")
     out.append(f"\nstatic int (*next_{f.symbol}[PMPI_NUM_DOORS])({f.declaration});")
     if f.kind == "hand":
         out.append(f"static bool warned_{f.symbol};")
     if f.kind == "coll":
         out.append(thunk(f).rstrip("\n"))
-    for prefix, door in (("MPI_", "PMPI_DOOR_MPI"), ("PMPI_", "PMPI_DOOR_PMPI")):
-        out.append(f"\nint {prefix}{f.symbol}({f.declaration})\n{{\n{body(f, door)}}}")
-    if "mpi4" in f.flags or f.large:
+    for prefix, door in (("", "PMPI_DOOR_MPI"), ("P", "PMPI_DOOR_PMPI")):
+        out.append(f"\nint {f.called(prefix)}({f.declaration})\n{{\n{body(f, door)}}}")
+    if f.guard:
         out.append("#endif")
     return "\n".join(out)
 
@@ -140,11 +152,10 @@ def emit(f):
 def emit_table(functions):
     out = ["\nstatic const struct pmpi_binding bindings[] = {"]
     for f in functions:
-        guard = "mpi4" in f.flags or f.large
-        if guard:
-            out.append("#if MPI_VERSION >= 4")
-        out.append(f'\t{{"PMPI_{f.symbol}", (void **)next_{f.symbol}}},')
-        if guard:
+        if f.guard:
+            out.append(f.guard)
+        out.append(f'\t{{"{f.called("P")}", (void **)next_{f.symbol}}},')
+        if f.guard:
             out.append("#endif")
     out.append("};\n\nvoid pmpi_bind_all(void)\n{\n"
                "\tpmpi_bind(bindings, sizeof(bindings) / sizeof(bindings[0]));\n}")
