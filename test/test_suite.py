@@ -1713,6 +1713,48 @@ def test_exec_finds_the_program(tmp_path, options):
     assert result.status == 0 and f"launched: -n 2 {' '.join(kept)} {EXEC} python3 x.py" in result.output, result.output
 
 
+SPAWNING = r"""
+#include <mpi.h>
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv)
+{
+	char *args[] = {"a child", NULL}, *commands[2], **argvs[] = {args, args};
+	int most[] = {1, 1}, *buffer;
+	MPI_Info infos[] = {MPI_INFO_NULL, MPI_INFO_NULL};
+	MPI_Comm parent, inter;
+	MPI_Init(&argc, &argv);
+	MPI_Comm_get_parent(&parent);
+	commands[0] = commands[1] = argv[0];
+	if (parent == MPI_COMM_NULL && !strcmp(argv[1], "many"))
+		MPI_Comm_spawn_multiple(2, commands, argvs, most, infos, 1, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE);
+	else if (parent == MPI_COMM_NULL)
+		MPI_Comm_spawn(argv[0], args, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &inter, MPI_ERRCODES_IGNORE);
+	cudaMalloc((void **)&buffer, 8);
+	MPI_Allreduce(buffer, buffer + 1, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	if (parent != MPI_COMM_NULL)
+		printf("%s has made its call\n", argv[1]);
+	fflush(stdout);
+	MPI_Barrier(parent == MPI_COMM_NULL ? inter : parent);
+	MPI_Comm_disconnect(parent == MPI_COMM_NULL ? &inter : &parent);
+	MPI_Finalize();
+	return 0;
+}
+"""
+
+
+@emulated_only
+@pytest.mark.parametrize("way", ["one", "many"])
+def test_exec_reaches_spawned_processes(tmp_path, way):
+    """Their calls on device memory, with which the MPI alone would crash. Debian's MPICH can't spawn, also without the library."""
+    (tmp_path / "spawning.c").write_text(SPAWNING)
+    compile_with("mpicc.openmpi", f"-I{CUDA}/include", "-o", tmp_path / "spawning", tmp_path / "spawning.c", f"-L{BUILD}/emu", f"-l:{CUDART}",
+                 "-l:libcuda.so.1")
+    result = run_tool(EXEC, "--emulate=2", *launcher("openmpi", 2), str(tmp_path / "spawning"), way)
+    assert result.status == 0 and result.output.count("a child has made its call") == 2, result.output
+
+
 @emulated_only
 @each_mpi
 def test_tools_above(tmp_path, mpi):

@@ -106,4 +106,15 @@ int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv);
 int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
 			 int required, int *provided);
 
+typedef int (*pmpi_spawn)(const char *, char *[], int, MPI_Info, int, MPI_Comm, MPI_Comm *, int[]);
+int pmpi_own_Comm_spawn(pmpi_spawn next, const char *command, char *argv[], int maxprocs,
+			MPI_Info info, int root, MPI_Comm comm, MPI_Comm *intercomm,
+			int errcodes[]);
+
+typedef int (*pmpi_spawn_multiple)(int, char *[], char **[], const int[], const MPI_Info[], int,
+				   MPI_Comm, MPI_Comm *, int[]);
+int pmpi_own_Comm_spawn_multiple(pmpi_spawn_multiple next, int count, char *commands[],
+				 char **argvs[], const int maxprocs[], const MPI_Info infos[],
+				 int root, MPI_Comm comm, MPI_Comm *intercomm, int errcodes[]);
+
 #endif

@@ -16,7 +16,7 @@ extern char **environ;
 
 #define PREFIX "GPUCOLL_"
 /* Names that begin with the prefix but belong to gpucoll-exec, which starts the program. */
-static const char *const foreign_names[] = {"GPUCOLL_MPI", "GPUCOLL_EMULATE"};
+static const char *const foreign_names[] = {"GPUCOLL_MPI", "GPUCOLL_EMULATE", "GPUCOLL_SPAWN"};
 
 enum type { TYPE_BOOL, TYPE_SIZE, TYPE_SECONDS, TYPE_STRING, TYPE_ENUM, TYPE_FLAGS };
 
