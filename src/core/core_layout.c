@@ -94,41 +94,102 @@ void core_operand_release(struct core_operand *operand)
 	memset(operand, 0, sizeof(*operand));
 }
 
-static enum util_status run_list_add(struct core_run_list *list, ptrdiff_t offset, size_t length)
+static bool grow_list(struct core_run_list *list)
+{
+	size_t room = list->room ? 2 * list->room : 16;
+	struct core_run *runs = realloc(list->runs, room * sizeof(*runs));
+	size_t *numbers = realloc(list->numbers, room * sizeof(*numbers));
+
+	if (runs)
+		list->runs = runs;
+	if (numbers)
+		list->numbers = numbers;
+	if (!runs || !numbers)
+		return false;
+	list->room = room;
+	return true;
+}
+
+enum util_status core_run_list_add(struct core_run_list *list, ptrdiff_t offset, size_t number)
 {
 	struct core_run *last = list->num_runs ? &list->runs[list->num_runs - 1] : NULL;
 
-	if (last && last->offset + (ptrdiff_t)last->length == offset) {
-		last->length += length;
+	if (last && last->offset + (ptrdiff_t)last->length == offset &&
+	    list->numbers[list->num_runs - 1] + last->length == number) {
+		last->length++;
 		return UTIL_OK;
 	}
-	if (list->num_runs == list->room) {
-		size_t room = list->room ? 2 * list->room : 16;
-		struct core_run *runs = realloc(list->runs, room * sizeof(*runs));
-
-		if (!runs)
-			return UTIL_ERR_NO_MEMORY;
-		list->runs = runs;
-		list->room = room;
-	}
-	list->runs[list->num_runs++] = (struct core_run){offset, length};
+	if (list->num_runs == list->room && !grow_list(list))
+		return UTIL_ERR_NO_MEMORY;
+	list->numbers[list->num_runs] = number;
+	list->runs[list->num_runs++] = (struct core_run){offset, 1};
 	return UTIL_OK;
 }
 
-enum util_status core_run_list_scan(struct core_run_list *list, const unsigned char *mask,
-				    size_t bytes, ptrdiff_t base)
+/* By offset, what follows on each other is one run, whatever the numbers. */
+static void merge(struct core_run_list *list)
 {
-	enum util_status status = UTIL_OK;
+	size_t num = 0;
 
-	for (size_t at = 0; at < bytes && status == UTIL_OK;) {
-		size_t start;
+	for (size_t i = 0; i < list->num_runs; i++) {
+		struct core_run run = list->runs[i];
 
-		while (at < bytes && !mask[at])
-			at++;
-		for (start = at; at < bytes && mask[at];)
-			at++;
-		if (at > start)
-			status = run_list_add(list, base + (ptrdiff_t)start, at - start);
+		if (num && list->runs[num - 1].offset + (ptrdiff_t)list->runs[num - 1].length ==
+				   run.offset)
+			list->runs[num - 1].length += run.length;
+		else
+			list->runs[num++] = run;
 	}
-	return status;
+	list->num_runs = num;
+}
+
+struct numbered {
+	size_t number;
+	struct core_run run;
+};
+
+static int compare_numbers(const void *left, const void *right)
+{
+	size_t a = ((const struct numbered *)left)->number;
+	size_t b = ((const struct numbered *)right)->number;
+
+	return a < b ? -1 : a > b;
+}
+
+static bool is_sorted(const struct core_run_list *list)
+{
+	for (size_t i = 1; i < list->num_runs; i++) {
+		if (list->numbers[i] < list->numbers[i - 1])
+			return false;
+	}
+	return true;
+}
+
+/* False: no memory. */
+static bool sort_by_number(struct core_run_list *list)
+{
+	struct numbered *sorted = malloc(list->num_runs * sizeof(*sorted));
+
+	if (!sorted)
+		return false;
+	for (size_t i = 0; i < list->num_runs; i++)
+		sorted[i] = (struct numbered){list->numbers[i], list->runs[i]};
+	qsort(sorted, list->num_runs, sizeof(*sorted), compare_numbers);
+	for (size_t i = 0; i < list->num_runs; i++)
+		list->runs[i] = sorted[i].run;
+	free(sorted);
+	return true;
+}
+
+void core_run_list_sort(struct core_run_list *list, size_t size)
+{
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < list->num_runs; i++)
+		bytes += list->runs[i].length;
+	list->in_order = bytes == size && (is_sorted(list) || sort_by_number(list));
+	if (!list->in_order)
+		merge(list);
+	free(list->numbers);
+	list->numbers = NULL;
 }

@@ -36,6 +36,7 @@ struct core_runs {
 	_Atomic unsigned refs;
 	size_t num_runs;
 	struct core_run *runs; /* owned */
+	bool in_order;         /* as in struct core_typemap */
 };
 
 /* Drop a reference; the last one frees. NULL is allowed. Any thread. */
@@ -50,6 +51,7 @@ struct core_typemap {
 	const struct core_run *runs;
 	struct core_run only_run; /* where runs points when there is one */
 	struct core_runs *shared; /* a reference, where runs points into it */
+	bool in_order;            /* MPI sends each byte once, and in the order of the runs */
 	uintptr_t type;           /* the MPI's handle, to ask for the runs */
 };
 
@@ -83,14 +85,19 @@ void core_operand_release(struct core_operand *operand);
 
 struct core_run_list {
 	struct core_run *runs; /* owned; NULL when empty */
+	size_t *numbers;       /* owned: of each run's first byte among those that MPI sends */
 	size_t num_runs, room;
+	bool in_order;
 };
 
+/* Append a byte, the `number`-th that MPI sends; it may make the last run longer. */
+enum util_status core_run_list_add(struct core_run_list *list, ptrdiff_t offset, size_t number);
+
 /*
- * Append the runs of a mask, in which touched bytes are not zero. `base` is the offset of the
- * mask's first byte; a run that continues the last one in the list makes it longer.
+ * Put the runs, which were added by rising offsets, in the order in which MPI sends them, and
+ * forget the numbers. Where it sends more than each byte once, `size` bytes, they stay by offset,
+ * and `in_order` is false.
  */
-enum util_status core_run_list_scan(struct core_run_list *list, const unsigned char *mask,
-				    size_t bytes, ptrdiff_t base);
+void core_run_list_sort(struct core_run_list *list, size_t size);
 
 #endif

@@ -37,72 +37,129 @@ static int get_type_keyval(void)
 	return keyval;
 }
 
-/* Scan the parts of a sparse memory file that were written: a type under MPI_BOTTOM may span
- * terabytes. */
-static enum util_status scan_sparse(int fd, const unsigned char *mask, size_t bytes, ptrdiff_t base,
-				    struct core_run_list *list)
-{
-	enum util_status status = UTIL_OK;
-	off_t from = 0, to;
+/*
+ * The runs of a derived type with gaps, in the order in which MPI sends them. MPI has no call for
+ * them, and taking the type apart by its constructors is long; unpacking bytes that tell their own
+ * numbers lets the real MPI say where each belongs, for every kind of type that it has. A byte has
+ * room for DIGIT_BITS of its number and a bit that says that it was written, so there are several
+ * passes, each into memory of its own.
+ */
+enum { DIGIT_BITS = 7, MAX_DIGITS = 5, WRITTEN = 1 << DIGIT_BITS };
 
-	while (status == UTIL_OK && from < (off_t)bytes) {
-		from = lseek(fd, from, SEEK_DATA);
-		if (from < 0)
-			return errno == ENXIO ? UTIL_OK : UTIL_ERR_SYSTEM;
-		to = lseek(fd, from, SEEK_HOLE);
-		if (to < 0 || to > (off_t)bytes)
-			to = (off_t)bytes;
-		status = core_run_list_scan(list, mask + from, (size_t)(to - from), base + from);
-		from = to;
-	}
-	return status;
-}
+struct digits {
+	int num, fds[MAX_DIGITS];
+	unsigned char *bytes[MAX_DIGITS]; /* of the memory from the type's first byte on */
+	size_t span;
+};
 
-/* Unpack `size` bytes of ones as one element: what turns to ones is what the type touches. */
-static enum util_status fill_mask(MPI_Datatype type, size_t size, void *origin)
+static enum util_status unpack_digit(MPI_Datatype type, size_t size, int digit, void *origin)
 {
 	MPI_Comm comm =
 		core_mpi_private_comm == MPI_COMM_NULL ? MPI_COMM_SELF : core_mpi_private_comm;
 	int position = 0, packed = 0;
 	enum util_status status = UTIL_ERR_MPI;
-	char *ones;
+	unsigned char *data;
 
-	if (size > INT_MAX || PMPI_Pack_size(1, type, comm, &packed) != MPI_SUCCESS)
+	if (PMPI_Pack_size(1, type, comm, &packed) != MPI_SUCCESS)
 		return UTIL_ERR_UNSUPPORTED;
 	packed = packed > (int)size ? packed : (int)size;
-	ones = malloc((size_t)packed);
-	if (!ones)
+	data = malloc((size_t)packed);
+	if (!data)
 		return UTIL_ERR_NO_MEMORY;
-	memset(ones, 0xff, (size_t)packed);
-	if (PMPI_Unpack(ones, packed, &position, origin, 1, type, comm) == MPI_SUCCESS)
+	for (size_t i = 0; i < (size_t)packed; i++)
+		data[i] = (unsigned char)(WRITTEN | (i >> (digit * DIGIT_BITS)) % WRITTEN);
+	if (PMPI_Unpack(data, packed, &position, origin, 1, type, comm) == MPI_SUCCESS)
 		status = UTIL_OK;
-	free(ones);
+	free(data);
 	return status;
 }
 
-/*
- * The runs of a derived type with gaps. MPI has no call for them, and taking the type apart by its
- * constructors is long; unpacking into a mask lets the real MPI tell, for every kind of type that
- * it has.
- */
+static void close_digits(struct digits *digits)
+{
+	for (int i = 0; i < digits->num; i++) {
+		if (digits->bytes[i] != MAP_FAILED)
+			munmap(digits->bytes[i], digits->span);
+		if (digits->fds[i] >= 0)
+			close(digits->fds[i]);
+	}
+}
+
+/* Sparse memory: a type under MPI_BOTTOM may span terabytes. */
+static bool open_digit(struct digits *digits)
+{
+	int i = digits->num++;
+
+	digits->bytes[i] = MAP_FAILED;
+	digits->fds[i] = memfd_create("gpucoll-mask", MFD_CLOEXEC);
+	if (digits->fds[i] >= 0 && util_file_may_have(digits->span) &&
+	    !ftruncate(digits->fds[i], (off_t)digits->span))
+		digits->bytes[i] = mmap(NULL, digits->span, PROT_READ | PROT_WRITE,
+					MAP_SHARED | MAP_NORESERVE, digits->fds[i], 0);
+	return digits->bytes[i] != MAP_FAILED;
+}
+
+static size_t number_at(const struct digits *digits, size_t at)
+{
+	size_t number = 0;
+
+	for (int i = 0; i < digits->num; i++)
+		number |= (size_t)(digits->bytes[i][at] % WRITTEN) << (i * DIGIT_BITS);
+	return number;
+}
+
+/* In a part of the memory that was written to, in pages. */
+static enum util_status scan_part(const struct digits *digits, size_t from, size_t to,
+				  ptrdiff_t base, struct core_run_list *list)
+{
+	enum util_status status = UTIL_OK;
+
+	for (size_t at = from; at < to && status == UTIL_OK; at++) {
+		if (digits->bytes[0][at])
+			status = core_run_list_add(list, base + (ptrdiff_t)at,
+						   number_at(digits, at));
+	}
+	return status;
+}
+
+static enum util_status scan(const struct digits *digits, ptrdiff_t base,
+			     struct core_run_list *list)
+{
+	enum util_status status = UTIL_OK;
+	off_t from = 0, to, end = (off_t)digits->span;
+
+	while (status == UTIL_OK && from < end) {
+		from = lseek(digits->fds[0], from, SEEK_DATA);
+		if (from < 0)
+			return errno == ENXIO ? UTIL_OK : UTIL_ERR_SYSTEM;
+		to = lseek(digits->fds[0], from, SEEK_HOLE);
+		if (to < 0 || to > end)
+			to = end;
+		status = scan_part(digits, (size_t)from, (size_t)to, base, list);
+		from = to;
+	}
+	return status;
+}
+
 static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *map,
 				  struct core_run_list *list)
 {
-	size_t bytes = (size_t)(map->hi - map->lo);
-	enum util_status status = UTIL_ERR_SYSTEM;
-	int fd = memfd_create("gpucoll-mask", MFD_CLOEXEC);
-	unsigned char *mask = MAP_FAILED;
+	struct digits digits = {.span = (size_t)(map->hi - map->lo)};
+	enum util_status status = UTIL_OK;
 
-	if (fd >= 0 && util_file_may_have(bytes) && !ftruncate(fd, (off_t)bytes))
-		mask = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-	if (mask != MAP_FAILED) {
-		status = fill_mask(type, map->size, core_address(mask, -map->lo));
-		if (status == UTIL_OK)
-			status = scan_sparse(fd, mask, bytes, map->lo, list);
-		munmap(mask, bytes);
-	}
-	if (fd >= 0)
-		close(fd);
+	if (map->size > INT_MAX)
+		return UTIL_ERR_UNSUPPORTED;
+	do {
+		if (!open_digit(&digits))
+			status = UTIL_ERR_SYSTEM;
+		else
+			status = unpack_digit(type, map->size, digits.num - 1,
+					      core_address(digits.bytes[digits.num - 1], -map->lo));
+	} while (status == UTIL_OK && (map->size - 1) >> (digits.num * DIGIT_BITS));
+	if (status == UTIL_OK)
+		status = scan(&digits, map->lo, list);
+	close_digits(&digits);
+	if (status == UTIL_OK)
+		core_run_list_sort(list, map->size);
 	return status;
 }
 
@@ -132,7 +189,10 @@ static struct core_runs *keep_runs(MPI_Datatype type, struct core_run_list *list
 		free(list->runs);
 		return NULL;
 	}
-	*mine = (struct core_runs){.refs = 2, .num_runs = list->num_runs, .runs = list->runs};
+	*mine = (struct core_runs){.refs = 2,
+				   .num_runs = list->num_runs,
+				   .runs = list->runs,
+				   .in_order = list->in_order};
 	pthread_mutex_lock(&lock);
 	runs = get_runs(type);
 	if (!runs && PMPI_Type_set_attr(type, get_type_keyval(), mine) == MPI_SUCCESS)
@@ -156,6 +216,7 @@ static enum util_status map_runs(struct core_typemap *map)
 		status = find_runs(type, map, &list);
 		if (status != UTIL_OK) {
 			free(list.runs);
+			free(list.numbers);
 			return status;
 		}
 		map->shared = keep_runs(type, &list);
@@ -164,6 +225,7 @@ static enum util_status map_runs(struct core_typemap *map)
 		return UTIL_ERR_NO_MEMORY;
 	map->runs = map->shared->runs;
 	map->num_runs = map->shared->num_runs;
+	map->in_order = map->shared->in_order;
 	return UTIL_OK;
 }
 
@@ -234,6 +296,11 @@ static bool get_part(MPI_Datatype type, struct making *making)
 	return true;
 }
 
+enum util_status core_mpi_find_order(struct core_typemap *map)
+{
+	return map->shared ? UTIL_OK : map_runs(map);
+}
+
 bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 {
 	MPI_Aint lb, extent, true_lb, true_extent;
@@ -253,6 +320,7 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	/* A predefined pair type has padding inside its C struct, which belongs to the element. */
 	map->only_run = (struct core_run){true_lb, (size_t)true_extent};
 	map->num_runs = size > 0;
+	map->in_order = making.combiner == MPI_COMBINER_NAMED;
 	if (size == true_extent || making.combiner == MPI_COMBINER_NAMED)
 		map->runs = &map->only_run;
 	return true;

@@ -10,6 +10,10 @@
  */
 bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map);
 
+/* Find the runs in the order in which MPI sends them, of a type that may look solid without. See
+ * core_mpi_find_runs. */
+enum util_status core_mpi_find_order(struct core_typemap *map);
+
 /*
  * A type whose elements are solid bytes, in the order in which MPI sends them: equal size and
  * extent don't tell that, since a type may list its parts in any order.

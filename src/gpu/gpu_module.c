@@ -33,6 +33,7 @@ static const struct {
 	const char *name;
 } kernels[GPU_KERNEL_NUM] = {
 	[GPU_KERNEL_COPY_RUNS] = {IMAGE_RUNS, "gpu_copy_runs"},
+	[GPU_KERNEL_PACK] = {IMAGE_RUNS, "gpu_pack"},
 	[GPU_KERNEL_PROBE] = {IMAGE_PROBE, "gpu_probe"},
 	[GPU_KERNEL_VERIFY] = {IMAGE_VERIFY, "gpu_verify"},
 	[GPU_KERNEL_EXECUTE] = {IMAGE_EXECUTE, "gpu_execute"},

@@ -10,6 +10,7 @@
 
 enum gpu_kernel {
 	GPU_KERNEL_COPY_RUNS,
+	GPU_KERNEL_PACK,
 	GPU_KERNEL_PROBE,
 	GPU_KERNEL_VERIFY,
 	GPU_KERNEL_EXECUTE, /* any type and operation; the others are for one pair each */

@@ -9,6 +9,7 @@
 
 #define EMU_TWINS(X)                                                                               \
 	X(gpu_copy_runs, struct gpu_copy_runs_args)                                                \
+	X(gpu_pack, struct gpu_pack_args)                                                          \
 	X(gpu_probe, struct gpu_probe_args)                                                        \
 	X(gpu_verify, struct gpu_verify_args)                                                      \
 	X(gpu_execute, struct gpu_execute_args)                                                    \
