@@ -37,6 +37,8 @@ struct core_runs {
 	size_t num_runs;
 	struct core_run *runs; /* owned */
 	bool in_order;         /* as in struct core_typemap */
+	bool regular;          /* all have one length, and stand `pitch` bytes apart */
+	ptrdiff_t pitch;
 };
 
 /* Drop a reference; the last one frees. NULL is allowed. Any thread. */

@@ -180,6 +180,18 @@ static struct core_runs *get_runs(MPI_Datatype type)
 	return runs;
 }
 
+/* So that nobody has to look through them again. */
+static void note_pitch(struct core_runs *runs)
+{
+	const struct core_run *run = runs->runs;
+
+	runs->pitch = runs->num_runs > 1 ? run[1].offset - run[0].offset : 0;
+	runs->regular = true;
+	for (size_t i = 1; i < runs->num_runs && runs->regular; i++)
+		runs->regular = run[i].length == run[0].length &&
+				run[i].offset - run[i - 1].offset == runs->pitch;
+}
+
 static struct core_runs *keep_runs(MPI_Datatype type, struct core_run_list *list)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -193,6 +205,7 @@ static struct core_runs *keep_runs(MPI_Datatype type, struct core_run_list *list
 				   .num_runs = list->num_runs,
 				   .runs = list->runs,
 				   .in_order = list->in_order};
+	note_pitch(mine);
 	pthread_mutex_lock(&lock);
 	runs = get_runs(type);
 	if (!runs && PMPI_Type_set_attr(type, get_type_keyval(), mine) == MPI_SUCCESS)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_run.h"
 #include "core/core_choice.h"
+#include "core/core_message.h"
 #include "core/core_net.h"
 #include "core/core_op.h"
 #include "core/core_picture.h"
@@ -107,6 +108,7 @@ void core_stop(void)
 {
 	if (util_config.stats && core_mpi_job.rank == 0)
 		core_stats_print();
+	core_requests_finish();
 	if (gpu_driver_present()) {
 		gpu_module_finalize();
 		gpu_ipc_finalize();

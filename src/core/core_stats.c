@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Written by the threads that made the calls; counts need no order among each other. */
 static _Atomic uint64_t total_calls[CORE_PATH_NUM], total_bytes[CORE_PATH_NUM];
@@ -34,9 +35,9 @@ static int size_class_of(uint64_t bytes)
 
 static bool is_same(const struct row *row, const struct core_stats_call *call)
 {
-	return row->key.coll == call->coll && row->key.path == call->path &&
-	       row->key.why == call->why && row->key.comm_id == call->comm_id &&
-	       row->size_class == size_class_of(call->bytes);
+	return row->key.coll == call->coll && row->key.name == call->name &&
+	       row->key.path == call->path && row->key.why == call->why &&
+	       row->key.comm_id == call->comm_id && row->size_class == size_class_of(call->bytes);
 }
 
 /* Under the lock: the call's row, or the free place where it belongs. */
@@ -49,6 +50,11 @@ static struct row **find(const struct core_stats_call *call)
 	while (rows[at] && !is_same(rows[at], call))
 		at = (at + 1) % MAX_ROWS;
 	return &rows[at];
+}
+
+static const char *name_of(const struct core_stats_call *call)
+{
+	return call->name ? call->name : core_coll_name(call->coll);
 }
 
 static const char *path_name(enum core_path path)
@@ -79,9 +85,8 @@ static struct row *row_new(const struct core_stats_call *call)
 	row->size_class = size_class_of(call->bytes);
 	core_mpi_comm_name(call->comm, row->comm_name, sizeof(row->comm_name));
 	size_text(row->size_class, size, sizeof(size));
-	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%s on %s, %s: %s, %s",
-		 core_coll_name(call->coll), row->comm_name, size, path_name(call->path),
-		 call->why);
+	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%s on %s, %s: %s, %s", name_of(call),
+		 row->comm_name, size, path_name(call->path), call->why);
 	return row;
 }
 
@@ -130,6 +135,8 @@ static int compare_rows(const void *left, const void *right)
 
 	if (a->key.coll != b->key.coll)
 		return a->key.coll < b->key.coll ? -1 : 1;
+	if (a->key.name != b->key.name)
+		return strcmp(a->key.name, b->key.name);
 	if (a->size_class != b->size_class)
 		return a->size_class < b->size_class ? -1 : 1;
 	return a->key.path < b->key.path ? -1 : a->key.path > b->key.path;
@@ -149,7 +156,7 @@ static void print_row(const struct row *row)
 
 	size_text(row->size_class, size, sizeof(size));
 	snprintf(line, sizeof(line), "  %-26s %-15s %-10s %-6s %9llu %14llu %11.6f  %-22s %s\n",
-		 core_coll_name(key->coll), row->comm_name, size, path_name(key->path),
+		 name_of(key), row->comm_name, size, path_name(key->path),
 		 (unsigned long long)row->calls, (unsigned long long)key->bytes, key->seconds,
 		 algorithm(key), key->path == CORE_PATH_ACCEL ? "" : key->why);
 	util_log_text(line);
@@ -181,7 +188,7 @@ void core_stats_print(void)
 	char line[256];
 
 	snprintf(line, sizeof(line),
-		 "# libgpucoll: collectives of this rank\n"
+		 "# libgpucoll: calls of this rank\n"
 		 "# %-26s %-15s %-10s %-6s %9s %14s %11s  %-22s %s\n",
 		 "call", "communicator", "size", "path", "calls", "bytes", "seconds", "algorithm",
 		 "reason");

@@ -11,7 +11,8 @@
 enum core_path { CORE_PATH_PASS, CORE_PATH_STAGE, CORE_PATH_ACCEL, CORE_PATH_NUM };
 
 struct core_stats_call {
-	enum core_coll coll;
+	enum core_coll coll; /* CORE_COLL_NUM: it is no collective, and */
+	const char *name;    /* is called so */
 	enum core_path path;
 	const char *why;  /* the algorithm of an accelerated call, or the reason of a staged one;
 			     static */

@@ -53,7 +53,7 @@ class Function:
             p = re.sub(r"^(?:int|MPI_Aint) (\*position|insize|outsize)$", r"MPI_Count \1", p)
             return re.sub(r"^int disp_unit$", "MPI_Aint disp_unit", p)
         params = [(widen(p), n) for p, n in self.params]
-        if params == self.params or "nolarge" in self.flags or self.kind not in ("coll", "hand"):
+        if params == self.params or "nolarge" in self.flags or self.kind not in ("coll", "msg", "hand"):
             return None
         return Function(self.kind, self.flags, self.name, params, large=True)
 
@@ -65,7 +65,7 @@ def read_table(path):
         if not line or line.startswith("#"):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
-        if not match or match[1] not in ("coll", "comm", "hand", "own"):
+        if not match or match[1] not in ("coll", "msg", "req", "comm", "hand", "own"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -75,6 +75,8 @@ def read_table(path):
 
 def thunk(f):
     """The real MPI's function with its arguments taken back out of the call."""
+    kind = "struct core_message_call" if f.kind == "msg" else "struct core_call"
+    door = "pmpi_message" if f.kind == "msg" else "pmpi_collective"
     casts = {"comm": "(MPI_Comm)call->comm", "op": "(MPI_Op)call->op",
              "sendtype": "(MPI_Datatype)call->sendtype", "recvtype": "(MPI_Datatype)call->recvtype"}
 
@@ -86,7 +88,7 @@ def thunk(f):
         return f"call->{name}"
     args = ", ".join(value(p, n) for p, n in f.params)
     return f"""
-static int real_{f.symbol}(const struct core_call *call)
+static int real_{f.symbol}(const {kind} *call)
 {{
 	return next_{f.symbol}[pmpi_door]({args});
 }}
@@ -94,20 +96,20 @@ static int real_{f.symbol}(const struct core_call *call)
 /* Out of line, so that passing needs no stack frame. */
 static __attribute__((noinline)) int look_at_{f.symbol}(enum pmpi_door door, {f.declaration})
 {{
-	struct core_call call = {{
+	{kind} call = {{
 		{fill(f)},
 	}};
-	return pmpi_collective(&call, door);
+	return {door}(&call, door);
 }}
 """
 
 
 def fill(f):
-    rows = [f".coll = CORE_{f.name.upper()}", f".real = real_{f.symbol}"]
+    rows = [f".{'kind' if f.kind == 'msg' else 'coll'} = CORE_{f.name.upper()}", f".real = real_{f.symbol}"]
     for declaration, name in f.params:
         handle = declaration.startswith("MPI_") and name in ("comm", "op", "sendtype", "recvtype")
         rows.append(f".{name} = (core_handle){name}" if handle else f".{name} = {name}")
-    if f.large:
+    if f.large and f.kind == "coll":
         rows.append(".wide_counts = true")
     if f.wide_displs:
         rows.append(".wide_displs = true")
@@ -129,7 +131,13 @@ def body(f, door):
         return (f"\tif (!warned_{f.symbol} && pmpi_looks_at_handed() && ({check}))\n"
                 f"\t\tpmpi_warn_handed(\"{f.called('')}\", &warned_{f.symbol});\n"
                 f"\treturn {forward};\n")
-    return (f"\tif (__builtin_expect(pmpi_passes(), true))\n\t\treturn {forward};\n"
+    if f.kind == "req":
+        return (f"\tif (__builtin_expect(!core_requests_are_pending(), true) || pmpi_is_inside())\n\t\treturn {forward};\n"
+                f"\tpmpi_enter({door});\n"
+                f"\tint result = core_request_{f.name}(next_{f.symbol}[{door}], {f.arguments});\n"
+                f"\tpmpi_leave();\n\treturn result;\n")
+    passes = "pmpi_passes_message" if f.kind == "msg" else "pmpi_passes"
+    return (f"\tif (__builtin_expect({passes}(), true))\n\t\treturn {forward};\n"
             f"\treturn look_at_{f.symbol}({door}, {f.arguments});\n")
 
 
@@ -140,7 +148,7 @@ def emit(f):
     out.append(f"\nstatic int (*next_{f.symbol}[PMPI_NUM_DOORS])({f.declaration});")
     if f.kind == "hand":
         out.append(f"static bool warned_{f.symbol};")
-    if f.kind == "coll":
+    if f.kind in ("coll", "msg"):
         out.append(thunk(f).rstrip("\n"))
     for prefix, door in (("", "PMPI_DOOR_MPI"), ("P", "PMPI_DOOR_PMPI")):
         out.append(f"\nint {f.called(prefix)}({f.declaration})\n{{\n{body(f, door)}}}")

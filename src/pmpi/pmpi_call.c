@@ -61,6 +61,26 @@ int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 	return result;
 }
 
+/* The type of a buffer with an address is not asked for more than where its ends are. */
+static bool may_have_device(const void *buffer, core_handle type)
+{
+	return type && (may_be_device(buffer) || !core_mpi_type_is_plain(type));
+}
+
+int pmpi_message(const struct core_message_call *call, enum pmpi_door door)
+{
+	int result;
+
+	pmpi_enter(door);
+	if (may_have_device(call->sendbuf, call->sendtype) ||
+	    may_have_device(call->recvbuf, call->recvtype))
+		result = core_message_run(call);
+	else
+		result = call->real(call);
+	pmpi_leave();
+	return result;
+}
+
 bool pmpi_asleep(void)
 {
 	return pmpi_is_inside() || !core_awake;

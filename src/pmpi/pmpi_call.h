@@ -11,7 +11,9 @@
 #define PMPI_CALL_H
 
 #include "core/core_call.h"
+#include "core/core_message.h"
 #include "core/core_mpi.h"
+#include "core/core_mpi_request.h"
 #include "core/core_run.h"
 #include "gpu/gpu_pointer.h"
 
@@ -68,6 +70,13 @@ static inline bool pmpi_passes(void)
 		(!gpu_driver_present() || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED)));
 }
 
+/* The same of a message. */
+static inline bool pmpi_passes_message(void)
+{
+	return pmpi_is_inside() || !gpu_driver_present() ||
+	       __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED);
+}
+
 /* Whether communicators need no identity: the job has no driver, or this is not the first look. */
 bool pmpi_asleep(void);
 
@@ -87,6 +96,9 @@ static inline void pmpi_leave(void)
 
 /* Run a collective that came in by `door`; returns what MPI returns. */
 int pmpi_collective(const struct core_call *call, enum pmpi_door door);
+
+/* The same of a message. */
+int pmpi_message(const struct core_message_call *call, enum pmpi_door door);
 
 /* After a constructor of communicators returned `result`: give the new one an identity, and leave.
  */

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_dense.h"
+#include "core/core_mpi.h"
+#include "gpu/gpu_module.h"
+#include "gpu/kernels/gpu_runs.h"
+
+#include <string.h>
+
+/* A copy of the driver costs some microseconds, a launch not many more; beyond this many the kernel
+ * copies, threads by so many bytes of a run. */
+enum { MAX_DRIVER_COPIES = 8, THREADS = 256, MOST_BLOCKS = 256, LANE_BYTES = 16, MOST_LANES = 32 };
+
+enum util_status core_dense_open(struct core_dense *dense, const struct core_operand *operand,
+				 const struct gpu_pointer *where)
+{
+	const struct core_piece *piece = &operand->pieces[0];
+	const struct core_typemap *map = piece->map;
+	void *first = core_address(operand->address, operand->lo);
+	size_t span = (size_t)(operand->hi - operand->lo);
+
+	*dense = (struct core_dense){
+		.address = core_address(operand->address, piece->offset),
+		.map = map,
+		.count = piece->count,
+		/* A pair's padding belongs to its only run. */
+		.size = map->num_runs == 1 ? map->runs[0].length : map->size,
+		.where = *where,
+		.single = gpu_pointer_covers(where, first, span),
+	};
+	if (dense->single)
+		gpu_pointer_make_synchronous(first, where);
+	return gpu_staging_get(core_dense_bytes(dense), where, &dense->block);
+}
+
+size_t core_dense_bytes(const struct core_dense *dense)
+{
+	return dense->count * dense->size;
+}
+
+void *core_dense_data(const struct core_dense *dense)
+{
+	return dense->block->base;
+}
+
+static void begin(struct core_dense *dense, size_t bytes, bool unpacks)
+{
+	size_t all = core_dense_bytes(dense);
+
+	dense->bytes = bytes < all ? bytes : all;
+	dense->unpacks = unpacks;
+	dense->state = dense->bytes ? CORE_DENSE_READY : CORE_DENSE_IDLE;
+}
+
+void core_dense_pack(struct core_dense *dense, size_t bytes)
+{
+	begin(dense, bytes, false);
+}
+
+void core_dense_unpack(struct core_dense *dense, size_t bytes)
+{
+	begin(dense, bytes, true);
+}
+
+/* ---- copies ---- */
+
+static enum util_status copy_run(struct core_dense *dense, void *there, size_t at, size_t length)
+{
+	void *here = (char *)dense->block->base + at;
+	void *to = dense->unpacks ? there : here;
+	const void *from = dense->unpacks ? here : there;
+
+	return dense->single ? gpu_stream_copy(dense->stream, to, from, length)
+			     : gpu_stream_copy_pieces(dense->stream, to, from, length);
+}
+
+static enum util_status copy_by_driver(struct core_dense *dense)
+{
+	enum util_status status = UTIL_OK;
+	size_t at = 0;
+
+	for (size_t i = 0; i < dense->count && status == UTIL_OK; i++) {
+		void *origin = core_address(dense->address, (ptrdiff_t)i * dense->map->extent);
+
+		for (size_t j = 0; j < dense->map->num_runs && status == UTIL_OK; j++) {
+			size_t left = dense->bytes - at, length = dense->map->runs[j].length;
+
+			length = length < left ? length : left;
+			if (!length)
+				return status;
+			status = copy_run(dense, core_address(origin, dense->map->runs[j].offset),
+					  at, length);
+			at += length;
+		}
+	}
+	return status;
+}
+
+/* Put the runs where kernels can read them. 0: there is no room. */
+static uint64_t upload_runs(struct core_dense *dense)
+{
+	const struct core_run *run = dense->map->runs;
+	struct gpu_dense_run *table;
+	uint64_t at = 0;
+
+	if (!dense->table && gpu_staging_get(dense->map->num_runs * sizeof(*table), &dense->where,
+					     &dense->table) != UTIL_OK)
+		return 0;
+	table = dense->table->base;
+	for (size_t i = 0; i < dense->map->num_runs; i++) {
+		table[i] = (struct gpu_dense_run){run[i].offset, run[i].length, at};
+		at += run[i].length;
+	}
+	return gpu_staging_device_address(dense->table, dense->stream);
+}
+
+/* Threads that share a run, for the mean one. */
+static uint32_t lanes_of(const struct core_dense *dense)
+{
+	size_t mean = dense->size / dense->map->num_runs;
+	uint32_t lanes = 1;
+
+	while (lanes < MOST_LANES && (size_t)lanes * LANE_BYTES < mean)
+		lanes *= 2;
+	return lanes;
+}
+
+/* UTIL_ERR_UNSUPPORTED where the driver's copies must do it: memory that is not pinned, kernels
+ * that don't load. */
+static enum util_status copy_by_kernel(struct core_dense *dense)
+{
+	struct gpu_pack_args args = {
+		.dense = gpu_staging_device_address(dense->block, dense->stream),
+		.num_runs = dense->map->num_runs,
+		.num_elements = dense->count,
+		.extent = dense->map->extent,
+		.size = dense->size,
+		.bytes = dense->bytes,
+		.lanes = lanes_of(dense),
+		.unpacks = dense->unpacks,
+	};
+	const struct core_typemap *map = dense->map;
+	bool regular = map->num_runs == 1 || (map->shared && map->shared->regular);
+	ptrdiff_t first = 0;
+	size_t blocks;
+
+	if (!args.dense)
+		return UTIL_ERR_UNSUPPORTED;
+	if (regular) {
+		first = map->runs[0].offset;
+		args.pitch = map->shared ? map->shared->pitch : 0;
+		args.length = map->runs[0].length;
+	} else {
+		args.runs = upload_runs(dense);
+		if (!args.runs)
+			return UTIL_ERR_UNSUPPORTED;
+	}
+	args.origin = (uintptr_t)core_address(dense->address, first);
+	blocks = (args.num_runs * args.num_elements * args.lanes + THREADS - 1) / THREADS;
+	return gpu_module_launch(dense->stream, GPU_KERNEL_PACK,
+				 (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS,
+				 &args);
+}
+
+static enum util_status copy(struct core_dense *dense)
+{
+	enum util_status status = UTIL_ERR_UNSUPPORTED;
+
+	/* Of several allocations some may be memory that no kernel in this context reaches. */
+	if (dense->map->num_runs * dense->count > MAX_DRIVER_COPIES && dense->single)
+		status = copy_by_kernel(dense);
+	return status == UTIL_ERR_UNSUPPORTED ? copy_by_driver(dense) : status;
+}
+
+/* ---- to the end ---- */
+
+static void put_stream(struct core_dense *dense)
+{
+	if (dense->stream)
+		gpu_stream_put(dense->stream);
+	dense->stream = NULL;
+}
+
+static enum util_status step(struct core_dense *dense)
+{
+	enum util_status status;
+
+	if (dense->state == CORE_DENSE_COPY)
+		return gpu_stream_poll(dense->stream);
+	if (!dense->stream) {
+		status = gpu_stream_get(&dense->where, &dense->stream);
+		if (status != UTIL_OK)
+			return status;
+	}
+	status = gpu_stream_poll_legacy(dense->stream);
+	if (status != UTIL_OK)
+		return status;
+	dense->state = CORE_DENSE_COPY;
+	status = copy(dense);
+	return status == UTIL_OK ? gpu_stream_poll(dense->stream) : status;
+}
+
+enum util_status core_dense_progress(struct core_dense *dense)
+{
+	enum util_status status;
+
+	if (dense->state == CORE_DENSE_IDLE)
+		return UTIL_OK;
+	status = step(dense);
+	if (status != UTIL_OK)
+		return status;
+	put_stream(dense);
+	dense->state = CORE_DENSE_IDLE;
+	return UTIL_OK;
+}
+
+enum util_status core_dense_wait(struct core_dense *dense)
+{
+	struct core_wait wait = {0};
+	enum util_status status;
+
+	while ((status = core_dense_progress(dense)) == UTIL_IN_PROGRESS)
+		core_mpi_drive(&wait);
+	return status;
+}
+
+void core_dense_close(struct core_dense *dense)
+{
+	struct core_wait wait = {0};
+
+	/* After an error copies may still be under way, and the block must not be another's before
+	 * they end. */
+	while (dense->state == CORE_DENSE_COPY &&
+	       gpu_stream_poll(dense->stream) == UTIL_IN_PROGRESS)
+		core_mpi_drive(&wait);
+	put_stream(dense);
+	if (dense->block)
+		gpu_staging_put(dense->block);
+	if (dense->table)
+		gpu_staging_put(dense->table);
+	memset(dense, 0, sizeof(*dense));
+}
