@@ -6,7 +6,7 @@
 SONAME = libgpucoll.so.0
 CORE_MPI = $(addprefix core_mpi_,arithmetic blocks comm drive graph half job message muster operands request shape type)
 MPI_OBJECTS = $(CORE_MPI:%=%.o) pmpi_call.o pmpi_init.o pmpi_spawn.o wrappers.o
-MPI_TEST_PROGRAMS = test_agree test_coll test_half test_types test_life test_edges demo
+MPI_TEST_PROGRAMS = test_agree test_coll test_message test_half test_types test_life test_edges demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune overhead
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))

@@ -61,11 +61,15 @@ int core_mpi_raise_on(MPI_Comm comm, enum util_status status)
 
 /* ---- what memory a buffer is, and how it is staged ---- */
 
-/* As the data lie one after the other there, the application's own count and type will do. */
+/* Where the data lie one after the other as MPI sends them, the application's own count and type
+ * will do. */
 static bool is_solid(const struct core_typemap *map, int64_t count)
 {
+	struct core_mpi_solid solid;
+
 	return map->runs == &map->only_run &&
-	       (count == 1 || map->extent == (ptrdiff_t)map->only_run.length);
+	       (count == 1 || map->extent == (ptrdiff_t)map->only_run.length) &&
+	       core_mpi_find_solid(core_mpi_as_type(map->type), &solid);
 }
 
 static enum util_status describe(struct core_mpi_side *side, void *buffer, int64_t count,

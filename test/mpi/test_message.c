@@ -1,0 +1,621 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages from and to device, managed and host memory: test_message CASE [ROUNDS [SEED]].
+ *
+ * stress: random messages among all ranks, whose lists all ranks draw from one seed, in all forms
+ * of sends, receives, probes and completion calls, which each rank draws for itself. What is to
+ * come into a buffer is made by the real MPI's MPI_Unpack on host memory.
+ */
+#include "test.h"
+
+enum { NUM_TYPES = 8, MOST_MESSAGES = 10, BASE_TAG = 100 };
+
+static unsigned draw_below(uint64_t *state, unsigned limit)
+{
+	return (unsigned)(draw(state) % limit);
+}
+
+/* ---- datatypes of ints ---- */
+
+static struct type {
+	MPI_Datatype type;
+	int ints;    /* of an element */
+	size_t span; /* bytes of n elements: span + (n - 1) * extent, from `lb` on */
+	MPI_Aint lb, extent;
+} types[NUM_TYPES];
+
+static void add_type(int index, MPI_Datatype type)
+{
+	MPI_Aint true_lb, true_extent, lb, extent;
+	int size;
+
+	if (type != MPI_INT)
+		MPI_Type_commit(&type);
+	MPI_Type_size(type, &size);
+	MPI_Type_get_extent(type, &lb, &extent);
+	MPI_Type_get_true_extent(type, &true_lb, &true_extent);
+	types[index] =
+		(struct type){type, size / (int)sizeof(int), (size_t)true_extent, true_lb, extent};
+}
+
+static void make_types(void)
+{
+	static const int lengths[] = {2, 1, 3}, displs[] = {7, 4, 0}, sizes[] = {6, 5, 4},
+			 part[] = {2, 3, 2}, starts[] = {1, 1, 2};
+	MPI_Aint apart[] = {40, 8, 24};
+	MPI_Datatype parts[] = {MPI_INT, MPI_INT, MPI_INT}, type, inner;
+
+	add_type(0, MPI_INT);
+	MPI_Type_contiguous(5, MPI_INT, &type);
+	add_type(1, type);
+	MPI_Type_vector(4, 2, 5, MPI_INT, &type);
+	add_type(2, type);
+	MPI_Type_indexed(3, lengths, displs, MPI_INT, &type); /* falling */
+	add_type(3, type);
+	MPI_Type_create_struct(3, lengths, apart, parts, &type);
+	add_type(4, type);
+	MPI_Type_create_resized(MPI_INT, 0, 12, &type);
+	add_type(5, type);
+	MPI_Type_create_subarray(3, sizes, part, starts, MPI_ORDER_C, MPI_INT, &type);
+	add_type(6, type);
+	/* Solid, but not in the order of its bytes. */
+	MPI_Type_create_indexed_block(2, 1, (const int[]){1, 0}, MPI_INT, &inner);
+	MPI_Type_create_resized(inner, 0, 2 * sizeof(int), &type);
+	MPI_Type_free(&inner);
+	add_type(7, type);
+}
+
+static void free_types(void)
+{
+	for (int i = 1; i < NUM_TYPES; i++)
+		MPI_Type_free(&types[i].type);
+}
+
+/* A buffer for so many elements. */
+struct data {
+	struct buffer buffer;
+	const struct type *type;
+	int count;
+	unsigned char *expected; /* what is to be in it */
+	void *at;                /* what MPI is given */
+};
+
+static size_t bytes_of(const struct type *type, int count)
+{
+	return count ? type->span + (size_t)(count - 1) * (size_t)type->extent : 0;
+}
+
+static struct data data_new(enum place place, const struct type *type, int count)
+{
+	struct data data = {.type = type, .count = count};
+	size_t bytes = bytes_of(type, count);
+
+	data.buffer = buffer_new(place, bytes);
+	data.expected = malloc(bytes + 1);
+	memset(data.expected, POISON, bytes);
+	data.at = (char *)data.buffer.data - type->lb;
+	return data;
+}
+
+static void data_free(struct data *data)
+{
+	buffer_free(&data->buffer);
+	free(data->expected);
+}
+
+static int value_of(int round, int message, int i)
+{
+	return round * 7919 + message * 104729 + i;
+}
+
+/* Have so many ints of the message in the buffer as it is expected to be. */
+static void expect(struct data *data, int round, int message, int ints)
+{
+	int *values = malloc((size_t)(ints + 1) * sizeof(int)), position = 0, whole;
+
+	for (int i = 0; i < ints; i++)
+		values[i] = value_of(round, message, i);
+	whole = ints / data->type->ints;
+	MPI_Unpack(values, ints * (int)sizeof(int), &position, data->expected - data->type->lb,
+		   whole, data->type->type, MPI_COMM_SELF);
+	/* Of an element that ends early: all but its end. */
+	if (ints % data->type->ints) {
+		int rest = ints % data->type->ints, full = data->type->ints;
+		unsigned char *copy = malloc(data->type->span), *element;
+		int *padded = calloc((size_t)full, sizeof(int)),
+		    *marks = calloc((size_t)full, sizeof(int));
+
+		element = data->expected + (size_t)whole * (size_t)data->type->extent;
+		memcpy(padded, values + whole * full, (size_t)rest * sizeof(int));
+		memset(marks, 0xff, (size_t)rest * sizeof(int));
+		memset(copy, 0, data->type->span);
+		position = 0;
+		MPI_Unpack(marks, full * (int)sizeof(int), &position, copy - data->type->lb, 1,
+			   data->type->type, MPI_COMM_SELF);
+		position = 0;
+		unsigned char *fresh = calloc(1, data->type->span);
+		MPI_Unpack(padded, full * (int)sizeof(int), &position, fresh - data->type->lb, 1,
+			   data->type->type, MPI_COMM_SELF);
+		for (size_t i = 0; i < data->type->span; i++) {
+			if (copy[i])
+				element[i] = fresh[i];
+		}
+		free(copy);
+		free(fresh);
+		free(padded);
+		free(marks);
+	}
+	free(values);
+}
+
+static void fill(struct data *data, int round, int message, int ints)
+{
+	expect(data, round, message, ints);
+	buffer_put(&data->buffer, data->expected, data->buffer.bytes);
+}
+
+/* ---- a round's messages, which all ranks draw alike ---- */
+
+enum how { POSTED, LATE, PROBED, WILD }; /* the receive */
+
+struct message {
+	int source, dest, ints, send_type, recv_type, more;
+	enum how how;
+	bool ready; /* to be sent by a ready send */
+};
+
+static int draw_ints(uint64_t *state)
+{
+	static const int sizes[] = {0, 1, 7, 60, 420, 2520, 25200};
+
+	return sizes[draw_below(state, 7)] +
+	       (int)(draw_below(state, 3) ? 0 : draw_below(state, 40));
+}
+
+static void draw_message(uint64_t *state, struct message *m, bool wild)
+{
+	m->source = (int)draw_below(state, (unsigned)test_size);
+	m->dest = (int)draw_below(state, (unsigned)test_size);
+	m->send_type = (int)draw_below(state, NUM_TYPES);
+	m->recv_type = (int)draw_below(state, NUM_TYPES);
+	m->ints = draw_ints(state);
+	m->ints -= m->ints % types[m->send_type].ints;
+	m->more = (int)draw_below(state, 3);
+	m->how = wild ? WILD : (enum how)draw_below(state, 3);
+	m->ready = m->how == POSTED && draw_below(state, 4) == 0;
+}
+
+/* ---- what is under way here ---- */
+
+struct pending {
+	const struct message *message;
+	int number;
+	bool receives;
+	bool freed; /* a send's request was */
+	struct data data;
+};
+
+static struct {
+	uint64_t state; /* of what this rank draws for itself */
+	int round, num;
+	struct pending all[2 * MOST_MESSAGES + 8];
+	MPI_Request requests[2 * MOST_MESSAGES + 8];
+	bool well;
+} here;
+
+static void wrong(const struct pending *p, const char *what)
+{
+	here.well = false;
+	fprintf(stderr,
+		"rank %d, round %d, message %d of %d ints, %d to %d, types %d, %d, how %d: %s\n",
+		test_rank, here.round, p->number, p->message->ints, p->message->source,
+		p->message->dest, p->message->send_type, p->message->recv_type,
+		(int)p->message->how, what);
+}
+
+static void check_status(const struct pending *p, MPI_Status *status)
+{
+	int ints = p->message->ints, each = p->data.type->ints, count, elements;
+
+	if (!p->receives)
+		return;
+	MPI_Get_count(status, p->data.type->type, &count);
+	MPI_Get_elements(status, p->data.type->type, &elements);
+	if (elements != ints)
+		wrong(p, "MPI_Get_elements");
+	if (count != (ints % each ? MPI_UNDEFINED : ints / each))
+		wrong(p, "MPI_Get_count");
+	if (status->MPI_SOURCE != p->message->source || status->MPI_TAG != BASE_TAG + p->number)
+		wrong(p, "the status");
+}
+
+static enum place draw_place(void)
+{
+	return (enum place)draw_below(&here.state, PLACE_NUM);
+}
+
+static struct pending *begin(const struct message *m, int number, bool receives)
+{
+	struct pending *p = &here.all[here.num];
+	int kind = receives ? m->recv_type : m->send_type, each = types[kind].ints;
+	int count = m->ints / each;
+
+	if (receives)
+		count = (m->ints + each - 1) / each + m->more;
+	*p = (struct pending){m, number, receives, false,
+			      data_new(draw_place(), &types[kind], count)};
+	if (receives)
+		expect(&p->data, here.round, number, m->ints);
+	else
+		fill(&p->data, here.round, number, m->ints);
+	here.requests[here.num] = MPI_REQUEST_NULL;
+	here.num++;
+	return p;
+}
+
+static MPI_Request *request_of(const struct pending *p)
+{
+	return &here.requests[p - here.all];
+}
+
+static void post_receive(const struct message *m, int number)
+{
+	struct pending *p = begin(m, number, true);
+	MPI_Request *request = request_of(p);
+	int source = draw_below(&here.state, 4) ? m->source : MPI_ANY_SOURCE;
+
+	if (draw_below(&here.state, 3)) {
+		MPI_Irecv(p->data.at, p->data.count, p->data.type->type, source, BASE_TAG + number,
+			  MPI_COMM_WORLD, request);
+		return;
+	}
+	MPI_Recv_init(p->data.at, p->data.count, p->data.type->type, source, BASE_TAG + number,
+		      MPI_COMM_WORLD, request);
+	if (draw_below(&here.state, 2))
+		MPI_Start(request);
+	else
+		MPI_Startall(1, request);
+}
+
+/* Blocking where the receive is posted. */
+static void send(const struct message *m, int number, MPI_Comm comm)
+{
+	struct pending *p = begin(m, number, false);
+	MPI_Request *request = request_of(p);
+	void *at = p->data.at;
+	int count = p->data.count, tag = BASE_TAG + number;
+	MPI_Datatype type = p->data.type->type;
+
+	if (m->ready) {
+		if (draw_below(&here.state, 2))
+			MPI_Rsend(at, count, type, m->dest, tag, comm);
+		else
+			MPI_Irsend(at, count, type, m->dest, tag, comm, request);
+		return;
+	}
+	switch (draw_below(&here.state, m->how == POSTED ? 9 : 6)) {
+	case 0:
+		MPI_Isend(at, count, type, m->dest, tag, comm, request);
+		break;
+	case 1:
+		MPI_Issend(at, count, type, m->dest, tag, comm, request);
+		break;
+	case 2:
+		MPI_Ibsend(at, count, type, m->dest, tag, comm, request);
+		break;
+	case 3:
+		MPI_Bsend(at, count, type, m->dest, tag, comm);
+		break;
+	case 4:
+		MPI_Send_init(at, count, type, m->dest, tag, comm, request);
+		MPI_Start(request);
+		break;
+	case 5:
+		MPI_Isend(at, count, type, m->dest, tag, comm, request);
+		p->freed = true;
+		MPI_Request_free(request);
+		break;
+	case 6:
+		MPI_Send(at, count, type, m->dest, tag, comm);
+		break;
+	case 7:
+		MPI_Ssend(at, count, type, m->dest, tag, comm);
+		break;
+	default:
+		MPI_Ssend_init(at, count, type, m->dest, tag, comm, request);
+		MPI_Startall(1, request);
+	}
+}
+
+static void receive_late(const struct message *m, int number)
+{
+	struct pending *p = begin(m, number, true);
+	MPI_Request *request = request_of(p);
+	MPI_Datatype type = p->data.type->type;
+	MPI_Message message;
+	MPI_Status status;
+	int flag = 0, tag = BASE_TAG + number;
+
+	if (m->how == LATE) {
+		MPI_Recv(p->data.at, p->data.count, type, m->source, tag, MPI_COMM_WORLD, &status);
+		check_status(p, &status);
+		return;
+	}
+	if (draw_below(&here.state, 2)) {
+		MPI_Mprobe(m->source, tag, MPI_COMM_WORLD, &message, &status);
+	} else {
+		while (!flag)
+			MPI_Improbe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &flag, &message, &status);
+	}
+	check_status(p, &status);
+	if (draw_below(&here.state, 2)) {
+		MPI_Mrecv(p->data.at, p->data.count, type, &message, &status);
+		check_status(p, &status);
+	} else {
+		MPI_Imrecv(p->data.at, p->data.count, type, &message, request);
+	}
+}
+
+/* From anybody, with any tag, on a communicator of its own: what it is the status says. */
+static void receive_wild(const struct message *messages, MPI_Comm comm)
+{
+	struct pending *p;
+	MPI_Status status;
+
+	MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &status);
+	p = begin(&messages[status.MPI_TAG - BASE_TAG], status.MPI_TAG - BASE_TAG, true);
+	if (draw_below(&here.state, 2)) {
+		MPI_Recv(p->data.at, p->data.count, p->data.type->type, status.MPI_SOURCE,
+			 status.MPI_TAG, comm, MPI_STATUS_IGNORE);
+	} else {
+		MPI_Irecv(p->data.at, p->data.count, p->data.type->type, status.MPI_SOURCE,
+			  status.MPI_TAG, comm, request_of(p));
+	}
+}
+
+/* ---- completion ---- */
+
+static void take_status(int index, MPI_Status *status)
+{
+	check_status(&here.all[index], status);
+}
+
+static void complete_by_any(bool test)
+{
+	int index = 0, flag;
+	MPI_Status status;
+
+	while (index != MPI_UNDEFINED) {
+		flag = true;
+		if (test)
+			MPI_Testany(here.num, here.requests, &index, &flag, &status);
+		else
+			MPI_Waitany(here.num, here.requests, &index, &status);
+		if (flag && index != MPI_UNDEFINED)
+			take_status(index, &status);
+		index = flag ? index : 0;
+	}
+}
+
+static void complete_by_some(bool test, bool ignore)
+{
+	int indices[2 * MOST_MESSAGES + 8], num = 0;
+	MPI_Status statuses[2 * MOST_MESSAGES + 8];
+
+	while (num != MPI_UNDEFINED) {
+		MPI_Status *wanted = ignore ? MPI_STATUSES_IGNORE : statuses;
+
+		if (test)
+			MPI_Testsome(here.num, here.requests, &num, indices, wanted);
+		else
+			MPI_Waitsome(here.num, here.requests, &num, indices, wanted);
+		for (int i = 0; num != MPI_UNDEFINED && !ignore && i < num; i++)
+			take_status(indices[i], &statuses[i]);
+	}
+}
+
+/* Persistent requests are inactive after completion, and null then for `any` and `some`. */
+static void complete_one(int index)
+{
+	MPI_Status status, again;
+	int flag = 0, form = (int)draw_below(&here.state, 4);
+
+	if (here.requests[index] == MPI_REQUEST_NULL)
+		return;
+	while (form == 1 && !flag)
+		MPI_Test(&here.requests[index], &flag, &status);
+	while (form == 2 && !flag)
+		MPI_Request_get_status(here.requests[index], &flag, &again);
+	if (form == 2)
+		take_status(index, &again);
+	if (form == 3)
+		MPI_Wait(&here.requests[index], MPI_STATUS_IGNORE);
+	else if (form != 1)
+		MPI_Wait(&here.requests[index], &status);
+	if (form != 3)
+		take_status(index, &status);
+}
+
+static void complete(void)
+{
+	/* Not the constant, which MPICH's header lets compilers take for too small an array. */
+	static MPI_Status *volatile ignore = MPI_STATUSES_IGNORE;
+	MPI_Status *none = ignore;
+	MPI_Status statuses[2 * MOST_MESSAGES + 8];
+	int flag = 0, form = (int)draw_below(&here.state, 9);
+	bool active[2 * MOST_MESSAGES + 8];
+
+	for (int i = 0; i < here.num; i++)
+		active[i] = here.requests[i] != MPI_REQUEST_NULL;
+	if (form < 2) {
+		complete_by_any(form == 1);
+	} else if (form < 5) {
+		complete_by_some(form == 3, form == 4);
+	} else if (form == 5) {
+		MPI_Waitall(here.num, here.requests, none);
+	} else if (form == 8) {
+		for (int i = here.num - 1; i >= 0; i--)
+			complete_one(i);
+	} else {
+		if (form == 6)
+			MPI_Waitall(here.num, here.requests, statuses);
+		while (form == 7 && !flag)
+			MPI_Testall(here.num, here.requests, &flag, statuses);
+		for (int i = 0; i < here.num; i++) {
+			if (active[i])
+				take_status(i, &statuses[i]);
+		}
+	}
+	for (int i = 0; i < here.num; i++) {
+		if (here.requests[i] != MPI_REQUEST_NULL)
+			MPI_Request_free(&here.requests[i]);
+	}
+}
+
+static void check_data(void)
+{
+	for (int i = 0; i < here.num; i++) {
+		struct pending *p = &here.all[i];
+
+		if (!buffer_equals(&p->data.buffer, p->data.expected, "data"))
+			wrong(p, p->receives ? "what came" : "what was sent has changed");
+		data_free(&p->data);
+	}
+}
+
+/* A receive of what nobody sends. */
+static void cancel_one(void)
+{
+	struct data data = data_new(draw_place(), &types[draw_below(&here.state, NUM_TYPES)], 9);
+	MPI_Request request;
+	MPI_Status status;
+	int cancelled = 0;
+
+	MPI_Irecv(data.at, data.count, data.type->type, MPI_ANY_SOURCE, 7, MPI_COMM_WORLD,
+		  &request);
+	MPI_Cancel(&request);
+	MPI_Wait(&request, &status);
+	MPI_Test_cancelled(&status, &cancelled);
+	if (!cancelled || !buffer_equals(&data.buffer, data.expected, "cancelled"))
+		here.well = false;
+	data_free(&data);
+}
+
+/* Each rank to its right, of as many ints as all types divide. */
+static void shift(int number, bool replace)
+{
+	enum { INTS = 840 };
+	int left = (test_rank + test_size - 1) % test_size, right = (test_rank + 1) % test_size;
+	const struct type *type = &types[draw_below(&here.state, NUM_TYPES)], *other;
+	struct data in = data_new(draw_place(), type, INTS / type->ints), out;
+	MPI_Status status;
+
+	fill(&in, here.round, number + test_rank, INTS);
+	if (replace) {
+		expect(&in, here.round, number + left, INTS);
+		MPI_Sendrecv_replace(in.at, in.count, type->type, right, 5, left, 5, MPI_COMM_WORLD,
+				     &status);
+		here.well &= buffer_equals(&in.buffer, in.expected, "replaced");
+		data_free(&in);
+		return;
+	}
+	other = &types[draw_below(&here.state, NUM_TYPES)];
+	out = data_new(draw_place(), other, INTS / other->ints);
+	expect(&out, here.round, number + left, INTS);
+	MPI_Sendrecv(in.at, in.count, type->type, right, 5, out.at, out.count, other->type, left, 5,
+		     MPI_COMM_WORLD, &status);
+	here.well &= buffer_equals(&out.buffer, out.expected, "sendrecv");
+	data_free(&in);
+	data_free(&out);
+}
+
+static void sum_up(void)
+{
+	struct data data = data_new(draw_place(), &types[0], 3);
+	int values[3] = {1, 2, 3};
+
+	buffer_put(&data.buffer, values, sizeof(values));
+	MPI_Allreduce(MPI_IN_PLACE, data.at, 3, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	for (int i = 0; i < 3; i++)
+		values[i] *= test_size;
+	here.well &= buffer_equals(&data.buffer, values, "sum");
+	data_free(&data);
+}
+
+static void run_round(uint64_t *state, MPI_Comm wild)
+{
+	struct message messages[MOST_MESSAGES];
+	int num = 1 + (int)draw_below(state, MOST_MESSAGES), kind = (int)draw_below(state, 8);
+	bool any_ready = false, all_wild = draw_below(state, 4) == 0;
+
+	here.num = 0;
+	for (int i = 0; i < num; i++) {
+		draw_message(state, &messages[i], all_wild);
+		any_ready |= messages[i].ready;
+	}
+	for (int i = 0; i < num; i++) {
+		if (messages[i].dest == test_rank && messages[i].how == POSTED)
+			post_receive(&messages[i], i);
+	}
+	if (any_ready)
+		MPI_Barrier(MPI_COMM_WORLD);
+	for (int i = 0; i < num; i++) {
+		if (messages[i].source == test_rank)
+			send(&messages[i], i, all_wild ? wild : MPI_COMM_WORLD);
+	}
+	if (kind == 0)
+		cancel_one();
+	for (int i = 0; i < num; i++) {
+		if (messages[i].dest != test_rank)
+			continue;
+		if (messages[i].how == WILD)
+			receive_wild(messages, wild);
+		else if (messages[i].how != POSTED)
+			receive_late(&messages[i], i);
+	}
+	complete();
+	if (kind == 1)
+		sum_up();
+	if (kind == 2 || kind == 3)
+		shift(1000, kind == 3);
+	MPI_Barrier(MPI_COMM_WORLD); /* what was freed is received */
+	check_data();
+}
+
+static int rounds = 100;
+static unsigned seed = 1;
+
+static void stress(void)
+{
+	enum { ATTACHED = 32 << 20 };
+	uint64_t state = seed;
+	char *attached = malloc(ATTACHED);
+	MPI_Comm wild;
+
+	snprintf(test_name, sizeof(test_name), "%d rounds of seed %u", rounds, seed);
+	MPI_Comm_dup(MPI_COMM_WORLD, &wild);
+	MPI_Buffer_attach(attached, ATTACHED);
+	here.state = seed * 1000 + (uint64_t)test_rank;
+	here.well = true;
+	for (here.round = 0; here.round < rounds; here.round++)
+		run_round(&state, wild);
+	test_result(here.well);
+	MPI_Buffer_detach(&attached, &(int){0});
+	free(attached);
+	MPI_Comm_free(&wild);
+	free_types();
+}
+
+static const struct test_case cases[] = {
+	{"stress", stress},
+};
+
+int main(int argc, char **argv)
+{
+	MPI_Init(&argc, &argv);
+	test_start();
+	rounds = argc > 2 ? atoi(argv[2]) : rounds;
+	seed = argc > 3 ? (unsigned)atoi(argv[3]) : seed;
+	make_types();
+	return test_run_case(argc > 1 ? argv[1] : NULL, cases, sizeof(cases) / sizeof(cases[0]));
+}
