@@ -3,23 +3,8 @@
 #ifndef CORE_MPI_MESSAGE_H
 #define CORE_MPI_MESSAGE_H
 
-#include "core/core_dense.h"
 #include "core/core_message.h"
-#include "core/core_mpi_handle.h"
-#include "core/core_stage.h"
-
-/* One of a message's buffers, and what the real MPI is given in its place. */
-struct core_mpi_side {
-	bool staged; /* else it is the application's own */
-	struct core_operand operand;
-	struct core_dense dense;
-	struct core_stage stage; /* of data that MPI sends twice, as they lie: instead of `dense` */
-	size_t element, room;    /* bytes of an element as MPI counts them, and in the stage */
-	void *buffer;
-	int64_t count;
-	MPI_Datatype type;
-	MPI_Datatype made; /* to be freed; MPI_DATATYPE_NULL: none */
-};
+#include "core/core_mpi_side.h"
 
 struct core_mpi_message {
 	struct core_mpi_message *next; /* in the table of requests */

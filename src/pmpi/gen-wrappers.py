@@ -53,7 +53,7 @@ class Function:
             p = re.sub(r"^(?:int|MPI_Aint) (\*position|insize|outsize)$", r"MPI_Count \1", p)
             return re.sub(r"^int disp_unit$", "MPI_Aint disp_unit", p)
         params = [(widen(p), n) for p, n in self.params]
-        if params == self.params or "nolarge" in self.flags or self.kind not in ("coll", "msg", "hand"):
+        if params == self.params or "nolarge" in self.flags or self.kind not in ("coll", "msg", "pack", "hand"):
             return None
         return Function(self.kind, self.flags, self.name, params, large=True)
 
@@ -65,7 +65,7 @@ def read_table(path):
         if not line or line.startswith("#"):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
-        if not match or match[1] not in ("coll", "msg", "req", "comm", "hand", "own"):
+        if not match or match[1] not in ("coll", "msg", "req", "pack", "comm", "hand", "own"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -75,15 +75,16 @@ def read_table(path):
 
 def thunk(f):
     """The real MPI's function with its arguments taken back out of the call."""
-    kind = "struct core_message_call" if f.kind == "msg" else "struct core_call"
-    door = "pmpi_message" if f.kind == "msg" else "pmpi_collective"
+    kind = {"coll": "struct core_call", "msg": "struct core_message_call", "pack": "struct core_pack_call"}[f.kind]
+    door = {"coll": "pmpi_collective", "msg": "pmpi_message", "pack": "pmpi_pack"}[f.kind]
     casts = {"comm": "(MPI_Comm)call->comm", "op": "(MPI_Op)call->op",
-             "sendtype": "(MPI_Datatype)call->sendtype", "recvtype": "(MPI_Datatype)call->recvtype"}
+             "sendtype": "(MPI_Datatype)call->sendtype", "recvtype": "(MPI_Datatype)call->recvtype",
+             "datatype": "(MPI_Datatype)call->datatype"}
 
     def value(declaration, name):
         if name in casts:
             return casts[name]
-        if declaration.startswith("int ") and name.endswith("count"):
+        if declaration.startswith("int ") and name.endswith(("count", "size")):
             return f"(int)call->{name}"
         return f"call->{name}"
     args = ", ".join(value(p, n) for p, n in f.params)
@@ -105,12 +106,14 @@ static __attribute__((noinline)) int look_at_{f.symbol}(enum pmpi_door door, {f.
 
 
 def fill(f):
-    rows = [f".{'kind' if f.kind == 'msg' else 'coll'} = CORE_{f.name.upper()}", f".real = real_{f.symbol}"]
+    rows = [f".{'coll' if f.kind == 'coll' else 'kind'} = CORE_{f.name.upper()}", f".real = real_{f.symbol}"]
     for declaration, name in f.params:
-        handle = declaration.startswith("MPI_") and name in ("comm", "op", "sendtype", "recvtype")
+        handle = declaration.startswith("MPI_") and name in ("comm", "op", "sendtype", "recvtype", "datatype")
         rows.append(f".{name} = (core_handle){name}" if handle else f".{name} = {name}")
     if f.large and f.kind == "coll":
         rows.append(".wide_counts = true")
+    if f.kind == "pack" and not any(p == "int *position" for p, _ in f.params):
+        rows.append(".wide = true")
     if f.wide_displs:
         rows.append(".wide_displs = true")
     return ",\n\t\t".join(rows)
@@ -136,7 +139,7 @@ def body(f, door):
                 f"\tpmpi_enter({door});\n"
                 f"\tint result = core_request_{f.name}(next_{f.symbol}[{door}], {f.arguments});\n"
                 f"\tpmpi_leave();\n\treturn result;\n")
-    passes = "pmpi_passes_message" if f.kind == "msg" else "pmpi_passes"
+    passes = "pmpi_passes" if f.kind == "coll" else "pmpi_passes_message"
     return (f"\tif (__builtin_expect({passes}(), true))\n\t\treturn {forward};\n"
             f"\treturn look_at_{f.symbol}({door}, {f.arguments});\n")
 
@@ -148,7 +151,7 @@ def emit(f):
     out.append(f"\nstatic int (*next_{f.symbol}[PMPI_NUM_DOORS])({f.declaration});")
     if f.kind == "hand":
         out.append(f"static bool warned_{f.symbol};")
-    if f.kind in ("coll", "msg"):
+    if f.kind in ("coll", "msg", "pack"):
         out.append(thunk(f).rstrip("\n"))
     for prefix, door in (("", "PMPI_DOOR_MPI"), ("P", "PMPI_DOOR_PMPI")):
         out.append(f"\nint {f.called(prefix)}({f.declaration})\n{{\n{body(f, door)}}}")

@@ -81,6 +81,20 @@ int pmpi_message(const struct core_message_call *call, enum pmpi_door door)
 	return result;
 }
 
+int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door)
+{
+	int result;
+
+	pmpi_enter(door);
+	if (may_have_device(call->inbuf, call->datatype) ||
+	    may_have_device(call->outbuf, call->datatype))
+		result = core_pack_run(call);
+	else
+		result = call->real(call);
+	pmpi_leave();
+	return result;
+}
+
 bool pmpi_asleep(void)
 {
 	return pmpi_is_inside() || !core_awake;

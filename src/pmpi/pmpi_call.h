@@ -14,6 +14,7 @@
 #include "core/core_message.h"
 #include "core/core_mpi.h"
 #include "core/core_mpi_request.h"
+#include "core/core_pack.h"
 #include "core/core_run.h"
 #include "gpu/gpu_pointer.h"
 
@@ -70,7 +71,7 @@ static inline bool pmpi_passes(void)
 		(!gpu_driver_present() || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED)));
 }
 
-/* The same of a message. */
+/* The same of a message and of MPI_Pack. */
 static inline bool pmpi_passes_message(void)
 {
 	return pmpi_is_inside() || !gpu_driver_present() ||
@@ -97,8 +98,9 @@ static inline void pmpi_leave(void)
 /* Run a collective that came in by `door`; returns what MPI returns. */
 int pmpi_collective(const struct core_call *call, enum pmpi_door door);
 
-/* The same of a message. */
+/* The same of a message, and of MPI_Pack and such. */
 int pmpi_message(const struct core_message_call *call, enum pmpi_door door);
+int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door);
 
 /* After a constructor of communicators returned `result`: give the new one an identity, and leave.
  */
