@@ -87,6 +87,7 @@ static void number_nodes(const struct introduction *all)
 {
 	struct core_mpi_job *job = &core_mpi_job;
 
+	job->all_drivers = true;
 	for (int i = 0; i < job->size; i++) {
 		int first = 0;
 
@@ -98,6 +99,7 @@ static void number_nodes(const struct introduction *all)
 		processes[i].node = first == i ? job->num_nodes - 1 : processes[first].node;
 		nodes[processes[i].node].has_driver |= all[i].driver != 0;
 		job->any_driver |= all[i].driver != 0;
+		job->all_drivers &= all[i].driver != 0;
 	}
 	job->node = processes[job->rank].node;
 	job->local_size = 0;

@@ -15,7 +15,9 @@ struct core_mpi_job {
 	int node;       /* index of this process's node, in order of their lowest ranks */
 	int local_rank; /* among the processes of the node, in order of rank */
 	int local_size;
-	bool any_driver; /* some process of the job has a CUDA driver */
+	bool any_driver;  /* some process of the job has a CUDA driver, and the library switched on
+			   */
+	bool all_drivers; /* all have */
 };
 extern struct core_mpi_job core_mpi_job;
 

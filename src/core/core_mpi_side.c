@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_mpi_side.h"
 #include "core/core_mpi.h"
+#include "core/core_mpi_trial.h"
 #include "core/core_mpi_type.h"
 #include "util/util_log.h"
 
@@ -125,7 +126,8 @@ enum util_status core_mpi_side_open(struct core_mpi_side *side, const void *buff
 	if (status != UTIL_OK || side->operand.lo == side->operand.hi)
 		return status;
 	status = classify(side, &where);
-	if (status != UTIL_OK || where.memory == GPU_MEMORY_HOST)
+	if (status != UTIL_OK || where.memory == GPU_MEMORY_HOST ||
+	    core_mpi_leaves_messages(&where))
 		return status;
 	side->staged = true;
 	map = side->operand.maps;

@@ -108,25 +108,10 @@ int pmpi_leave_constructor(int result, MPI_Comm *newcomm)
 	return result;
 }
 
-/* MPIs tell by an extension, where they have one, whether they take device buffers themselves. */
-static bool mpi_is_cuda_aware(void)
-{
-	static int aware = -1; /* every thread would write the same */
-	int known = __atomic_load_n(&aware, __ATOMIC_RELAXED);
-	int (*query)(void);
-
-	if (known < 0) {
-		*(void **)&query = dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support");
-		known = query && query();
-		__atomic_store_n(&aware, known, __ATOMIC_RELAXED);
-	}
-	return known;
-}
-
 bool pmpi_looks_at_handed(void)
 {
 	return util_config.debug >= UTIL_LOG_WARN && !pmpi_depth && gpu_driver_present() &&
-	       !__atomic_load_n(&pmpi_off, __ATOMIC_RELAXED) && !mpi_is_cuda_aware();
+	       !__atomic_load_n(&pmpi_off, __ATOMIC_RELAXED) && !pmpi_mpi_is_cuda_aware();
 }
 
 void pmpi_warn_handed(const char *function, bool *warned)
@@ -134,9 +119,8 @@ void pmpi_warn_handed(const char *function, bool *warned)
 	if (__atomic_exchange_n(warned, true, __ATOMIC_RELAXED))
 		return;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
-		 "%s was given a device buffer: only blocking collectives are staged, and this MPI "
-		 "is not "
-		 "CUDA-aware, so it will fail",
+		 "%s was given a device buffer: the library does not take this function yet (see "
+		 "gpucoll(7)), and this MPI is not CUDA-aware, so it will fail",
 		 function);
 }
 

@@ -106,6 +106,9 @@ int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door);
  */
 int pmpi_leave_constructor(int result, MPI_Comm *newcomm);
 
+/* Whether the MPI says that it is CUDA-aware. */
+bool pmpi_mpi_is_cuda_aware(void);
+
 /* Whether calls that are handed through are to be looked at for device buffers. */
 bool pmpi_looks_at_handed(void);
 void pmpi_warn_handed(const char *function, bool *warned);

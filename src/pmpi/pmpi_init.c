@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Init and MPI_Init_thread, the end in MPI_Finalize, and the public functions of gpucoll.h. */
 #include "pmpi/pmpi_call.h"
+#include "core/core_mpi_trial.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "core/core_choice.h"
 #include "core/core_wish.h"
@@ -35,6 +36,7 @@ static void stop(void)
 static void start(void)
 {
 	pmpi_enter(PMPI_DOOR_MPI);
+	core_mpi_claims_cuda = pmpi_mpi_is_cuda_aware();
 	core_start(stop);
 	if (core_awake)
 		pthread_atfork(NULL, NULL, disable_in_child);

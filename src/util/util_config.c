@@ -37,6 +37,8 @@ static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
 static const char *const net_words[] = {"ucx", "off", NULL};
 static const char *const partial_words[] = {"abort", "sleep", NULL};
 static const char *const p2p_words[] = {"auto", "LOC", "NVL", "PIX", "PXB", "PHB", "SYS", NULL};
+static const char *const message_words[] = {"auto", "stage", "mpi", NULL};
+static const char *const query_words[] = {"yes", "mpi", NULL};
 static const char *const gdr_words[] = {"auto", "on", "off", NULL};
 static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", "net", NULL};
 
@@ -136,6 +138,17 @@ static const struct option options[] = {
 	 "in all calls, if one process says so; and a warning where it was not. off: this "
 	 "process's "
 	 "messages go through pinned host memory."},
+	{"GPUCOLL_P2P", TYPE_ENUM, FIELD(p2p), "auto", message_words,
+	 "What becomes of point-to-point messages, and of MPI_Pack, on device memory. stage: they "
+	 "go "
+	 "through pinned host memory and the real MPI. mpi: the real MPI gets them as they are. "
+	 "auto: "
+	 "those on memory of cudaMalloc do so if the MPI says that it is CUDA-aware, and a message "
+	 "from and to device memory that a process sends to itself at first arrives; others are "
+	 "staged."},
+	{"GPUCOLL_QUERY", TYPE_ENUM, FIELD(query), "yes", query_words,
+	 "The answer to MPIX_Query_cuda_support, and to MPIX_GPU_query_support. yes: yes where the "
+	 "library is at work on all ranks. mpi: the real MPI's."},
 	{"GPUCOLL_P2P_LEVEL", TYPE_ENUM, FIELD(p2p_level), "auto", p2p_words,
 	 "How far apart two GPUs of a node may be for one to use the other's memory, in the words "
 	 "of nvidia-smi topo -m and NCCL_P2P_LEVEL; others' messages go through pinned memory of "

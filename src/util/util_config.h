@@ -33,6 +33,9 @@ enum util_p2p {
 	UTIL_P2P_PHB,
 	UTIL_P2P_SYS
 };
+/* Who sends messages from device memory, and what is said to who asks. */
+enum util_messages { UTIL_MESSAGES_AUTO, UTIL_MESSAGES_STAGE, UTIL_MESSAGES_MPI };
+enum util_query { UTIL_QUERY_YES, UTIL_QUERY_MPI };
 enum util_gdr { UTIL_GDR_AUTO, UTIL_GDR_ON, UTIL_GDR_OFF };
 
 struct util_config {
@@ -59,6 +62,8 @@ struct util_config {
 	size_t scratch;          /* bytes for messages, of a GPU and communicator */
 	size_t timeout;          /* seconds; 0: never report */
 	int partial;             /* enum util_partial */
+	int p2p;                 /* enum util_messages */
+	int query;               /* enum util_query */
 	bool wait_default;       /* for the legacy default stream */
 };
 
