@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages from and to device, managed and host memory: test_message CASE [ROUNDS [SEED]].
+ * Messages from and to device, managed and host memory: test_message CASE [ROUNDS [SEED]]; of query
+ * the number is the answer that is wanted.
  *
  * stress: random messages among all ranks, whose lists all ranks draw from one seed, in all forms
  * of sends, receives, probes and completion calls, which each rank draws for itself. What is to
@@ -8,7 +9,18 @@
  */
 #include "test.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
+
 enum { NUM_TYPES = 8, MOST_MESSAGES = 10, BASE_TAG = 100 };
+
+/* MPI_STATUSES_IGNORE, which MPICH's header has compilers take for too small an array. */
+static MPI_Status *ignored(void)
+{
+	static MPI_Status *volatile constant = MPI_STATUSES_IGNORE;
+
+	return constant;
+}
 
 static unsigned draw_below(uint64_t *state, unsigned limit)
 {
@@ -403,7 +415,7 @@ static void complete_by_some(bool test, bool ignore)
 	MPI_Status statuses[2 * MOST_MESSAGES + 8];
 
 	while (num != MPI_UNDEFINED) {
-		MPI_Status *wanted = ignore ? MPI_STATUSES_IGNORE : statuses;
+		MPI_Status *wanted = ignore ? ignored() : statuses;
 
 		if (test)
 			MPI_Testsome(here.num, here.requests, &num, indices, wanted);
@@ -438,9 +450,6 @@ static void complete_one(int index)
 
 static void complete(void)
 {
-	/* Not the constant, which MPICH's header lets compilers take for too small an array. */
-	static MPI_Status *volatile ignore = MPI_STATUSES_IGNORE;
-	MPI_Status *none = ignore;
 	MPI_Status statuses[2 * MOST_MESSAGES + 8];
 	int flag = 0, form = (int)draw_below(&here.state, 9);
 	bool active[2 * MOST_MESSAGES + 8];
@@ -452,7 +461,7 @@ static void complete(void)
 	} else if (form < 5) {
 		complete_by_some(form == 3, form == 4);
 	} else if (form == 5) {
-		MPI_Waitall(here.num, here.requests, none);
+		MPI_Waitall(here.num, here.requests, ignored());
 	} else if (form == 8) {
 		for (int i = here.num - 1; i >= 0; i--)
 			complete_one(i);
@@ -606,13 +615,445 @@ static void stress(void)
 	free_types();
 }
 
+/* ---- what is seldom done ---- */
+
+static void put_bytes(struct buffer *buffer, int first)
+{
+	unsigned char *bytes = malloc(buffer->bytes);
+
+	for (size_t i = 0; i < buffer->bytes; i++)
+		bytes[i] = (unsigned char)(first + (int)i * 7);
+	buffer_put(buffer, bytes, buffer->bytes);
+	free(bytes);
+}
+
+/* A pair's padding is not the message's; less comes than there is room for, and ends in a pair. */
+static void pairs(void)
+{
+	struct pair {
+		double value;
+		int index;
+	} values[3], expected[3];
+	struct buffer buffer = buffer_new(PLACE_DEVICE, sizeof(values));
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "pairs");
+	memset(values, test_rank ? POISON : 0x11, sizeof(values));
+	for (int i = 0; i < 3 && test_rank == 0; i++) {
+		values[i].value = i + 0.5;
+		values[i].index = i;
+	}
+	buffer_put(&buffer, values, sizeof(values));
+	if (test_rank == 0) {
+		MPI_Send(buffer.data, 2, MPI_DOUBLE_INT, 1, 0, MPI_COMM_WORLD);
+	} else if (test_rank == 1) {
+		MPI_Status status;
+		int count;
+
+		MPI_Recv(buffer.data, 3, MPI_DOUBLE_INT, 0, 0, MPI_COMM_WORLD, &status);
+		MPI_Get_count(&status, MPI_DOUBLE_INT, &count);
+		memset(expected, POISON, sizeof(expected));
+		cuda_check(cudaMemcpy(values, buffer.data, sizeof(values), cudaMemcpyDefault),
+			   "cudaMemcpy");
+		ok = count == 2 && values[2].index == expected[2].index &&
+		     !memcmp(&values[2], &expected[2], sizeof(values[2]));
+		for (int i = 0; i < 2; i++)
+			ok &= values[i].value == i + 0.5 && values[i].index == i;
+	}
+	test_result(ok);
+	buffer_free(&buffer);
+}
+
+/* A header in host memory and data on the device, under MPI_BOTTOM. */
+static void bottom(void)
+{
+	enum { NUM = 1000 };
+	struct buffer buffer = buffer_new(PLACE_DEVICE, NUM);
+	int header = test_rank ? -1 : 4711, lengths[] = {1, NUM};
+	MPI_Datatype parts[] = {MPI_INT, MPI_BYTE}, type;
+	unsigned char expected[NUM];
+	MPI_Aint displs[2];
+	MPI_Request request;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "host and device memory in one type");
+	put_bytes(&buffer, test_rank ? 100 : 3);
+	MPI_Get_address(&header, &displs[0]);
+	displs[1] = (MPI_Aint)buffer.data;
+	MPI_Type_create_struct(2, lengths, displs, parts, &type);
+	MPI_Type_commit(&type);
+	if (test_rank == 0) {
+		MPI_Isend(MPI_BOTTOM, 1, type, 1, 0, MPI_COMM_WORLD, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	} else if (test_rank == 1) {
+		MPI_Irecv(MPI_BOTTOM, 1, type, 0, 0, MPI_COMM_WORLD, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	}
+	for (int i = 0; i < NUM; i++)
+		expected[i] = (unsigned char)(3 + i * 7);
+	if (test_rank == 1)
+		ok = header == 4711 && buffer_equals(&buffer, expected, "device");
+	test_result(ok);
+	MPI_Type_free(&type);
+	buffer_free(&buffer);
+}
+
+/* Elements that overlap may be sent. */
+static void overlapping(void)
+{
+	int values[8], got[12], wanted[12];
+	struct buffer buffer = buffer_new(PLACE_DEVICE, sizeof(values));
+	MPI_Datatype type;
+
+	snprintf(test_name, sizeof(test_name), "elements that overlap");
+	for (int i = 0; i < 8; i++)
+		values[i] = i;
+	for (int i = 0; i < 12; i++)
+		wanted[i] = i / 3 + i % 3;
+	buffer_put(&buffer, values, sizeof(values));
+	MPI_Type_vector(4, 3, 1, MPI_INT, &type);
+	MPI_Type_commit(&type);
+	if (test_rank == 0)
+		MPI_Send(buffer.data, 1, type, 1, 0, MPI_COMM_WORLD);
+	if (test_rank == 1)
+		MPI_Recv(got, 12, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	test_result(test_rank != 1 || !memcmp(got, wanted, sizeof(got)));
+	MPI_Type_free(&type);
+	buffer_free(&buffer);
+}
+
+/* More comes than there is room for: an error, beside a message that is well, and no byte of it. */
+static void truncated(void)
+{
+	struct buffer small = buffer_new(PLACE_DEVICE, 40), well = buffer_new(PLACE_DEVICE, 40);
+	unsigned char poison[40], expected[40];
+	MPI_Request requests[2];
+	MPI_Status statuses[2];
+	bool ok = true;
+	int class = 0;
+
+	snprintf(test_name, sizeof(test_name), "a message that is too long");
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	memset(poison, POISON, sizeof(poison));
+	if (test_rank == 1) {
+		MPI_Irecv(small.data, 10, MPI_INT, 0, 1, MPI_COMM_WORLD, &requests[0]);
+		MPI_Irecv(well.data, 10, MPI_INT, 0, 2, MPI_COMM_WORLD, &requests[1]);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (test_rank == 0) {
+		struct buffer large = buffer_new(PLACE_DEVICE, 80);
+
+		put_bytes(&large, 5);
+		MPI_Send(large.data, 20, MPI_INT, 1, 1, MPI_COMM_WORLD);
+		MPI_Send(large.data, 10, MPI_INT, 1, 2, MPI_COMM_WORLD);
+		buffer_free(&large);
+	} else if (test_rank == 1) {
+		int result = MPI_Waitall(2, requests, statuses);
+
+		/* Open MPI may stop at the first error. */
+		if (requests[1] != MPI_REQUEST_NULL)
+			MPI_Wait(&requests[1], &statuses[1]);
+		MPI_Error_class(statuses[0].MPI_ERROR, &class);
+		for (int i = 0; i < 40; i++)
+			expected[i] = (unsigned char)(5 + i * 7);
+		ok = result == MPI_ERR_IN_STATUS && class == MPI_ERR_TRUNCATE &&
+		     buffer_equals(&small, poison, "truncated") &&
+		     buffer_equals(&well, expected, "beside it");
+	}
+	test_result(ok);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+	buffer_free(&small);
+	buffer_free(&well);
+}
+
+/* Nobody, oneself, nothing. */
+static void nobody(void)
+{
+	struct buffer in = buffer_new(PLACE_DEVICE, 64), out = buffer_new(PLACE_DEVICE, 64);
+	unsigned char expected[64];
+	MPI_Request requests[3];
+	MPI_Status status;
+	int count;
+	bool ok;
+
+	snprintf(test_name, sizeof(test_name), "messages to nobody and to oneself");
+	put_bytes(&in, test_rank);
+	memset(expected, POISON, sizeof(expected));
+	MPI_Send(in.data, 64, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_WORLD);
+	MPI_Recv(out.data, 64, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_WORLD, &status);
+	MPI_Get_count(&status, MPI_BYTE, &count);
+	ok = count == 0 && status.MPI_SOURCE == MPI_PROC_NULL &&
+	     buffer_equals(&out, expected, "from nobody");
+	MPI_Irecv(out.data, 64, MPI_BYTE, 0, 3, MPI_COMM_SELF, &requests[0]);
+	MPI_Isend(in.data, 64, MPI_BYTE, 0, 3, MPI_COMM_SELF, &requests[1]);
+	MPI_Irecv(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, MPI_COMM_WORLD, &requests[2]);
+	MPI_Waitall(3, requests, ignored());
+	for (int i = 0; i < 64; i++)
+		expected[i] = (unsigned char)(test_rank + i * 7);
+	ok &= buffer_equals(&out, expected, "from oneself");
+	test_result(ok);
+	buffer_free(&in);
+	buffer_free(&out);
+}
+
+/* A receive that is freed while it is under way: what comes is there in the end. */
+static void freed_receive(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, 64);
+	unsigned char expected[64], got[64];
+	MPI_Request request;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "a receive that is freed");
+	put_bytes(&buffer, test_rank ? 99 : 1);
+	for (int i = 0; i < 64; i++)
+		expected[i] = (unsigned char)(1 + i * 7);
+	if (test_rank == 1) {
+		MPI_Irecv(buffer.data, 64, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request);
+		MPI_Request_free(&request);
+		ok = request == MPI_REQUEST_NULL;
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (test_rank == 0)
+		MPI_Send(buffer.data, 64, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+	while (ok && test_rank == 1) {
+		int one = 1, flag;
+
+		/* Some call that completes requests. */
+		MPI_Isend(&one, 1, MPI_INT, 1, 8, MPI_COMM_WORLD, &request);
+		MPI_Recv(&one, 1, MPI_INT, 1, 8, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		MPI_Iprobe(MPI_ANY_SOURCE, 9, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+		cuda_check(cudaMemcpy(got, buffer.data, 64, cudaMemcpyDefault), "cudaMemcpy");
+		if (!memcmp(got, expected, 64))
+			break;
+	}
+	test_result(ok);
+	buffer_free(&buffer);
+}
+
+/* Started again and again, with other data each time. */
+static void persistent(void)
+{
+	struct buffer in = buffer_new(PLACE_DEVICE, 64), out = buffer_new(PLACE_MANAGED, 64);
+	int left = (test_rank + test_size - 1) % test_size, right = (test_rank + 1) % test_size;
+	unsigned char expected[64];
+	MPI_Request requests[2];
+	bool ok = true;
+	int flag;
+
+	snprintf(test_name, sizeof(test_name), "persistent requests");
+	MPI_Recv_init(out.data, 64, MPI_BYTE, left, 0, MPI_COMM_WORLD, &requests[0]);
+	MPI_Send_init(in.data, 64, MPI_BYTE, right, 0, MPI_COMM_WORLD, &requests[1]);
+	MPI_Waitall(2, requests, ignored()); /* they are inactive */
+	for (int round = 0; round < 20; round++) {
+		put_bytes(&in, round * 3 + test_rank);
+		MPI_Startall(2, requests);
+		flag = round % 2;
+		while (flag < 1)
+			MPI_Testall(2, requests, &flag, ignored());
+		MPI_Waitall(2, requests, ignored());
+		for (int i = 0; i < 64; i++)
+			expected[i] = (unsigned char)(round * 3 + left + i * 7);
+		ok &= buffer_equals(&out, expected, "started");
+		put_bytes(&out, 200);
+	}
+	MPI_Request_free(&requests[0]);
+	MPI_Start(&requests[1]);
+	MPI_Request_free(&requests[1]); /* under way */
+	MPI_Recv(out.data, 64, MPI_BYTE, left, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	for (int i = 0; i < 64; i++)
+		expected[i] = (unsigned char)(19 * 3 + left + i * 7);
+	ok &= buffer_equals(&out, expected, "the last one");
+	test_result(ok);
+	buffer_free(&in);
+	buffer_free(&out);
+}
+
+/* Across an intercommunicator. */
+static void between_groups(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, 64);
+	unsigned char expected[64];
+	MPI_Comm half, inter;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "an intercommunicator");
+	put_bytes(&buffer, test_rank ? 50 : 2);
+	MPI_Comm_split(MPI_COMM_WORLD, test_rank > 0, 0, &half);
+	MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, test_rank > 0 ? 0 : 1, 0, &inter);
+	for (int i = 0; i < 64; i++)
+		expected[i] = (unsigned char)(2 + i * 7);
+	if (test_rank == 0)
+		MPI_Send(buffer.data, 64, MPI_BYTE, 0, 0, inter);
+	if (test_rank == 1) {
+		MPI_Recv(buffer.data, 64, MPI_BYTE, 0, 0, inter, MPI_STATUS_IGNORE);
+		ok = buffer_equals(&buffer, expected, "from the other group");
+	}
+	test_result(ok);
+	MPI_Comm_free(&inter);
+	MPI_Comm_free(&half);
+	buffer_free(&buffer);
+}
+
+/* Pack and unpack, of every type, on both sides, in native and external form. */
+static void packing(void)
+{
+	static const enum place places[] = {PLACE_HOST, PLACE_DEVICE, PLACE_MANAGED};
+	enum { COUNT = 5, BEFORE = 3, ROOM = 2000 };
+	bool ok = true;
+
+	for (int form = 0; form < 2 * NUM_TYPES * 9; form++) {
+		const struct type *type = &types[form / 2 / 9];
+		bool external = form % 2;
+		enum place where = places[form / 2 % 3], packed = places[form / 2 / 3 % 3];
+		struct data in = data_new(where, type, COUNT), out = data_new(where, type, COUNT);
+		struct buffer middle = buffer_new(packed, ROOM);
+		int position = BEFORE;
+		MPI_Aint far = BEFORE;
+
+		snprintf(test_name, sizeof(test_name), "packing, form %d", form);
+		fill(&in, form, 0, COUNT * type->ints);
+		expect(&out, form, 0, COUNT * type->ints);
+		if (external) {
+			MPI_Pack_external("external32", in.at, COUNT, type->type, middle.data, ROOM,
+					  &far);
+			ok &= far == BEFORE + COUNT * type->ints * 4;
+			far = BEFORE;
+			MPI_Unpack_external("external32", middle.data, ROOM, &far, out.at, COUNT,
+					    type->type);
+		} else {
+			MPI_Pack(in.at, COUNT, type->type, middle.data, ROOM, &position,
+				 MPI_COMM_WORLD);
+			ok &= position == BEFORE + COUNT * type->ints * 4;
+			position = BEFORE;
+			MPI_Unpack(middle.data, ROOM, &position, out.at, COUNT, type->type,
+				   MPI_COMM_WORLD);
+		}
+		ok &= buffer_equals(&in.buffer, in.expected, "in") &&
+		      buffer_equals(&out.buffer, out.expected, "out");
+		/* Nothing is written before the position and behind the data. */
+		unsigned char *bytes = malloc(ROOM);
+
+		cuda_check(cudaMemcpy(bytes, middle.data, ROOM, cudaMemcpyDefault), "cudaMemcpy");
+		for (int i = 0; i < ROOM; i++) {
+			if (i < BEFORE || i >= BEFORE + COUNT * type->ints * 4)
+				ok &= bytes[i] == POISON;
+		}
+		ok &= buffer_equals(&middle, bytes, "packed");
+		free(bytes);
+		data_free(&in);
+		data_free(&out);
+		buffer_free(&middle);
+	}
+	test_result(ok);
+}
+
+static void edges(void)
+{
+	if (test_size < 2)
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	pairs();
+	bottom();
+	overlapping();
+	truncated();
+	nobody();
+	freed_receive();
+	persistent();
+	between_groups();
+	packing();
+	free_types();
+}
+
+/* ---- several threads ---- */
+
+enum { THREADS = 3 };
+static MPI_Comm comms[THREADS]; /* of each thread */
+
+static void *exchange(void *argument)
+{
+	MPI_Comm comm = *(MPI_Comm *)argument;
+	uint64_t state = seed + (uint64_t)((MPI_Comm *)argument - comms);
+	int left = (test_rank + test_size - 1) % test_size, right = (test_rank + 1) % test_size;
+	struct buffer in = buffer_new(PLACE_DEVICE, 4000), out = buffer_new(PLACE_DEVICE, 4000);
+	unsigned char *values = malloc(4000);
+	MPI_Request requests[2];
+	intptr_t wrong = 0;
+	int index, flag = 0;
+
+	for (int round = 0; round < rounds; round++) {
+		int bytes = 1 + (int)draw_below(&state, 4000), form = (int)draw_below(&state, 3);
+
+		put_bytes(&in, round + test_rank);
+		MPI_Irecv(out.data, 4000, MPI_BYTE, left, round, comm, &requests[0]);
+		MPI_Isend(in.data, bytes, MPI_BYTE, right, round, comm, &requests[1]);
+		if (form == 0)
+			MPI_Waitall(2, requests, ignored());
+		for (int i = 0; form == 1 && i < 2; i++)
+			MPI_Waitany(2, requests, &index, MPI_STATUS_IGNORE);
+		for (int i = 0; form == 2 && i < 2; i++) {
+			for (flag = 0; !flag;)
+				MPI_Test(&requests[i], &flag, MPI_STATUS_IGNORE);
+		}
+		cuda_check(cudaMemcpy(values, out.data, 4000, cudaMemcpyDefault), "cudaMemcpy");
+		for (int i = 0; i < bytes; i++)
+			wrong += values[i] != (unsigned char)(round + left + i * 7);
+	}
+	free(values);
+	buffer_free(&in);
+	buffer_free(&out);
+	return (void *)wrong;
+}
+
+static void threads(void)
+{
+	pthread_t all[THREADS];
+	void *wrong;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "several threads");
+	for (int i = 0; i < THREADS; i++)
+		MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&all[i], NULL, exchange, &comms[i]);
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(all[i], &wrong);
+		ok &= !wrong;
+	}
+	test_result(ok);
+	for (int i = 0; i < THREADS; i++)
+		MPI_Comm_free(&comms[i]);
+	free_types();
+}
+
+/* ---- what programs ask ---- */
+
+static void query(void)
+{
+	int (*ask)(void), mine, least, most, wanted = rounds;
+
+	snprintf(test_name, sizeof(test_name), "MPIX_Query_cuda_support");
+	*(void **)&ask = dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support");
+	mine = ask ? ask() : -1;
+	MPI_Allreduce(&mine, &least, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+	MPI_Allreduce(&mine, &most, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+	test_result(least == wanted && most == wanted);
+	free_types();
+}
+
 static const struct test_case cases[] = {
 	{"stress", stress},
+	{"edges", edges},
+	{"threads", threads},
+	{"query", query},
 };
 
 int main(int argc, char **argv)
 {
-	MPI_Init(&argc, &argv);
+	if (argc > 1 && !strcmp(argv[1], "threads"))
+		MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &(int){0});
+	else
+		MPI_Init(&argc, &argv);
 	test_start();
 	rounds = argc > 2 ? atoi(argv[2]) : rounds;
 	seed = argc > 3 ? (unsigned)atoi(argv[3]) : seed;
