@@ -723,6 +723,60 @@ def test_no_leaks(mpi, tmp_path):
         assert not ours, "\n".join(ours)
 
 
+# What a message's data go by: kernels, the driver's copies where these don't load or the memory is not pinned, or several devices.
+MESSAGE_WAYS = {"usual": {}, "unpinned": {"GPUCOLL_STAGING_POOL": "0"}, "no kernels": {"CUEMU_FAULT": "cuModuleLoadData+=209"},
+                "devices": {"CUEMU_DEVICES": "3"}, "no peers": {"CUEMU_DEVICES": "2", "CUEMU_P2P": "none"}}
+
+
+@each_mpi
+@pytest.mark.parametrize("ranks,rounds,way", [(2, 400, "usual"), (3, 300, "devices"), (4, 200, "usual"), (5, 200, "no peers"), (3, 200, "unpinned"),
+                                              (2, 200, "no kernels")])
+def test_messages(run_mpi, mpi, ranks, rounds, way):
+    """Random messages among all, in all forms; some five in a round."""
+    if "CUEMU_FAULT" in MESSAGE_WAYS[way] and ON_GPU:
+        pytest.skip("a GPU's faults are not for the asking")
+    seed = random.randrange(1, 1 << 30)
+    result = run_mpi(mpi, ranks, "test_message", "stress", rounds, seed, env=MESSAGE_WAYS[way])
+    assert result.status == 0 and "1 checks passed, 0 failed" in result.output, f"seed {seed}: {result.output[-4000:]}"
+
+
+@each_mpi
+@pytest.mark.parametrize("case", [("edges",), ("threads", 150)], ids=lambda case: case[0])
+def test_messages_seldom(run_mpi, mpi, case):
+    """Pairs, MPI_BOTTOM, what is too long, nobody, freed and persistent requests, packing; several threads."""
+    assert_passed(run_mpi(mpi, 3, "test_message", *case))
+
+
+@each_mpi
+def test_messages_are_counted(run_mpi, mpi):
+    result = run_mpi(mpi, 3, "test_message", "edges", env={"GPUCOLL_STATS": "1"})
+    assert_passed(result)
+    assert re.search(r"MPI_Isend +MPI_COMM_WORLD +\S+ \d+ \S+ +stage +\d+ .*point to point", result.output), result.output
+
+
+CLAIMS = "int MPIX_Query_cuda_support(void) { return 1; }"
+
+
+@emulated_only
+@each_mpi
+def test_an_mpi_that_says_it_is_cuda_aware(run_mpi, mpi, tmp_path):
+    """A message to oneself shows that it is not: all are staged."""
+    (tmp_path / "claims.c").write_text(CLAIMS)
+    compile_with("gcc", "-shared", "-fPIC", "-o", tmp_path / "claims.so", tmp_path / "claims.c")
+    result = run_mpi(mpi, 2, "test_message", "stress", 20, 1, after=[str(tmp_path / "claims.so")])
+    assert_passed(result)
+    assert result.output.count("says that it is CUDA-aware, but a message to oneself from device memory fails") == 2, result.output
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("env,first,answer", [({}, "", 1), ({"GPUCOLL_QUERY": "mpi"}, "", 0), ({"GPUCOLL_P2P": "mpi"}, "", 0),
+                                              ({}, "test $r = 1 && export GPUCOLL_DISABLE=1;", 0)], ids=["usual", "query", "p2p", "one is off"])
+def test_query(run_mpi, mpi, env, first, answer):
+    """All ranks say the same."""
+    assert_passed(on_nodes(run_mpi, mpi, "00", "test_message", "query", answer, env=env, first=first))
+
+
 @each_mpi
 def test_bounded_staging_pool(run_mpi, mpi):
     """Buffers larger than the pool go through ordinary memory."""
@@ -1257,12 +1311,12 @@ void *calloc(size_t num, size_t bytes)
 @each_mpi
 @pytest.mark.skipif(SANITIZED, reason="AddressSanitizer has malloc")
 def test_no_memory_between_nodes(run_mpi, mpi, tmp_path):
-    """Those of the first calls' messages are among them. The call fails on both ranks, or does without; or the job says so and ends."""
+    """Those of the first calls' messages are among them. The call fails, or does without, and both ranks go on; or the job says so and ends."""
     (tmp_path / "no_memory.c").write_text(NO_MEMORY)
     compile_with("gcc", "-shared", "-fPIC", "-o", tmp_path / "no_memory.so", tmp_path / "no_memory.c", "-ldl")
     for number in [2, 9, *range(36, 48)]:
         first = f"test $r = 1 && export NOMEM_AT={number};"
-        result = on_nodes(run_mpi, mpi, "01", "test_agree", "fault", first=first, after=[str(tmp_path / "no_memory.so")], timeout=60)
+        result = on_nodes(run_mpi, mpi, "01", "test_agree", "shortage", first=first, after=[str(tmp_path / "no_memory.so")], timeout=60)
         assert result.status != "timeout", f"allocation {number}: {result.output[-4000:]}"
         assert "1 checks passed, 0 failed" in result.output or "no memory for 2 ranks" in result.output, \
             f"allocation {number}: {result.output[-4000:]}"
@@ -1646,7 +1700,7 @@ def test_mpi4py(run_mpi):
 
 @each_mpi
 def test_other_calls_are_handed_through_and_told(run_mpi, mpi, tmp_path):
-    """Point-to-point on device buffers is not ours yet: one warning for each function, and the MPI's own failure."""
+    """Nonblocking collectives on device buffers are not ours yet: one warning for each function, and the MPI's own failure."""
     source = tmp_path / "handed.c"
     source.write_text(r"""
 #include <mpi.h>
@@ -1663,12 +1717,10 @@ int main(int argc, char **argv)
 	cudaMalloc(&buffer, 100);
 	cudaMallocManaged(&managed, 100, cudaMemAttachGlobal);
 	for (int i = 0; i < 3; i++) {
-		MPI_Irecv(buffer, 100, MPI_BYTE, 0, 1, MPI_COMM_SELF, &request);
-		MPI_Cancel(&request);
+		MPI_Ibcast(buffer, 100, MPI_BYTE, 0, MPI_COMM_SELF, &request);
 		MPI_Wait(&request, MPI_STATUS_IGNORE);
 	}
-	MPI_Irecv(managed, 100, MPI_BYTE, 0, 1, MPI_COMM_SELF, &request);
-	MPI_Send(managed, 0, MPI_BYTE, 0, 1, MPI_COMM_SELF);
+	MPI_Iallreduce(MPI_IN_PLACE, managed, 100, MPI_BYTE, MPI_BOR, MPI_COMM_SELF, &request);
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
 #ifdef MPIX_EXTENSION
 	MPIX_Barrier_init(MPI_COMM_SELF, MPI_INFO_NULL, &request);
@@ -1688,7 +1740,7 @@ int main(int argc, char **argv)
     result = run_mpi(mpi, 1, program)
     assert result.status == 0, result.output
     told = re.findall(r"(\w+) was given a device buffer", result.output)
-    assert told == ["MPI_Irecv", "MPI_Bcast_init" if mpi == "mpich" else "MPIX_Bcast_init"], result.output
+    assert told == ["MPI_Ibcast", "MPI_Bcast_init" if mpi == "mpich" else "MPIX_Bcast_init"], result.output
     quiet = run_mpi(mpi, 1, program, env={"GPUCOLL_DEBUG": "none"})
     assert "device buffer" not in quiet.output
 

@@ -73,12 +73,83 @@ static enum util_status copy_run(struct core_dense *dense, void *there, size_t a
 			     : gpu_stream_copy_pieces(dense->stream, to, from, length);
 }
 
-static enum util_status copy_by_driver(struct core_dense *dense)
+/* Runs of one length that stand `pitch` bytes apart there, and `step` in the stage. */
+static enum util_status copy_rows(struct core_dense *dense, void *there, ptrdiff_t pitch, size_t at,
+				  size_t step, size_t length, size_t rows)
 {
+	void *here = (char *)dense->block->base + at;
+
+	return dense->unpacks ? gpu_stream_copy_rows(dense->stream, there, (size_t)pitch, here,
+						     step, length, rows)
+			      : gpu_stream_copy_rows(dense->stream, here, step, there,
+						     (size_t)pitch, length, rows);
+}
+
+/* The n-th runs of so many elements at a time. */
+static enum util_status copy_columns(struct core_dense *dense, size_t elements)
+{
+	const struct core_typemap *map = dense->map;
 	enum util_status status = UTIL_OK;
 	size_t at = 0;
 
-	for (size_t i = 0; i < dense->count && status == UTIL_OK; i++) {
+	for (size_t i = 0; i < map->num_runs && status == UTIL_OK; i++) {
+		status = copy_rows(dense, core_address(dense->address, map->runs[i].offset),
+				   map->extent, at, dense->size, map->runs[i].length, elements);
+		at += map->runs[i].length;
+	}
+	return status;
+}
+
+/* The runs of an element, which are rows of a matrix, at a time. */
+static enum util_status copy_matrices(struct core_dense *dense, size_t elements)
+{
+	const struct core_run *first = &dense->map->runs[0];
+	enum util_status status = UTIL_OK;
+
+	for (size_t i = 0; i < elements && status == UTIL_OK; i++)
+		status = copy_rows(dense,
+				   core_address(dense->address,
+						(ptrdiff_t)i * dense->map->extent + first->offset),
+				   dense->map->shared->pitch, i * dense->size, first->length,
+				   first->length, dense->map->num_runs);
+	return status;
+}
+
+static bool are_rows(const struct core_dense *dense, ptrdiff_t pitch)
+{
+	for (size_t i = 0; i < dense->map->num_runs; i++) {
+		if (pitch < (ptrdiff_t)dense->map->runs[i].length)
+			return false;
+	}
+	return true;
+}
+
+/* As many whole elements as can be copied by few calls of the driver. */
+static enum util_status copy_whole(struct core_dense *dense, size_t *elements)
+{
+	const struct core_typemap *map = dense->map;
+	size_t whole = dense->bytes / dense->size;
+	bool regular = map->shared && map->shared->regular;
+
+	*elements = 0;
+	if (!dense->single || map->num_runs * whole <= MAX_DRIVER_COPIES)
+		return UTIL_OK;
+	*elements = whole;
+	if (map->num_runs <= whole && are_rows(dense, map->extent))
+		return copy_columns(dense, whole);
+	if (regular && are_rows(dense, map->shared->pitch))
+		return copy_matrices(dense, whole);
+	*elements = 0;
+	return UTIL_OK;
+}
+
+static enum util_status copy_by_driver(struct core_dense *dense)
+{
+	size_t begin, at;
+	enum util_status status = copy_whole(dense, &begin);
+
+	at = begin * dense->size;
+	for (size_t i = begin; i < dense->count && status == UTIL_OK; i++) {
 		void *origin = core_address(dense->address, (ptrdiff_t)i * dense->map->extent);
 
 		for (size_t j = 0; j < dense->map->num_runs && status == UTIL_OK; j++) {

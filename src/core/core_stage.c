@@ -122,7 +122,8 @@ static enum util_status copy_rows(struct core_stage *stage, void *to, const void
 		pitch = -pitch;
 	}
 	if ((size_t)pitch >= length && stage->single)
-		return gpu_stream_copy_rows(stage->stream, to, from, length, (size_t)pitch, rows);
+		return gpu_stream_copy_rows(stage->stream, to, (size_t)pitch, from, (size_t)pitch,
+					    length, rows);
 	/* Elements that overlap, which is legal where they are only read; or several allocations.
 	 */
 	for (size_t i = 0; i < rows && status == UTIL_OK; i++)

@@ -537,26 +537,27 @@ enum util_status gpu_stream_copy_pieces(struct gpu_stream *stream, void *to, con
 	return status;
 }
 
-enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const void *from,
-				      size_t bytes, size_t pitch, size_t rows)
+enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, size_t to_pitch,
+				      const void *from, size_t from_pitch, size_t bytes,
+				      size_t rows)
 {
 	CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
 			      .srcDevice = (CUdeviceptr)from,
-			      .srcPitch = pitch,
+			      .srcPitch = from_pitch,
 			      .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
 			      .dstDevice = (CUdeviceptr)to,
-			      .dstPitch = pitch,
+			      .dstPitch = to_pitch,
 			      .WidthInBytes = bytes,
 			      .Height = rows};
 	struct gpu_scope scope;
 	enum util_status status;
 	CUresult result;
 
-	if (pitch > max_pitch) {
+	if (to_pitch > max_pitch || from_pitch > max_pitch) {
 		for (status = UTIL_OK; rows && status == UTIL_OK; rows--) {
 			status = gpu_stream_copy(stream, to, from, bytes);
-			to = (char *)to + pitch;
-			from = (const char *)from + pitch;
+			to = (char *)to + to_pitch;
+			from = (const char *)from + from_pitch;
 		}
 		return status;
 	}

@@ -101,10 +101,12 @@ enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void
 enum util_status gpu_stream_copy_pieces(struct gpu_stream *stream, void *to, const void *from,
 					size_t bytes);
 
-/* Copy `rows` runs of `bytes` bytes that stand `pitch` bytes apart, on both sides. bytes <= pitch.
+/* Copy `rows` runs of `bytes` bytes that stand so many bytes apart on either side, at least
+ * `bytes`.
  */
-enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, const void *from,
-				      size_t bytes, size_t pitch, size_t rows);
+enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, size_t to_pitch,
+				      const void *from, size_t from_pitch, size_t bytes,
+				      size_t rows);
 
 /* Destroy the idle streams of contexts that still exist, and let the primary contexts go. */
 void gpu_context_finalize(void);

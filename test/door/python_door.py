@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""mpi4py, whose MPI is loaded by dlopen: collectives on an object with __cuda_array_interface__.
+"""mpi4py, whose MPI is loaded by dlopen: collectives and messages on an object with __cuda_array_interface__.
 
 python_door.py LIBCUDART
 """
@@ -38,6 +38,14 @@ comm.Allreduce(send, recv, MPI.SUM)
 ok = recv.get() == [i * comm.size + comm.size * (comm.size - 1) // 2 for i in range(N)]
 comm.Bcast(send, root=comm.size - 1)
 ok &= send.get() == [i + comm.size - 1 for i in range(N)]
+left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+send.put(i * 3 + comm.rank for i in range(N))
+requests = [comm.Irecv(recv, left), comm.Isend(send, right)]
+MPI.Request.Waitall(requests)
+ok &= recv.get() == [i * 3 + left for i in range(N)]
+recv.put(0 for i in range(N))
+comm.Sendrecv(send, right, recvbuf=recv, source=left)
+ok &= recv.get() == [i * 3 + left for i in range(N)]
 failed = comm.allreduce(0 if ok else 1)
 if comm.rank == 0:
     print(f"{comm.size - failed} checks passed, {failed} failed")
