@@ -7,7 +7,7 @@ SONAME = libgpucoll.so.0
 CORE_MPI = $(addprefix core_mpi_,arithmetic blocks comm drive graph half job message muster operands pack request shape side trial type)
 MPI_OBJECTS = $(CORE_MPI:%=%.o) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_spawn.o wrappers.o
 MPI_TEST_PROGRAMS = test_agree test_coll test_message test_half test_types test_life test_edges demo
-MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune overhead
+MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))
 MPI_TESTS = $(foreach m,$(MPI_NAMES),$(MPI_TEST_PROGRAMS:%=mpi/$(m)/%))
@@ -50,6 +50,9 @@ mpi/$(1)/%: $(top_srcdir)/test/mpi/%.c $(top_srcdir)/test/mpi/test.h emu/.stamp
 mpi/$(1)/buffer-pairs: $(top_srcdir)/bench/buffer-pairs.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK)
+mpi/$(1)/messages: $(top_srcdir)/bench/messages.c emu/.stamp
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -ldl
 mpi/$(1)/overhead: $(top_srcdir)/bench/overhead.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< -ldl

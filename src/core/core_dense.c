@@ -8,7 +8,13 @@
 
 /* A copy of the driver costs some microseconds, a launch not many more; beyond this many the kernel
  * copies, threads by so many bytes of a run. */
-enum { MAX_DRIVER_COPIES = 8, THREADS = 256, MOST_BLOCKS = 256, LANE_BYTES = 16, MOST_LANES = 32 };
+enum {
+	MAX_DRIVER_COPIES = 8,
+	THREADS = 256,
+	MOST_BLOCKS = 256,
+	LANE_BYTES = 16,
+	MOST_LANES_SHIFT = 5
+};
 
 enum util_status core_dense_open(struct core_dense *dense, const struct core_operand *operand,
 				 const struct gpu_pointer *where)
@@ -184,15 +190,15 @@ static uint64_t upload_runs(struct core_dense *dense)
 	return gpu_staging_device_address(dense->table, dense->stream);
 }
 
-/* Threads that share a run, for the mean one. */
-static uint32_t lanes_of(const struct core_dense *dense)
+/* Threads that share a run, for the mean one: 1 << this. */
+static uint32_t lanes_shift_of(const struct core_dense *dense)
 {
 	size_t mean = dense->size / dense->map->num_runs;
-	uint32_t lanes = 1;
+	uint32_t shift = 0;
 
-	while (lanes < MOST_LANES && (size_t)lanes * LANE_BYTES < mean)
-		lanes *= 2;
-	return lanes;
+	while (shift < MOST_LANES_SHIFT && (size_t)LANE_BYTES << shift < mean)
+		shift++;
+	return shift;
 }
 
 /* UTIL_ERR_UNSUPPORTED where the driver's copies must do it: memory that is not pinned, kernels
@@ -206,7 +212,7 @@ static enum util_status copy_by_kernel(struct core_dense *dense)
 		.extent = dense->map->extent,
 		.size = dense->size,
 		.bytes = dense->bytes,
-		.lanes = lanes_of(dense),
+		.lanes_shift = lanes_shift_of(dense),
 		.unpacks = dense->unpacks,
 	};
 	const struct core_typemap *map = dense->map;
@@ -226,7 +232,7 @@ static enum util_status copy_by_kernel(struct core_dense *dense)
 			return UTIL_ERR_UNSUPPORTED;
 	}
 	args.origin = (uintptr_t)core_address(dense->address, first);
-	blocks = (args.num_runs * args.num_elements * args.lanes + THREADS - 1) / THREADS;
+	blocks = ((args.num_runs * args.num_elements << args.lanes_shift) + THREADS - 1) / THREADS;
 	return gpu_module_launch(dense->stream, GPU_KERNEL_PACK,
 				 (unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS,
 				 &args);

@@ -17,6 +17,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { NUM_BUCKETS = 1024, FEW = 64, MOST_COPIES = 8 };
 
@@ -259,44 +260,39 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 
 /* ---- several ---- */
 
-/* The requests of a call, those of ours among them, and statuses for all. */
+/* Those of ours among the requests of a call, and where they are among them; and room for statuses
+ * of all. */
+struct ours {
+	int index;
+	struct core_mpi_message *message; /* NULL: done with */
+};
+
 struct several {
-	int count, ours;
-	struct core_mpi_message **messages; /* NULL: not ours */
-	MPI_Status *statuses;
-	struct core_mpi_message *few_messages[FEW];
-	MPI_Status few_statuses[FEW];
+	int count, num;
+	struct ours *ours, few[FEW];
+	MPI_Status *statuses, few_statuses[FEW];
 };
 
 static void close_several(struct several *all)
 {
-	if (all->messages != all->few_messages)
-		free(all->messages);
+	if (all->ours != all->few)
+		free(all->ours);
 	if (all->statuses != all->few_statuses)
 		free(all->statuses);
 }
 
-/* False: no memory. */
-static bool take_several(struct several *all, int count, const MPI_Request requests[])
+static bool add_ours(struct several *all, int index, struct core_mpi_message *message)
 {
-	size_t num = count > 0 ? (size_t)count : 0;
-	bool few = num <= FEW;
+	struct ours *larger;
 
-	look_at_freed();
-	all->count = (int)num;
-	all->ours = 0;
-	all->messages = few ? all->few_messages : malloc(num * sizeof(struct core_mpi_message *));
-	all->statuses = few ? all->few_statuses : malloc(num * sizeof(MPI_Status));
-	if (!all->messages || !all->statuses) {
-		close_several(all);
-		return false;
+	if (all->num == FEW) {
+		larger = malloc((size_t)all->count * sizeof(*larger));
+		if (!larger)
+			return false;
+		memcpy(larger, all->few, sizeof(all->few));
+		all->ours = larger;
 	}
-	pthread_mutex_lock(&lock);
-	for (size_t i = 0; i < num; i++) {
-		all->messages[i] = requests[i] == MPI_REQUEST_NULL ? NULL : take(requests[i]);
-		all->ours += all->messages[i] != NULL;
-	}
-	pthread_mutex_unlock(&lock);
+	all->ours[all->num++] = (struct ours){index, message};
 	return true;
 }
 
@@ -304,40 +300,65 @@ static bool take_several(struct several *all, int count, const MPI_Request reque
 static void put_back_several(struct several *all)
 {
 	pthread_mutex_lock(&lock);
-	for (int i = 0; i < all->count; i++) {
-		if (all->messages[i])
-			put(all->messages[i]);
+	for (int k = 0; k < all->num; k++) {
+		if (all->ours[k].message)
+			put(all->ours[k].message);
 	}
 	pthread_mutex_unlock(&lock);
 	close_several(all);
 }
 
-/* Let what has come to those that arrived be unpacked, some at a time. */
+/* `statuses`: the application's, or to be replaced if it wants none. False: no memory. */
+static bool take_several(struct several *all, int count, const MPI_Request requests[],
+			 MPI_Status **statuses)
+{
+	struct core_mpi_message *message = NULL;
+	bool well = true;
+
+	look_at_freed();
+	all->count = count;
+	all->num = 0;
+	all->ours = all->few;
+	all->statuses = all->few_statuses;
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < count && well; i++) {
+		/* Most are the application's alone. */
+		if (!table[bucket_of(requests[i])] || !(message = take(requests[i])))
+			continue;
+		well = add_ours(all, i, message);
+	}
+	if (!well)
+		put(message);
+	pthread_mutex_unlock(&lock);
+	if (well && all->num && statuses && *statuses == MPI_STATUSES_IGNORE) {
+		if (count > FEW)
+			all->statuses = malloc((size_t)count * sizeof(MPI_Status));
+		*statuses = all->statuses;
+		well = all->statuses != NULL;
+	}
+	if (!well)
+		put_back_several(all);
+	return well;
+}
+
+/* Let what has come be unpacked, some at a time. */
 static enum util_status unpack_several(struct several *all)
 {
 	enum util_status status = UTIL_OK, one;
 
-	for (int first = 0, last; first < all->count; first = last) {
-		int begun = 0;
-
-		for (last = first; last < all->count && begun < MOST_COPIES; last++) {
-			struct core_mpi_message *message = all->messages[last];
-
-			if (message && message->recv.dense.state != CORE_DENSE_IDLE) {
-				core_dense_progress(&message->recv.dense);
-				begun++;
-			}
-		}
-		for (int i = first; i < last; i++) {
-			one = all->messages[i] ? core_dense_wait(&all->messages[i]->recv.dense)
-					       : UTIL_OK;
+	for (int first = 0, last; first < all->num; first = last) {
+		last = first + MOST_COPIES < all->num ? first + MOST_COPIES : all->num;
+		for (int k = first; k < last; k++)
+			core_dense_progress(&all->ours[k].message->recv.dense);
+		for (int k = first; k < last; k++) {
+			one = core_dense_wait(&all->ours[k].message->recv.dense);
 			status = one != UTIL_OK ? one : status;
 		}
 	}
 	return status;
 }
 
-/* Whether request i is complete after a call on all of them, and well. */
+/* Whether a request is complete after a call on several, and well. */
 static bool has_ended(int result, const MPI_Status *status, bool *well)
 {
 	int error = result == MPI_ERR_IN_STATUS ? status->MPI_ERROR : result;
@@ -346,22 +367,28 @@ static bool has_ended(int result, const MPI_Status *status, bool *well)
 	return *well || (result == MPI_ERR_IN_STATUS && error != MPI_ERR_PENDING);
 }
 
-static int complete_all(struct several *all, MPI_Request requests[], const MPI_Status *statuses,
-			int result)
+/* `status_of`: of each of ours, which of the statuses is its; -1: it was not completed. NULL: that
+ * of its index. */
+static int complete_several(struct several *all, MPI_Request requests[], const MPI_Status *statuses,
+			    const int *status_of, int result)
 {
 	enum util_status copied;
 	bool well;
 
-	for (int i = 0; i < all->count; i++) {
-		if (all->messages[i] && has_ended(result, &statuses[i], &well) && well)
-			arrive(all->messages[i], &statuses[i]);
+	for (int k = 0; k < all->num; k++) {
+		int at = status_of ? status_of[k] : all->ours[k].index;
+
+		if (at >= 0 && has_ended(result, &statuses[at], &well) && well)
+			arrive(all->ours[k].message, &statuses[at]);
 	}
 	copied = unpack_several(all);
-	for (int i = 0; i < all->count; i++) {
-		if (!all->messages[i] || !has_ended(result, &statuses[i], &well))
+	for (int k = 0; k < all->num; k++) {
+		int at = status_of ? status_of[k] : all->ours[k].index;
+
+		if (at < 0 || !has_ended(result, &statuses[at], &well))
 			continue;
-		end(all->messages[i], &requests[i]);
-		all->messages[i] = NULL;
+		end(all->ours[k].message, &requests[all->ours[k].index]);
+		all->ours[k].message = NULL;
 	}
 	put_back_several(all);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(MPI_COMM_WORLD, copied);
@@ -373,12 +400,10 @@ int core_request_Waitall(int (*next)(int, MPI_Request[], MPI_Status[]), int coun
 	struct several all;
 	int result;
 
-	if (!take_several(&all, count, requests))
+	if (!take_several(&all, count, requests, &statuses))
 		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
-	if (all.ours && statuses == MPI_STATUSES_IGNORE)
-		statuses = all.statuses;
 	result = next(count, requests, statuses);
-	return complete_all(&all, requests, statuses, result);
+	return complete_several(&all, requests, statuses, NULL, result);
 }
 
 int core_request_Testall(int (*next)(int, MPI_Request[], int *, MPI_Status[]), int count,
@@ -387,13 +412,11 @@ int core_request_Testall(int (*next)(int, MPI_Request[], int *, MPI_Status[]), i
 	struct several all;
 	int result;
 
-	if (!take_several(&all, count, requests))
+	if (!take_several(&all, count, requests, &statuses))
 		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
-	if (all.ours && statuses == MPI_STATUSES_IGNORE)
-		statuses = all.statuses;
 	result = next(count, requests, flag, statuses);
 	if (result != MPI_SUCCESS || *flag)
-		return complete_all(&all, requests, statuses, result);
+		return complete_several(&all, requests, statuses, NULL, result);
 	put_back_several(&all);
 	return result;
 }
@@ -402,13 +425,16 @@ int core_request_Testall(int (*next)(int, MPI_Request[], int *, MPI_Status[]), i
 static int complete_any(struct several *all, MPI_Request requests[], int index, int result,
 			const MPI_Status *status)
 {
-	bool ours = index >= 0 && index < all->count && all->messages[index];
-	struct core_mpi_message *message = ours ? all->messages[index] : NULL;
+	struct core_mpi_message *message = NULL;
 
-	if (ours)
-		all->messages[index] = NULL;
+	for (int k = 0; k < all->num && !message; k++) {
+		if (all->ours[k].index != index)
+			continue;
+		message = all->ours[k].message;
+		all->ours[k].message = NULL;
+	}
 	put_back_several(all);
-	return ours ? complete(message, &requests[index], result, status) : result;
+	return message ? complete(message, &requests[index], result, status) : result;
 }
 
 int core_request_Waitany(int (*next)(int, MPI_Request[], int *, MPI_Status *), int count,
@@ -418,7 +444,7 @@ int core_request_Waitany(int (*next)(int, MPI_Request[], int *, MPI_Status *), i
 	MPI_Status own;
 	int result;
 
-	if (!take_several(&all, count, requests))
+	if (!take_several(&all, count, requests, NULL))
 		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
 	*indx = MPI_UNDEFINED;
 	status = status == MPI_STATUS_IGNORE ? &own : status;
@@ -433,7 +459,7 @@ int core_request_Testany(int (*next)(int, MPI_Request[], int *, int *, MPI_Statu
 	MPI_Status own;
 	int result;
 
-	if (!take_several(&all, count, requests))
+	if (!take_several(&all, count, requests, NULL))
 		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
 	*indx = MPI_UNDEFINED;
 	status = status == MPI_STATUS_IGNORE ? &own : status;
@@ -442,32 +468,31 @@ int core_request_Testany(int (*next)(int, MPI_Request[], int *, int *, MPI_Statu
 			    result, status);
 }
 
-/* The k-th status is of request indices[k]. */
+/* The n-th status is of request indices[n]. */
 static int complete_some(struct several *all, MPI_Request requests[], int outcount,
 			 const int indices[], const MPI_Status *statuses, int result)
 {
-	enum util_status copied;
-	bool well;
+	int few[FEW], *status_of = all->num > FEW ? malloc((size_t)all->num * sizeof(int)) : few;
+	bool well = status_of != NULL;
 
 	if (outcount == MPI_UNDEFINED || (result != MPI_SUCCESS && result != MPI_ERR_IN_STATUS))
 		outcount = 0;
-	for (int k = 0; k < outcount; k++) {
-		struct core_mpi_message *message = all->messages[indices[k]];
-
-		if (message && has_ended(result, &statuses[k], &well) && well)
-			arrive(message, &statuses[k]);
+	/* Both go up in most MPIs, so that one walk is enough. */
+	for (int k = 0, n = 0; well && k < all->num; k++) {
+		status_of[k] = -1;
+		for (int tried = 0; tried < outcount && status_of[k] < 0; tried++) {
+			n = n + 1 < outcount ? n + 1 : 0;
+			if (indices[n] == all->ours[k].index)
+				status_of[k] = n;
+		}
 	}
-	copied = unpack_several(all);
-	for (int k = 0; k < outcount; k++) {
-		int i = indices[k];
-
-		if (!all->messages[i] || !has_ended(result, &statuses[k], &well))
-			continue;
-		end(all->messages[i], &requests[i]);
-		all->messages[i] = NULL;
-	}
-	put_back_several(all);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(MPI_COMM_WORLD, copied);
+	if (well)
+		result = complete_several(all, requests, statuses, status_of, result);
+	else
+		result = core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+	if (status_of != few)
+		free(status_of);
+	return result;
 }
 
 int core_request_Waitsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Status[]), int incount,
@@ -477,10 +502,8 @@ int core_request_Waitsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 	struct several all;
 	int result;
 
-	if (!take_several(&all, incount, requests))
+	if (!take_several(&all, incount, requests, &statuses))
 		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
-	if (all.ours && statuses == MPI_STATUSES_IGNORE)
-		statuses = all.statuses;
 	*outcount = 0;
 	result = next(incount, requests, outcount, indices, statuses);
 	return complete_some(&all, requests, *outcount, indices, statuses, result);
@@ -528,21 +551,19 @@ int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Reques
 	struct several all;
 	int result;
 
-	if (!take_several(&all, count, requests))
+	if (!take_several(&all, count, requests, NULL))
 		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
-	for (int i = 0; i < all.count && status == UTIL_OK; i++) {
-		if (all.messages[i] && !all.messages[i]->active)
-			status = prepare_start(all.messages[i]);
+	for (int k = 0; k < all.num && status == UTIL_OK; k++) {
+		if (!all.ours[k].message->active)
+			status = prepare_start(all.ours[k].message);
 	}
 	if (status != UTIL_OK) {
 		put_back_several(&all);
 		return core_mpi_raise_on(MPI_COMM_WORLD, status);
 	}
 	result = next(count, requests);
-	for (int i = 0; i < all.count; i++) {
-		if (all.messages[i])
-			all.messages[i]->active |= result == MPI_SUCCESS;
-	}
+	for (int k = 0; k < all.num; k++)
+		all.ours[k].message->active |= result == MPI_SUCCESS;
 	put_back_several(&all);
 	return result;
 }

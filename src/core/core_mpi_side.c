@@ -23,23 +23,30 @@ static enum util_status describe(struct core_mpi_side *side, void *buffer, int64
 				 MPI_Datatype type)
 {
 	struct core_operand *operand = &side->operand;
-	struct core_typemap *map = calloc(1, sizeof(*map));
+	struct core_typemap *map = &side->map;
+	ptrdiff_t last;
 
-	if (!map)
-		return UTIL_ERR_NO_MEMORY;
-	operand->maps = map;
 	operand->address = buffer;
 	if (!core_mpi_type_map(type, map))
 		return UTIL_ERR_MPI;
+	operand->maps = map;
 	operand->num_maps = 1;
 	side->element = map->size;
+	if (!map->size)
+		return UTIL_OK;
 	if (is_solid(map, count)) {
 		side->room = map->only_run.length;
 		map->only_run.length *= (size_t)count;
 		map->hi = map->lo + (ptrdiff_t)map->only_run.length;
 		count = 1;
 	}
-	return core_operand_add(operand, 0, (size_t)count, map);
+	side->piece = (struct core_piece){0, (size_t)count, map};
+	operand->pieces = &side->piece;
+	operand->num_pieces = 1;
+	last = (ptrdiff_t)(count - 1) * map->extent;
+	operand->lo = map->lo + (last < 0 ? last : 0);
+	operand->hi = map->hi + (last > 0 ? last : 0);
+	return UTIL_OK;
 }
 
 /* Data under MPI_BOTTOM may be anywhere, others are where their ends are. */
@@ -156,7 +163,7 @@ void core_mpi_side_close(struct core_mpi_side *side)
 		core_stage_close(&side->stage);
 	if (side->made != MPI_DATATYPE_NULL)
 		PMPI_Type_free(&side->made);
-	core_operand_release(&side->operand);
+	core_runs_put(side->map.shared);
 }
 
 /* ---- copies ---- */

@@ -9,8 +9,10 @@
 #include "core/core_stage.h"
 
 struct core_mpi_side {
-	bool staged; /* else it is the application's own */
-	struct core_operand operand;
+	bool staged;                 /* else it is the application's own */
+	struct core_operand operand; /* of one piece; it and its map are here */
+	struct core_piece piece;
+	struct core_typemap map;
 	struct core_dense dense;
 	struct core_stage stage; /* of data that MPI sends twice, as they lie: instead of `dense` */
 	size_t element, room;    /* bytes of an element as MPI counts them, and in the stage */

@@ -314,12 +314,30 @@ enum util_status core_mpi_find_order(struct core_typemap *map)
 	return map->shared ? UTIL_OK : map_runs(map);
 }
 
+static bool map_plain(MPI_Datatype type, struct core_typemap *map)
+{
+	int size;
+
+	if (PMPI_Type_size(type, &size) != MPI_SUCCESS)
+		return false;
+	map->type = (uintptr_t)type;
+	map->extent = map->hi = size;
+	map->size = (size_t)size;
+	map->only_run = (struct core_run){0, (size_t)size};
+	map->runs = &map->only_run;
+	map->num_runs = 1;
+	map->in_order = true;
+	return true;
+}
+
 bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 {
 	MPI_Aint lb, extent, true_lb, true_extent;
 	struct making making;
 	MPI_Count size;
 
+	if (core_mpi_type_is_plain((core_handle)type))
+		return map_plain(type, map);
 	if (PMPI_Type_size_x(type, &size) != MPI_SUCCESS ||
 	    PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS ||
 	    PMPI_Type_get_true_extent(type, &true_lb, &true_extent) != MPI_SUCCESS ||

@@ -69,17 +69,19 @@ GPU_DEVICE struct gpu_dense_run run_of(const struct gpu_pack_args &args, uint64_
 
 GPU_KERNEL(gpu_pack, struct gpu_pack_args)
 {
-	uint64_t total = args.num_runs * args.num_elements * args.lanes;
+	uint32_t lanes = 1u << args.lanes_shift;
+	uint64_t total = args.num_runs * args.num_elements << args.lanes_shift;
 	uint64_t stride = (uint64_t)gpu_blocks() * gpu_threads();
 
 	for (uint64_t i = (uint64_t)gpu_block() * gpu_threads() + gpu_thread(); i < total; i += stride) {
-		uint64_t number = i / args.lanes, element = number / args.num_runs;
-		struct gpu_dense_run run = run_of(args, number % args.num_runs);
+		/* Division is long on GPUs, and most messages are of one element. */
+		uint64_t number = i >> args.lanes_shift, element = args.num_elements > 1 ? number / args.num_runs : 0;
+		struct gpu_dense_run run = run_of(args, number - element * args.num_runs);
 		uint64_t there = args.origin + element * (uint64_t)args.extent + (uint64_t)run.offset;
 		uint64_t at = element * args.size + run.at, left = args.bytes > at ? args.bytes - at : 0;
 		uint64_t length = run.length < left ? run.length : left, dense = args.dense + at;
-		uint32_t lane = (uint32_t)(i % args.lanes);
+		uint32_t lane = (uint32_t)i & (lanes - 1);
 
-		copy_shared(args.unpacks ? there : dense, args.unpacks ? dense : there, length, lane, args.lanes);
+		copy_shared(args.unpacks ? there : dense, args.unpacks ? dense : there, length, lane, lanes);
 	}
 }

@@ -40,7 +40,7 @@ struct gpu_pack_args {
 	uint64_t length;
 	uint64_t size;  /* bytes of an element's data */
 	uint64_t bytes; /* copy no more than the first so many */
-	uint32_t lanes; /* threads that share a run */
+	uint32_t lanes_shift; /* threads that share a run: 1 << this */
 	uint32_t unpacks;
 };
 
