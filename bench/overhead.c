@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * overhead [cuda]: the nanoseconds that the library adds to a collective on host buffers, by
+ * overhead [cuda]: the nanoseconds that the library adds to a call on host buffers, by
  * calling the MPI's own function directly and through whatever is preloaded, turn by turn in one
  * process. With "cuda" the CUDA driver is loaded and initialised first, so that each buffer is
  * looked up in it. Run it on one rank under gpucoll-exec.
  *
- * The call is MPI_Allreduce of one int on MPI_COMM_SELF, and MPI_Reduce_local of one int.
+ * The calls are MPI_Allreduce of one int on MPI_COMM_SELF, MPI_Reduce_local of one int, and
+ * MPI_Irecv, MPI_Isend and MPI_Waitall of one int from and to oneself, which are three.
  */
 #include <dlfcn.h>
 #include <mpi.h>
@@ -13,10 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALLS = 200000, ROUNDS = 15 };
+enum { CALLS = 200000, ROUNDS = 15, KINDS = 3 };
 
 typedef int allreduce_function(const void *, void *, int, MPI_Datatype, MPI_Op, MPI_Comm);
 typedef int reduce_local_function(const void *, void *, int, MPI_Datatype, MPI_Op);
+
+struct messages {
+	int (*irecv)(void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+	int (*isend)(const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *);
+	int (*waitall)(int, MPI_Request[], MPI_Status[]);
+};
 
 static int in = 1, out = 1;
 
@@ -35,6 +42,20 @@ static double time_reduce_local(reduce_local_function *function)
 
 	for (int i = 0; i < CALLS; i++)
 		function(&in, &out, 1, MPI_INT, MPI_MAX);
+	return 1e9 * (MPI_Wtime() - start) / CALLS;
+}
+
+static double time_messages(const struct messages *calls)
+{
+	double start = MPI_Wtime();
+	MPI_Request requests[2];
+	MPI_Status statuses[2];
+
+	for (int i = 0; i < CALLS; i++) {
+		calls->irecv(&out, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &requests[0]);
+		calls->isend(&in, 1, MPI_INT, 0, 0, MPI_COMM_SELF, &requests[1]);
+		calls->waitall(2, requests, statuses);
+	}
 	return 1e9 * (MPI_Wtime() - start) / CALLS;
 }
 
@@ -80,7 +101,10 @@ static void start_cuda(void)
 
 int main(int argc, char **argv)
 {
-	double direct[2][ROUNDS], through[2][ROUNDS];
+	static const char *const names[KINDS] = {"MPI_Allreduce", "MPI_Reduce_local",
+						 "Irecv+Isend+Waitall"};
+	double direct[KINDS][ROUNDS], through[KINDS][ROUNDS];
+	struct messages own, ours = {MPI_Irecv, MPI_Isend, MPI_Waitall};
 	allreduce_function *real_allreduce;
 	reduce_local_function *real_reduce_local;
 	void *handle;
@@ -89,6 +113,9 @@ int main(int argc, char **argv)
 	handle = open_mpi();
 	*(void **)&real_allreduce = dlsym(handle, "MPI_Allreduce");
 	*(void **)&real_reduce_local = dlsym(handle, "MPI_Reduce_local");
+	*(void **)&own.irecv = dlsym(handle, "MPI_Irecv");
+	*(void **)&own.isend = dlsym(handle, "MPI_Isend");
+	*(void **)&own.waitall = dlsym(handle, "MPI_Waitall");
 	if (argc > 1 && !strcmp(argv[1], "cuda"))
 		start_cuda();
 	for (int i = 0; i < ROUNDS; i++) {
@@ -96,12 +123,14 @@ int main(int argc, char **argv)
 		through[0][i] = time_allreduce(MPI_Allreduce);
 		direct[1][i] = time_reduce_local(real_reduce_local);
 		through[1][i] = time_reduce_local(MPI_Reduce_local);
+		direct[2][i] = time_messages(&own);
+		through[2][i] = time_messages(&ours);
 	}
-	for (int i = 0; i < 2; i++) {
-		double own = median(direct[i]), all = median(through[i]);
+	for (int i = 0; i < KINDS; i++) {
+		double alone = median(direct[i]), all = median(through[i]);
 
-		printf("%-16s own %6.1f ns, through the library %6.1f ns, added %5.1f ns\n",
-		       i ? "MPI_Reduce_local" : "MPI_Allreduce", own, all, all - own);
+		printf("%-20s own %6.1f ns, through the library %6.1f ns, added %5.1f ns\n",
+		       names[i], alone, all, all - alone);
 	}
 	MPI_Finalize();
 	return 0;
