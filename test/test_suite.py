@@ -375,6 +375,18 @@ def test_agreement_model_finds_errors(tmp_path, weakness):
     assert "errors: 1" in spin(tmp_path, "agreement", "RANKS=3", "CALLS=2", "SLOTS=1", weakness)
 
 
+@pytest.mark.parametrize("bounds", [("THREADS=2", "RECEIVES=3"), ("THREADS=3", "RECEIVES=1")], ids=lambda bounds: "-".join(bounds))
+def test_requests_model(tmp_path, bounds):
+    need_spin()
+    assert_no_error(spin(tmp_path, "requests", *bounds))
+
+
+@pytest.mark.parametrize("weakness", ["BREAK_BIRTH", "BREAK_ONCE", "BREAK_TAKE"])
+def test_requests_model_finds_errors(tmp_path, weakness):
+    need_spin()
+    assert "errors: 1" in spin(tmp_path, "requests", weakness)
+
+
 @pytest.mark.parametrize("bounds", [("NODES=2", "CALLS=4"), ("NODES=2", "MEMBERS=2", "CALLS=1"), ("NODES=3", "CALLS=1")],
                          ids=lambda bounds: "-".join(bounds))
 def test_nodes_model(tmp_path, bounds):
@@ -706,18 +718,18 @@ def test_fault(run_mpi, mpi, fault):
 @each_mpi
 @emulated_only
 def test_no_leaks(mpi, tmp_path):
-    """1,200 communicators and some derived types under valgrind: no block that was lost came from the library."""
+    """1,200 communicators, some derived types and some hundred messages under valgrind: no block that was lost came from the library.
+    MPICH 4.0 alone does not come back from MPI_Probe for a message to oneself in a job of one."""
     if shutil.which("valgrind") is None or SANITIZED:
         pytest.skip("valgrind is not there, or the build has sanitizers that it can't run with")
-    for program in (["test_life", "communicators"], ["test_coll", "1"]):
-        log = tmp_path / f"{program[0]}.log"
+    for ranks, *program in ((1, "test_life", "communicators"), (1, "test_coll", "1"), (2, "test_message", "stress", "60")):
         env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")],
                           {"CUEMU_ARENA": "4G", "CUEMU_DELAY_US": "0", "CUEMU_THREADS": "1"})
-        command = [*launcher(mpi, 1), "env", *[f"{k}={v}" for k, v in env.items()], "valgrind", "--leak-check=full",
-                   "--num-callers=30", f"--log-file={log}", str(BUILD / "mpi" / mpi / program[0]), program[1]]
+        command = [*launcher(mpi, ranks), "env", *[f"{k}={v}" for k, v in env.items()], "valgrind", "--leak-check=full",
+                   "--num-callers=30", f"--log-file={tmp_path}/{program[0]}.%p.log", str(BUILD / "mpi" / mpi / program[0]), *program[1:]]
         assert_passed(run_command(command, os.environ.copy(), 300))
-        text = log.read_text()
-        assert "LEAK SUMMARY" in text or "no leaks are possible" in text
+        text = "".join(log.read_text() for log in tmp_path.glob(f"{program[0]}.*.log"))
+        assert text.count("LEAK SUMMARY") + text.count("no leaks are possible") >= ranks
         # A function of ours that called the allocator itself; what the MPI allocates under our calls is the MPI's.
         ours = re.findall(r"at .*: (?:malloc|calloc|realloc|memalign) \(.*\n.*by .*: (?:core|gpu|pmpi|util)_\w+ \(.*", text)
         assert not ours, "\n".join(ours)

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: BSD-3-Clause
 !
 ! Collectives on device memory through one of Fortran's three bindings, chosen by -DBINDING=1 (mpif.h), 2 (use mpi) or
-! 3 (use mpi_f08): out of place, MPI_IN_PLACE, and a broadcast under MPI_BOTTOM.
+! 3 (use mpi_f08): out of place, MPI_IN_PLACE, a broadcast under MPI_BOTTOM; and messages around a ring.
 program door
   use iso_c_binding
 #if BINDING == 3
@@ -31,13 +31,14 @@ program door
   integer(c_int), target :: host(n)
   integer(c_int), pointer :: send(:), recv(:)
   type(c_ptr) :: send_address, recv_address
-  integer :: ierr, rank, ranks, i, failures, all_failures
+  integer :: ierr, rank, ranks, i, failures, all_failures, left, right
   integer :: lengths(1)
   integer(MPI_ADDRESS_KIND) :: places(1)
 #if BINDING == 3
   type(MPI_Datatype) :: absolute
+  type(MPI_Request) :: requests(2)
 #else
-  integer :: absolute
+  integer :: absolute, requests(2)
 #endif
 
   failures = 0
@@ -68,8 +69,30 @@ program door
   call MPI_Type_free(absolute, ierr)
   call expect(send_address, [(i, i = 1, n)])
 
+  left = modulo(rank - 1, ranks)
+  right = modulo(rank + 1, ranks)
+  host = [(2 * i + rank, i = 1, n)]
+  call put(send_address)
+  call MPI_Irecv(recv, n, MPI_INTEGER, left, 0, MPI_COMM_WORLD, requests(1), ierr)
+  call MPI_Isend(send, n, MPI_INTEGER, right, 0, MPI_COMM_WORLD, requests(2), ierr)
+  call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE, ierr)
+  call expect(recv_address, [(2 * i + left, i = 1, n)])
+
+  call MPI_Sendrecv_replace(send, n, MPI_INTEGER, right, 1, left, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE, ierr)
+  call expect(send_address, [(2 * i + left, i = 1, n)])
+
+  call MPI_Recv_init(recv, n, MPI_INTEGER, left, 2, MPI_COMM_WORLD, requests(1), ierr)
+  call MPI_Send_init(send, n, MPI_INTEGER, right, 2, MPI_COMM_WORLD, requests(2), ierr)
+  host = [(3 * i + rank, i = 1, n)]
+  call put(send_address)
+  call MPI_Startall(2, requests, ierr)
+  call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE, ierr)
+  call expect(recv_address, [(3 * i + left, i = 1, n)])
+  call MPI_Request_free(requests(1), ierr)
+  call MPI_Request_free(requests(2), ierr)
+
   call MPI_Allreduce(failures, all_failures, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, ierr)
-  if (rank == 0) print '(i0, a, i0, a)', 3 * ranks - all_failures, ' checks passed, ', all_failures, ' failed'
+  if (rank == 0) print '(i0, a, i0, a)', 6 * ranks - all_failures, ' checks passed, ', all_failures, ' failed'
   call MPI_Finalize(ierr)
 
 contains
