@@ -68,10 +68,18 @@ int core_message_run(const struct core_message_call *call);
  */
 extern uint64_t core_requests_pending;
 
+/* The thread's next message is to go to the real MPI as it is. */
+extern _Thread_local bool core_message_passes __attribute__((tls_model("initial-exec")));
+
 static inline bool core_requests_are_pending(void)
 {
 	return __atomic_load_n(&core_requests_pending, __ATOMIC_RELAXED) != 0;
 }
+
+/* Look whether what was freed while it was under way has come; and forget what a call had that was
+ * left by a jump, when this thread is in no call any more. */
+void core_requests_look(void);
+void core_requests_left(void);
 
 /* Bring what was freed while it was under way to its end; in MPI_Finalize. */
 void core_requests_finish(void);

@@ -3,6 +3,7 @@
 #include "core/core_mpi_message.h"
 #include "core/core_mpi.h"
 #include "core/core_mpi_type.h"
+#include "core/core_mpi_type.h"
 #include "core/core_stats.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
@@ -86,16 +87,24 @@ void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status 
 
 /* ---- calls ---- */
 
+/* Or is sent on, in one call. */
+static bool comes_from_somebody(const struct core_message_call *call)
+{
+	if (call->message)
+		return *(const MPI_Message *)call->message != MPI_MESSAGE_NO_PROC;
+	return call->source != MPI_PROC_NULL || (is(call, REPLACES) && call->dest != MPI_PROC_NULL);
+}
+
 static enum util_status open_sides(struct core_mpi_message *message)
 {
 	const struct core_message_call *call = &message->call;
 	enum util_status status = UTIL_OK;
 
 	message->send.made = message->recv.made = MPI_DATATYPE_NULL;
-	if (is(call, SENDS))
+	if (is(call, SENDS) && call->dest != MPI_PROC_NULL)
 		status = core_mpi_side_open(&message->send, call->sendbuf, call->sendcount,
 					    call->sendtype, MPI_PACKED);
-	if (status == UTIL_OK && is(call, RECEIVES))
+	if (status == UTIL_OK && is(call, RECEIVES) && comes_from_somebody(call))
 		status = core_mpi_side_open(&message->recv, call->recvbuf, call->recvcount,
 					    call->recvtype, MPI_PACKED);
 	if (status == UTIL_OK && message->recv.stage.block) {
@@ -152,12 +161,19 @@ static int run_blocking(struct core_mpi_message *message)
 				 : core_mpi_raise_on(core_mpi_as_comm(message->call.comm), copied);
 }
 
-/* Whether the request is complete as it is born: then its handle may be one that many have, and
- * the application will find it complete without us. */
+/*
+ * Whether the request is complete as it is born: then its handle may be one that many have, and the
+ * application will find it complete without us. In MPICH receives from somebody have handles of
+ * their own; and to ask about one that has failed would raise its error here.
+ */
 static bool is_complete(struct core_mpi_message *message, MPI_Status *status)
 {
 	int complete = 0;
 
+#ifndef OPEN_MPI
+	if (message->recv.staged)
+		return false;
+#endif
 	return !message->persistent &&
 	       PMPI_Request_get_status(message->request, &complete, status) == MPI_SUCCESS &&
 	       complete;
@@ -189,6 +205,7 @@ static int run_nonblocking(struct core_mpi_message *message)
 static void count(const struct core_mpi_message *message, double seconds)
 {
 	const struct core_mpi_side *sides[] = {&message->send, &message->recv};
+	const int64_t counts[] = {message->call.sendcount, message->call.recvcount};
 	struct core_stats_call stats = {.coll = CORE_COLL_NUM,
 					.name = core_message_name(message->call.kind),
 					.path = CORE_PATH_STAGE,
@@ -198,7 +215,7 @@ static void count(const struct core_mpi_message *message, double seconds)
 
 	for (int i = 0; i < 2; i++) {
 		if (sides[i]->staged)
-			stats.bytes += core_operand_bytes(&sides[i]->operand);
+			stats.bytes += sides[i]->element * (size_t)counts[i];
 	}
 	core_stats_add(&stats);
 }
@@ -223,6 +240,7 @@ int core_message_run(const struct core_message_call *call)
 
 	if (!message)
 		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+	core_mpi_note_comm(call->comm);
 	message->call = *call;
 	message->persistent = is(call, PERSISTENT);
 	status = open_sides(message);

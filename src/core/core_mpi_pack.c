@@ -6,6 +6,7 @@
  */
 #include "core/core_pack.h"
 #include "core/core_mpi_message.h"
+#include "core/core_mpi_type.h"
 
 #include <limits.h>
 
@@ -127,6 +128,7 @@ int core_pack_run(const struct core_pack_call *call)
 	enum util_status status;
 	int result;
 
+	core_mpi_note_comm(call->comm);
 	sides.elements.made = sides.packed.made = MPI_DATATYPE_NULL;
 	status = open_sides(call, &sides);
 	if (status == UTIL_ERR_MPI || (!sides.elements.staged && !sides.packed.staged))

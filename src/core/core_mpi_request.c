@@ -9,10 +9,15 @@
  * made, whose handles many may have, get no entry at all.
  *
  * A request that is freed while it is under way is kept, and tested now and then, until it is done.
+ *
+ * An error handler of the application may complete requests that the call which it comes from has
+ * taken out: so what a thread has taken out can be found by it. It may leave that call by a jump:
+ * then nobody knows which of its requests are complete, and they are given up.
  */
 #include "core/core_mpi_message.h"
 #include "core/core_mpi.h"
 #include "core/core_mpi_request.h"
+#include "util/util_log.h"
 #include "util/util_time.h"
 
 #include <pthread.h>
@@ -34,7 +39,7 @@ static size_t bucket_of(MPI_Request request)
 	return (size_t)(word * UINT64_C(0x9e3779b97f4a7c15) >> 54) % NUM_BUCKETS;
 }
 
-static void put(struct core_mpi_message *message)
+static void add(struct core_mpi_message *message)
 {
 	struct core_mpi_message **bucket = &table[bucket_of(message->request)];
 
@@ -51,26 +56,88 @@ static struct core_mpi_message **find(MPI_Request request)
 	return link;
 }
 
+/* By this thread, and how often one of them was taken over by a call inside the one that has it. */
+static _Thread_local struct core_mpi_message *taken;
+static _Thread_local unsigned taken_over;
+
+static void note_taken(struct core_mpi_message *message)
+{
+	message->next = taken;
+	taken = message;
+}
+
+/* False: a call inside this one has done with it. */
+static bool has_taken(const struct core_mpi_message *message)
+{
+	const struct core_mpi_message *one = taken;
+
+	while (one && one != message)
+		one = one->next;
+	return one != NULL;
+}
+
+static void drop_taken(struct core_mpi_message *message)
+{
+	struct core_mpi_message **link = &taken;
+
+	while (*link && *link != message)
+		link = &(*link)->next;
+	if (*link)
+		*link = message->next;
+}
+
+static struct core_mpi_message *take_over(MPI_Request request)
+{
+	struct core_mpi_message *one = taken;
+
+	while (one && one->request != request)
+		one = one->next;
+	if (one)
+		taken_over++;
+	return one;
+}
+
+/* Under the lock. What is found is among the taken ones. */
 static struct core_mpi_message *take(MPI_Request request)
 {
 	struct core_mpi_message **link = find(request), *message = *link;
 
-	if (message)
-		*link = message->next;
+	if (!message)
+		return taken ? take_over(request) : NULL;
+	*link = message->next;
+	note_taken(message);
 	return message;
+}
+
+static void put(struct core_mpi_message *message)
+{
+	drop_taken(message);
+	add(message);
+}
+
+/* Of a call that was left by a jump. */
+void core_requests_left(void)
+{
+	if (!taken)
+		return;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "an error handler has left an MPI call that completes requests: what comes for "
+		 "those that it was given does not get to device memory");
+	taken = NULL;
 }
 
 void core_mpi_request_add(struct core_mpi_message *message)
 {
 	__atomic_fetch_add(&core_requests_pending, 1, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&lock);
-	put(message);
+	add(message);
 	pthread_mutex_unlock(&lock);
 }
 
 static void forget(struct core_mpi_message *message)
 {
 	__atomic_fetch_sub(&core_requests_pending, 1, __ATOMIC_RELAXED);
+	drop_taken(message);
 	core_mpi_message_free(message);
 }
 
@@ -124,7 +191,7 @@ static void finish_freed(struct core_mpi_message *message, const MPI_Status *sta
 	forget(message);
 }
 
-static void look_at_freed(void)
+void core_requests_look(void)
 {
 	struct core_mpi_message *all, *message, *rest = NULL;
 	MPI_Status status;
@@ -163,7 +230,7 @@ void core_requests_finish(void)
 	uint64_t since = util_now();
 
 	while (freed && util_now() - since < patience)
-		look_at_freed();
+		core_requests_look();
 }
 
 int core_request_Request_free(int (*next)(MPI_Request *), MPI_Request *request)
@@ -171,7 +238,7 @@ int core_request_Request_free(int (*next)(MPI_Request *), MPI_Request *request)
 	struct core_mpi_message *message = take_one(request);
 	int result;
 
-	look_at_freed();
+	core_requests_look();
 	if (!message)
 		return next(request);
 	if (message->persistent && !message->active) {
@@ -179,6 +246,7 @@ int core_request_Request_free(int (*next)(MPI_Request *), MPI_Request *request)
 		forget(message);
 		return result;
 	}
+	drop_taken(message);
 	pthread_mutex_lock(&lock);
 	message->next = freed;
 	freed = message;
@@ -195,6 +263,8 @@ static int complete(struct core_mpi_message *message, const MPI_Request *request
 {
 	enum util_status copied = UTIL_OK;
 
+	if (!has_taken(message))
+		return result;
 	if (result == MPI_SUCCESS) {
 		arrive(message, status);
 		copied = core_dense_wait(&message->recv.dense);
@@ -212,7 +282,7 @@ int core_request_Wait(int (*next)(MPI_Request *, MPI_Status *), MPI_Request *req
 	struct core_mpi_message *message = take_one(request);
 	MPI_Status own;
 
-	look_at_freed();
+	core_requests_look();
 	if (!message)
 		return next(request, status);
 	status = status == MPI_STATUS_IGNORE ? &own : status;
@@ -226,14 +296,15 @@ int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Reque
 	MPI_Status own;
 	int result;
 
-	look_at_freed();
+	core_requests_look();
 	if (!message)
 		return next(request, flag, status);
 	status = status == MPI_STATUS_IGNORE ? &own : status;
 	result = next(request, flag, status);
 	if (result != MPI_SUCCESS || *flag)
 		return complete(message, request, result, status);
-	put_back(message);
+	if (has_taken(message))
+		put_back(message);
 	return result;
 }
 
@@ -254,7 +325,8 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 		arrive(message, status);
 		copied = core_dense_wait(&message->recv.dense);
 	}
-	put_back(message);
+	if (has_taken(message))
+		put_back(message);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(MPI_COMM_WORLD, copied);
 }
 
@@ -269,6 +341,7 @@ struct ours {
 
 struct several {
 	int count, num;
+	unsigned taken_over; /* when they were taken */
 	struct ours *ours, few[FEW];
 	MPI_Status *statuses, few_statuses[FEW];
 };
@@ -296,11 +369,24 @@ static bool add_ours(struct several *all, int index, struct core_mpi_message *me
 	return true;
 }
 
+/* Those that a call inside the real MPI's has done with are not ours any more. */
+static void leave_taken_over(struct several *all)
+{
+	if (all->taken_over == taken_over)
+		return;
+	for (int k = 0; k < all->num; k++) {
+		if (all->ours[k].message && !has_taken(all->ours[k].message))
+			all->ours[k] = all->ours[--all->num], k--;
+	}
+	all->taken_over = taken_over;
+}
+
 /* What is left of them was not completed. */
 static void put_back_several(struct several *all)
 {
+	leave_taken_over(all);
 	pthread_mutex_lock(&lock);
-	for (int k = 0; k < all->num; k++) {
+	for (int k = all->num - 1; k >= 0; k--) { /* the last one taken first */
 		if (all->ours[k].message)
 			put(all->ours[k].message);
 	}
@@ -315,7 +401,7 @@ static bool take_several(struct several *all, int count, const MPI_Request reque
 	struct core_mpi_message *message = NULL;
 	bool well = true;
 
-	look_at_freed();
+	core_requests_look();
 	all->count = count;
 	all->num = 0;
 	all->ours = all->few;
@@ -330,6 +416,7 @@ static bool take_several(struct several *all, int count, const MPI_Request reque
 	if (!well)
 		put(message);
 	pthread_mutex_unlock(&lock);
+	all->taken_over = taken_over;
 	if (well && all->num && statuses && *statuses == MPI_STATUSES_IGNORE) {
 		if (count > FEW)
 			all->statuses = malloc((size_t)count * sizeof(MPI_Status));
@@ -375,6 +462,7 @@ static int complete_several(struct several *all, MPI_Request requests[], const M
 	enum util_status copied;
 	bool well;
 
+	leave_taken_over(all);
 	for (int k = 0; k < all->num; k++) {
 		int at = status_of ? status_of[k] : all->ours[k].index;
 
@@ -382,7 +470,7 @@ static int complete_several(struct several *all, MPI_Request requests[], const M
 			arrive(all->ours[k].message, &statuses[at]);
 	}
 	copied = unpack_several(all);
-	for (int k = 0; k < all->num; k++) {
+	for (int k = all->num - 1; k >= 0; k--) {
 		int at = status_of ? status_of[k] : all->ours[k].index;
 
 		if (at < 0 || !has_ended(result, &statuses[at], &well))
@@ -427,6 +515,7 @@ static int complete_any(struct several *all, MPI_Request requests[], int index, 
 {
 	struct core_mpi_message *message = NULL;
 
+	leave_taken_over(all);
 	for (int k = 0; k < all->num && !message; k++) {
 		if (all->ours[k].index != index)
 			continue;
@@ -475,6 +564,7 @@ static int complete_some(struct several *all, MPI_Request requests[], int outcou
 	int few[FEW], *status_of = all->num > FEW ? malloc((size_t)all->num * sizeof(int)) : few;
 	bool well = status_of != NULL;
 
+	leave_taken_over(all);
 	if (outcount == MPI_UNDEFINED || (result != MPI_SUCCESS && result != MPI_ERR_IN_STATUS))
 		outcount = 0;
 	/* Both go up in most MPIs, so that one walk is enough. */
@@ -530,7 +620,7 @@ int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 	enum util_status status = UTIL_OK;
 	int result;
 
-	look_at_freed();
+	core_requests_look();
 	if (!message)
 		return next(request);
 	if (!message->active)
@@ -541,6 +631,7 @@ int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 	}
 	result = next(request);
 	message->active |= result == MPI_SUCCESS;
+	message->request = *request; /* Open MPI may have made a new one */
 	put_back(message);
 	return result;
 }
@@ -562,8 +653,10 @@ int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Reques
 		return core_mpi_raise_on(MPI_COMM_WORLD, status);
 	}
 	result = next(count, requests);
-	for (int k = 0; k < all.num; k++)
+	for (int k = 0; k < all.num; k++) {
 		all.ours[k].message->active |= result == MPI_SUCCESS;
+		all.ours[k].message->request = requests[all.ours[k].index];
+	}
 	put_back_several(&all);
 	return result;
 }

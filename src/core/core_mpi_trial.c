@@ -5,6 +5,7 @@
  * machine, are two things.
  */
 #include "core/core_mpi_trial.h"
+#include "core/core_message.h"
 #include "gpu/gpu_scratch.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
@@ -14,6 +15,7 @@
 #include <signal.h>
 
 bool core_mpi_claims_cuda;
+_Thread_local bool core_message_passes;
 
 /* An MPI that is not may touch the memory from the processor. */
 static sigjmp_buf before_the_message;
@@ -35,9 +37,11 @@ static bool try_message(uint64_t *words)
 
 	tries = pthread_self();
 	sigaction(SIGSEGV, &ours, &usual);
+	core_message_passes = true; /* this one is not to be staged */
 	if (!sigsetjmp(before_the_message, 1))
 		result = PMPI_Sendrecv(words, 1, MPI_UINT64_T, 0, 0, words + 1, 1, MPI_UINT64_T, 0,
 				       0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+	core_message_passes = false;
 	sigaction(SIGSEGV, &usual, NULL);
 	return result == MPI_SUCCESS;
 }

@@ -4,6 +4,7 @@
 #include "core/core_mpi.h"
 #include "core/core_mpi_handle.h"
 #include "util/util_limit.h"
+#include "util/util_log.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -42,122 +43,150 @@ static int get_type_keyval(void)
  * them, and taking the type apart by its constructors is long; unpacking bytes that tell their own
  * numbers lets the real MPI say where each belongs, for every kind of type that it has. A byte has
  * room for DIGIT_BITS of its number and a bit that says that it was written, so there are several
- * passes, each into memory of its own.
+ * passes.
+ *
+ * Each is into sparse memory, one at a time: a type under MPI_BOTTOM may span terabytes.
  */
-enum { DIGIT_BITS = 7, MAX_DIGITS = 5, WRITTEN = 1 << DIGIT_BITS };
+enum { DIGIT_BITS = 7, WRITTEN = 1 << DIGIT_BITS };
 
-struct digits {
-	int num, fds[MAX_DIGITS];
-	unsigned char *bytes[MAX_DIGITS]; /* of the memory from the type's first byte on */
-	size_t span;
+struct scan {
+	int digit;
+	bool last;
+	size_t num;        /* bytes that were written, so far */
+	uint32_t *numbers; /* of each, by rising offsets: the digits before this one */
+	struct core_run_list *list;
 };
+
+static _Thread_local MPI_Comm call_comm = MPI_COMM_NULL;
+
+void core_mpi_note_comm(core_handle comm)
+{
+	call_comm = comm ? core_mpi_as_comm(comm) : MPI_COMM_NULL;
+}
+
+/* One to unpack with: with sessions only, there is none but the call's. */
+static MPI_Comm comm_to_unpack(void)
+{
+	if (core_mpi_private_comm != MPI_COMM_NULL)
+		return core_mpi_private_comm;
+	return call_comm != MPI_COMM_NULL ? call_comm : MPI_COMM_SELF;
+}
 
 static enum util_status unpack_digit(MPI_Datatype type, size_t size, int digit, void *origin)
 {
-	MPI_Comm comm =
-		core_mpi_private_comm == MPI_COMM_NULL ? MPI_COMM_SELF : core_mpi_private_comm;
-	int position = 0, packed = 0;
+	unsigned char *data = malloc(size);
 	enum util_status status = UTIL_ERR_MPI;
-	unsigned char *data;
+	int position = 0;
 
-	if (PMPI_Pack_size(1, type, comm, &packed) != MPI_SUCCESS)
-		return UTIL_ERR_UNSUPPORTED;
-	packed = packed > (int)size ? packed : (int)size;
-	data = malloc((size_t)packed);
 	if (!data)
 		return UTIL_ERR_NO_MEMORY;
-	for (size_t i = 0; i < (size_t)packed; i++)
+	for (size_t i = 0; i < size; i++)
 		data[i] = (unsigned char)(WRITTEN | (i >> (digit * DIGIT_BITS)) % WRITTEN);
-	if (PMPI_Unpack(data, packed, &position, origin, 1, type, comm) == MPI_SUCCESS)
+	if (PMPI_Unpack(data, (int)size, &position, origin, 1, type, comm_to_unpack()) ==
+	    MPI_SUCCESS)
 		status = UTIL_OK;
 	free(data);
 	return status;
 }
 
-static void close_digits(struct digits *digits)
-{
-	for (int i = 0; i < digits->num; i++) {
-		if (digits->bytes[i] != MAP_FAILED)
-			munmap(digits->bytes[i], digits->span);
-		if (digits->fds[i] >= 0)
-			close(digits->fds[i]);
-	}
-}
-
-/* Sparse memory: a type under MPI_BOTTOM may span terabytes. */
-static bool open_digit(struct digits *digits)
-{
-	int i = digits->num++;
-
-	digits->bytes[i] = MAP_FAILED;
-	digits->fds[i] = memfd_create("gpucoll-mask", MFD_CLOEXEC);
-	if (digits->fds[i] >= 0 && util_file_may_have(digits->span) &&
-	    !ftruncate(digits->fds[i], (off_t)digits->span))
-		digits->bytes[i] = mmap(NULL, digits->span, PROT_READ | PROT_WRITE,
-					MAP_SHARED | MAP_NORESERVE, digits->fds[i], 0);
-	return digits->bytes[i] != MAP_FAILED;
-}
-
-static size_t number_at(const struct digits *digits, size_t at)
-{
-	size_t number = 0;
-
-	for (int i = 0; i < digits->num; i++)
-		number |= (size_t)(digits->bytes[i][at] % WRITTEN) << (i * DIGIT_BITS);
-	return number;
-}
-
-/* In a part of the memory that was written to, in pages. */
-static enum util_status scan_part(const struct digits *digits, size_t from, size_t to,
-				  ptrdiff_t base, struct core_run_list *list)
+/* In a part of the memory that was written to, in pages; `base`: the offset of its first byte. */
+static enum util_status scan_part(struct scan *scan, const unsigned char *bytes, size_t num,
+				  ptrdiff_t base)
 {
 	enum util_status status = UTIL_OK;
 
-	for (size_t at = from; at < to && status == UTIL_OK; at++) {
-		if (digits->bytes[0][at])
-			status = core_run_list_add(list, base + (ptrdiff_t)at,
-						   number_at(digits, at));
+	for (size_t i = 0; i < num && status == UTIL_OK; i++) {
+		uint32_t *number = &scan->numbers[scan->num];
+
+		if (!bytes[i])
+			continue;
+		*number |= (uint32_t)(bytes[i] % WRITTEN) << (scan->digit * DIGIT_BITS);
+		if (scan->last)
+			status = core_run_list_add(scan->list, base + (ptrdiff_t)i, *number);
+		scan->num++;
 	}
 	return status;
 }
 
-static enum util_status scan(const struct digits *digits, ptrdiff_t base,
-			     struct core_run_list *list)
+static enum util_status scan_memory(struct scan *scan, int fd, const unsigned char *bytes,
+				    size_t span, ptrdiff_t base)
 {
 	enum util_status status = UTIL_OK;
-	off_t from = 0, to, end = (off_t)digits->span;
+	off_t from = 0, to, end = (off_t)span;
 
+	scan->num = 0;
 	while (status == UTIL_OK && from < end) {
-		from = lseek(digits->fds[0], from, SEEK_DATA);
+		from = lseek(fd, from, SEEK_DATA);
 		if (from < 0)
 			return errno == ENXIO ? UTIL_OK : UTIL_ERR_SYSTEM;
-		to = lseek(digits->fds[0], from, SEEK_HOLE);
+		to = lseek(fd, from, SEEK_HOLE);
 		if (to < 0 || to > end)
 			to = end;
-		status = scan_part(digits, (size_t)from, (size_t)to, base, list);
+		status = scan_part(scan, bytes + from, (size_t)(to - from), base + from);
 		from = to;
 	}
 	return status;
 }
 
+static enum util_status find_digit(MPI_Datatype type, const struct core_typemap *map,
+				   struct scan *scan)
+{
+	size_t span = (size_t)(map->hi - map->lo);
+	enum util_status status = UTIL_ERR_SYSTEM;
+	int fd = memfd_create("gpucoll-mask", MFD_CLOEXEC);
+	unsigned char *bytes = MAP_FAILED;
+
+	if (fd >= 0 && util_file_may_have(span) && !ftruncate(fd, (off_t)span))
+		bytes = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (bytes == MAP_FAILED) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "a datatype spans %zu bytes, which can't be mapped: %s", span,
+			 strerror(errno));
+	} else {
+		status = unpack_digit(type, map->size, scan->digit, core_address(bytes, -map->lo));
+		if (status == UTIL_OK)
+			status = scan_memory(scan, fd, bytes, span, map->lo);
+		munmap(bytes, span);
+	}
+	if (fd >= 0)
+		close(fd);
+	return status;
+}
+
+/*
+ * Whether the real MPI takes the type. Of one that was not committed Open MPI complains in the
+ * first of these calls, and would die in MPI_Unpack; MPICH complains in the second one.
+ */
+static bool is_committed(MPI_Datatype type)
+{
+	char nothing = 0;
+	int bytes;
+
+	if (core_mpi_private_comm == MPI_COMM_NULL)
+		return true;
+	return PMPI_Send(&nothing, 1, type, MPI_PROC_NULL, 0, core_mpi_private_comm) ==
+		       MPI_SUCCESS &&
+	       PMPI_Pack_size(1, type, core_mpi_private_comm, &bytes) == MPI_SUCCESS;
+}
+
 static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *map,
 				  struct core_run_list *list)
 {
-	struct digits digits = {.span = (size_t)(map->hi - map->lo)};
+	struct scan scan = {.list = list};
 	enum util_status status = UTIL_OK;
 
 	if (map->size > INT_MAX)
 		return UTIL_ERR_UNSUPPORTED;
-	do {
-		if (!open_digit(&digits))
-			status = UTIL_ERR_SYSTEM;
-		else
-			status = unpack_digit(type, map->size, digits.num - 1,
-					      core_address(digits.bytes[digits.num - 1], -map->lo));
-	} while (status == UTIL_OK && (map->size - 1) >> (digits.num * DIGIT_BITS));
-	if (status == UTIL_OK)
-		status = scan(&digits, map->lo, list);
-	close_digits(&digits);
+	if (!is_committed(type))
+		return UTIL_ERR_MPI;
+	scan.numbers = calloc(map->size, sizeof(*scan.numbers));
+	if (!scan.numbers)
+		return UTIL_ERR_NO_MEMORY;
+	for (; status == UTIL_OK && !scan.last; scan.digit++) {
+		scan.last = !((map->size - 1) >> ((scan.digit + 1) * DIGIT_BITS));
+		status = find_digit(type, map, &scan);
+	}
+	free(scan.numbers);
 	if (status == UTIL_OK)
 		core_run_list_sort(list, map->size);
 	return status;

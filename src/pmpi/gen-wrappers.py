@@ -135,8 +135,8 @@ def body(f, door):
                 f"\t\tpmpi_warn_handed(\"{f.called('')}\", &warned_{f.symbol});\n"
                 f"\treturn {forward};\n")
     if f.kind == "req":
-        return (f"\tif (__builtin_expect(!core_requests_are_pending(), true) || pmpi_is_inside())\n\t\treturn {forward};\n"
-                f"\tpmpi_enter({door});\n"
+        return (f"\tif (__builtin_expect(!core_requests_are_pending(), true))\n\t\treturn {forward};\n"
+                f"\tpmpi_enter_any({door});\n"
                 f"\tint result = core_request_{f.name}(next_{f.symbol}[{door}], {f.arguments});\n"
                 f"\tpmpi_leave();\n\treturn result;\n")
     passes = "pmpi_passes" if f.kind == "coll" else "pmpi_passes_message"

@@ -53,6 +53,8 @@ int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 	int result;
 
 	pmpi_enter(door);
+	if (core_requests_are_pending())
+		core_requests_look();
 	if (may_be_on_device(call))
 		result = core_run(call);
 	else
@@ -69,29 +71,38 @@ static bool may_have_device(const void *buffer, core_handle type)
 
 int pmpi_message(const struct core_message_call *call, enum pmpi_door door)
 {
+	enum pmpi_door outer = pmpi_door;
 	int result;
 
-	pmpi_enter(door);
+	pmpi_enter_any(door);
+	/* Inside a call that came in by the other door, too, this one goes on by its own. */
+	pmpi_door = door;
+	if (core_requests_are_pending())
+		core_requests_look();
 	if (may_have_device(call->sendbuf, call->sendtype) ||
 	    may_have_device(call->recvbuf, call->recvtype))
 		result = core_message_run(call);
 	else
 		result = call->real(call);
 	pmpi_leave();
+	pmpi_door = outer;
 	return result;
 }
 
 int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door)
 {
+	enum pmpi_door outer = pmpi_door;
 	int result;
 
-	pmpi_enter(door);
+	pmpi_enter_any(door);
+	pmpi_door = door;
 	if (may_have_device(call->inbuf, call->datatype) ||
 	    may_have_device(call->outbuf, call->datatype))
 		result = core_pack_run(call);
 	else
 		result = call->real(call);
 	pmpi_leave();
+	pmpi_door = outer;
 	return result;
 }
 

@@ -45,7 +45,7 @@ extern bool pmpi_off;
  * may have left that one by longjmp or an exception: then this frame is an older one than the
  * outermost of those inside, on the same stack; or it is where others have been since.
  */
-static inline bool pmpi_is_inside(void)
+static inline __attribute__((always_inline)) bool pmpi_is_inside(void)
 {
 	enum { SAME_STACK = 64 << 20 };
 	char *frame = (char *)__builtin_frame_address(0);
@@ -71,17 +71,19 @@ static inline bool pmpi_passes(void)
 		(!gpu_driver_present() || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED)));
 }
 
-/* The same of a message and of MPI_Pack. */
+/* The same of a message and of MPI_Pack. They are looked at inside other calls, too, in callbacks
+ * of the application: what is staged already is in host memory. */
 static inline bool pmpi_passes_message(void)
 {
-	return pmpi_is_inside() || !gpu_driver_present() ||
-	       __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED);
+	return !gpu_driver_present() || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED) ||
+	       core_message_passes;
 }
 
 /* Whether communicators need no identity: the job has no driver, or this is not the first look. */
 bool pmpi_asleep(void);
 
-static inline void pmpi_enter(enum pmpi_door door)
+/* In the wrapper's own frame, which stands as long as the call. */
+static inline __attribute__((always_inline)) void pmpi_enter(enum pmpi_door door)
 {
 	if (pmpi_depth++ == 0) {
 		pmpi_door = door;
@@ -93,6 +95,14 @@ static inline void pmpi_enter(enum pmpi_door door)
 static inline void pmpi_leave(void)
 {
 	pmpi_depth--;
+}
+
+/* Of a call that is looked at inside others, too. */
+static inline __attribute__((always_inline)) void pmpi_enter_any(enum pmpi_door door)
+{
+	if (!pmpi_is_inside())
+		core_requests_left();
+	pmpi_enter(door);
 }
 
 /* Run a collective that came in by `door`; returns what MPI returns. */
