@@ -667,11 +667,11 @@ static void pairs(void)
 /* A header in host memory and data on the device, under MPI_BOTTOM. */
 static void bottom(void)
 {
-	enum { NUM = 1000 };
+	enum { NUM = 100000 };
 	struct buffer buffer = buffer_new(PLACE_DEVICE, NUM);
 	int header = test_rank ? -1 : 4711, lengths[] = {1, NUM};
 	MPI_Datatype parts[] = {MPI_INT, MPI_BYTE}, type;
-	unsigned char expected[NUM];
+	unsigned char *expected = malloc(NUM);
 	MPI_Aint displs[2];
 	MPI_Request request;
 	bool ok = true;
@@ -694,6 +694,7 @@ static void bottom(void)
 	if (test_rank == 1)
 		ok = header == 4711 && buffer_equals(&buffer, expected, "device");
 	test_result(ok);
+	free(expected);
 	MPI_Type_free(&type);
 	buffer_free(&buffer);
 }
@@ -870,6 +871,155 @@ static void persistent(void)
 	buffer_free(&out);
 }
 
+/* Starts one after the other of a buffered send whose receiver is late: Open MPI has a new request,
+ * and a new handle, for each. */
+static void started_again(void)
+{
+	enum { NUM = 1 << 18, TIMES = 4, ATTACHED = 8 << 20 };
+	struct buffer buffer = buffer_new(PLACE_DEVICE, NUM * sizeof(int));
+	int *values = malloc(NUM * sizeof(int));
+	char *attached = malloc(ATTACHED);
+	MPI_Request request;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "a buffered send that is started again");
+	MPI_Buffer_attach(attached, ATTACHED);
+	if (test_rank == 0)
+		MPI_Bsend_init(buffer.data, NUM, MPI_INT, 1, 0, MPI_COMM_WORLD, &request);
+	for (int k = 0; k < TIMES && test_rank == 0; k++) {
+		for (int i = 0; i < NUM; i++)
+			values[i] = k * 1000 + i;
+		buffer_put(&buffer, values, NUM * sizeof(int));
+		MPI_Start(&request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	for (int k = 0; k < TIMES && test_rank == 1; k++) {
+		MPI_Recv(values, NUM, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		ok &= values[0] == k * 1000 && values[NUM - 1] == k * 1000 + NUM - 1;
+	}
+	test_result(ok);
+	MPI_Buffer_detach(&attached, &(int){0});
+	if (test_rank == 0)
+		MPI_Request_free(&request);
+	free(attached);
+	free(values);
+	buffer_free(&buffer);
+}
+
+static MPI_Request other; /* is completed by the error handler of a call on another one */
+
+static void complete_other(MPI_Comm *comm, int *error, ...)
+{
+	(void)comm;
+	(void)error;
+	if (other != MPI_REQUEST_NULL)
+		MPI_Wait(&other, MPI_STATUS_IGNORE);
+}
+
+/* Nor is a handle that is given to another request mistaken for it. */
+static void completed_by_a_handler(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, 40), small = buffer_new(PLACE_DEVICE, 4);
+	unsigned char expected[40], poison[40];
+	MPI_Errhandler handler;
+	MPI_Request requests[2];
+	MPI_Comm comm = MPI_COMM_WORLD; /* on which MPICH raises such errors */
+	int host[100];
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "an error handler that completes a request");
+	MPI_Comm_create_errhandler(complete_other, &handler);
+	MPI_Comm_set_errhandler(comm, handler);
+	other = MPI_REQUEST_NULL;
+	memset(poison, POISON, sizeof(poison));
+	for (int i = 0; i < 40; i++)
+		expected[i] = (unsigned char)(6 + i * 7);
+	if (test_rank == 1) {
+		MPI_Irecv(small.data, 1, MPI_INT, 0, 1, comm, &requests[0]);
+		MPI_Irecv(buffer.data, 10, MPI_INT, 0, 2, comm, &other);
+		requests[1] = other;
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (test_rank == 0) {
+		put_bytes(&buffer, 6);
+		MPI_Send(host, 100, MPI_INT, 1, 1, comm);
+		MPI_Send(buffer.data, 10, MPI_INT, 1, 2, comm);
+	} else if (test_rank == 1) {
+		MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+		ok = other == MPI_REQUEST_NULL && buffer_equals(&buffer, expected, "completed");
+		buffer_put(&buffer, poison, sizeof(poison));
+	}
+	for (int i = 0; i < 20; i++) { /* others' requests, and handles that were used */
+		MPI_Irecv(host, 10, MPI_INT, test_rank, 5, MPI_COMM_WORLD, &requests[0]);
+		MPI_Isend(host + 50, 10, MPI_INT, test_rank, 5, MPI_COMM_WORLD, &requests[1]);
+		MPI_Waitall(2, requests, ignored());
+	}
+	ok &= test_rank != 1 || buffer_equals(&buffer, poison, "afterwards");
+	test_result(ok);
+	MPI_Comm_set_errhandler(comm, MPI_ERRORS_ARE_FATAL);
+	MPI_Errhandler_free(&handler);
+	buffer_free(&buffer);
+	buffer_free(&small);
+}
+
+/* In a callback, inside another call. */
+static int send_in_callback(MPI_Comm comm, int keyval, void *extra, void *value, void *out,
+			    int *flag)
+{
+	char *data = value;
+	MPI_Request request;
+
+	(void)comm;
+	(void)keyval;
+	(void)extra;
+	(void)out;
+	MPI_Irecv(data + 32, 32, MPI_BYTE, 0, 0, MPI_COMM_SELF, &request);
+	MPI_Send(data, 32, MPI_BYTE, 0, 0, MPI_COMM_SELF);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	*flag = 0;
+	return MPI_SUCCESS;
+}
+
+static void in_a_callback(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, 64);
+	unsigned char expected[64];
+	MPI_Comm comm, copy;
+	int keyval;
+
+	snprintf(test_name, sizeof(test_name), "messages in a callback");
+	put_bytes(&buffer, 9);
+	for (int i = 0; i < 64; i++)
+		expected[i] = (unsigned char)(9 + i % 32 * 7);
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	MPI_Comm_create_keyval(send_in_callback, MPI_COMM_NULL_DELETE_FN, &keyval, NULL);
+	MPI_Comm_set_attr(comm, keyval, buffer.data);
+	MPI_Comm_dup(comm, &copy);
+	test_result(buffer_equals(&buffer, expected, "called back"));
+	MPI_Comm_free(&copy);
+	MPI_Comm_free(&comm);
+	MPI_Comm_free_keyval(&keyval);
+	buffer_free(&buffer);
+}
+
+/* The real MPI's error, not ours. */
+static void not_committed(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, 64);
+	MPI_Datatype type;
+	int class;
+
+	snprintf(test_name, sizeof(test_name), "a type that is not committed");
+	MPI_Type_vector(2, 1, 2, MPI_INT, &type);
+	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+	MPI_Error_class(MPI_Send(buffer.data, 1, type, 0, 0, MPI_COMM_SELF), &class);
+	test_result(class == MPI_ERR_TYPE);
+	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_ARE_FATAL);
+	MPI_Type_free(&type);
+	buffer_free(&buffer);
+}
+
 /* Across an intercommunicator. */
 static void between_groups(void)
 {
@@ -960,6 +1110,10 @@ static void edges(void)
 	nobody();
 	freed_receive();
 	persistent();
+	started_again();
+	completed_by_a_handler();
+	in_a_callback();
+	not_committed();
 	between_groups();
 	packing();
 	free_types();
