@@ -39,14 +39,27 @@ static void register_child(void)
 	pthread_atfork(NULL, NULL, close_in_child);
 }
 
+/* The socket's inode; 0: it is none. By name, as the descriptor may be another thread's, which is
+ * about to close it. */
+static ino_t socket_at(int fd)
+{
+	char path[64], text[64] = "";
+	unsigned long inode = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (readlink(path, text, sizeof(text) - 1) < 0 || sscanf(text, "socket:[%lu]", &inode) != 1)
+		return 0;
+	return inode;
+}
+
 static void keep(int fd)
 {
-	struct stat status;
+	ino_t inode = fd >= 0 && fd < MOST ? socket_at(fd) : 0;
 	int flags;
 
-	if (fd < 0 || fd >= MOST || fstat(fd, &status) || !S_ISSOCK(status.st_mode))
+	if (!inode)
 		return;
-	atomic_store_explicit(&kept[fd], status.st_ino, memory_order_relaxed);
+	atomic_store_explicit(&kept[fd], inode, memory_order_relaxed);
 	flags = fcntl(fd, F_GETFD);
 	if (flags >= 0 && !(flags & FD_CLOEXEC))
 		fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
