@@ -331,7 +331,6 @@ enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call,
 	for (int i = 0; i < comm->num_near; i++) {
 		uint64_t word = atomic_load_explicit(&progress_of(comm, comm->near[i])->tried,
 						     memory_order_acquire);
-
 		enum core_together told = (enum core_together)(word & ((1 << TRIED_BITS) - 1));
 
 		if (word >> TRIED_BITS < call + 1)

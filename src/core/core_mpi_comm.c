@@ -213,14 +213,19 @@ void core_mpi_comm_name(core_handle handle, char *name, size_t bytes)
 	snprintf(name, bytes, "%.*s", (int)bytes - 1, *full ? full : "unnamed");
 }
 
-int core_mpi_raise(const struct core_call *call, enum util_status status)
+int core_mpi_raise_on(MPI_Comm comm, enum util_status status)
 {
-	MPI_Comm comm =
-		call->coll == CORE_REDUCE_LOCAL ? MPI_COMM_WORLD : core_mpi_as_comm(call->comm);
 	int error = status == UTIL_ERR_NO_MEMORY  ? MPI_ERR_NO_MEM
 		    : status == UTIL_ERR_TRUNCATE ? MPI_ERR_TRUNCATE
 						  : MPI_ERR_OTHER;
 
 	PMPI_Comm_call_errhandler(comm, error);
 	return error;
+}
+
+int core_mpi_raise(const struct core_call *call, enum util_status status)
+{
+	return core_mpi_raise_on(call->coll == CORE_REDUCE_LOCAL ? MPI_COMM_WORLD
+								 : core_mpi_as_comm(call->comm),
+				 status);
 }

@@ -3,15 +3,11 @@
 #include "core/core_mpi_message.h"
 #include "core/core_mpi.h"
 #include "core/core_mpi_type.h"
-#include "core/core_mpi_type.h"
 #include "core/core_stats.h"
-#include "util/util_config.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
-#include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { SENDS = 1, RECEIVES = 2, REPLACES = 4, NONBLOCKING = 8, PERSISTENT = 16 };
 
@@ -50,14 +46,6 @@ const char *core_message_name(enum core_message_kind kind)
 static bool is(const struct core_message_call *call, int flags)
 {
 	return kinds[call->kind].flags & flags;
-}
-
-int core_mpi_raise_on(MPI_Comm comm, enum util_status status)
-{
-	int error = status == UTIL_ERR_NO_MEMORY ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
-
-	PMPI_Comm_call_errhandler(comm, error);
-	return error;
 }
 
 enum util_status core_mpi_message_pack(struct core_mpi_message *message)

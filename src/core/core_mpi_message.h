@@ -4,6 +4,7 @@
 #define CORE_MPI_MESSAGE_H
 
 #include "core/core_message.h"
+#include "core/core_mpi_comm.h"
 #include "core/core_mpi_side.h"
 
 struct core_mpi_message {
@@ -27,8 +28,5 @@ void core_mpi_message_free(struct core_mpi_message *message);
 
 /* The request of the message is under way, or persistent: its completion is to be noticed. */
 void core_mpi_request_add(struct core_mpi_message *message);
-
-/* Raise an error of ours on the communicator; returns MPI's code. */
-int core_mpi_raise_on(MPI_Comm comm, enum util_status status);
 
 #endif

@@ -8,8 +8,6 @@
 #include "core/core_mpi_message.h"
 #include "core/core_mpi_type.h"
 
-#include <limits.h>
-
 static bool packs(const struct core_pack_call *call)
 {
 	return call->kind == CORE_PACK || call->kind == CORE_PACK_EXTERNAL;

@@ -141,6 +141,13 @@ static void forget(struct core_mpi_message *message)
 	core_mpi_message_free(message);
 }
 
+static void put_back(struct core_mpi_message *message)
+{
+	pthread_mutex_lock(&lock);
+	put(message);
+	pthread_mutex_unlock(&lock);
+}
+
 /* The message's request is complete, or was refused: done with it, unless it is persistent, which
  * begins anew. */
 static void end(struct core_mpi_message *message, const MPI_Request *request)
@@ -150,16 +157,7 @@ static void end(struct core_mpi_message *message, const MPI_Request *request)
 		return;
 	}
 	message->active = false;
-	pthread_mutex_lock(&lock);
-	put(message);
-	pthread_mutex_unlock(&lock);
-}
-
-static void put_back(struct core_mpi_message *message)
-{
-	pthread_mutex_lock(&lock);
-	put(message);
-	pthread_mutex_unlock(&lock);
+	put_back(message);
 }
 
 static struct core_mpi_message *take_one(const MPI_Request *request)

@@ -168,6 +168,16 @@ void core_mpi_side_close(struct core_mpi_side *side)
 
 /* ---- copies ---- */
 
+static enum util_status wait_for_stage(struct core_stage *stage)
+{
+	struct core_wait wait = {0};
+	enum util_status status;
+
+	while ((status = core_stage_poll(stage)) == UTIL_IN_PROGRESS)
+		core_mpi_drive(&wait);
+	return status;
+}
+
 static enum util_status pack_as_they_lie(struct core_mpi_side *side)
 {
 	struct core_wait wait = {0};
@@ -177,11 +187,7 @@ static enum util_status pack_as_they_lie(struct core_mpi_side *side)
 		core_mpi_drive(&wait);
 	if (status == UTIL_OK)
 		status = core_stage_copy_in(&side->stage, &side->operand);
-	if (status != UTIL_OK)
-		return status;
-	while ((status = core_stage_poll(&side->stage)) == UTIL_IN_PROGRESS)
-		core_mpi_drive(&wait);
-	return status;
+	return status == UTIL_OK ? wait_for_stage(&side->stage) : status;
 }
 
 enum util_status core_mpi_side_pack(struct core_mpi_side *side)
@@ -208,7 +214,6 @@ void core_mpi_side_unpack(struct core_mpi_side *side, size_t bytes)
 
 enum util_status core_mpi_side_unpack_all(struct core_mpi_side *side)
 {
-	struct core_wait wait = {0};
 	enum util_status status;
 
 	if (!side->staged)
@@ -218,9 +223,5 @@ enum util_status core_mpi_side_unpack_all(struct core_mpi_side *side)
 		return core_dense_wait(&side->dense);
 	}
 	status = core_stage_copy_out(&side->stage, &side->operand);
-	if (status != UTIL_OK)
-		return status;
-	while ((status = core_stage_poll(&side->stage)) == UTIL_IN_PROGRESS)
-		core_mpi_drive(&wait);
-	return status;
+	return status == UTIL_OK ? wait_for_stage(&side->stage) : status;
 }

@@ -455,7 +455,6 @@ static enum util_status bring_up(const struct net_devices *devices, bool *guesse
 	bool leader = core_mpi_job.local_rank == 0;
 
 	unreached = -1;
-
 	if (util_config.net == UTIL_NET_UCX && core_board_is_up())
 		status = net_start(core_mpi_job.id, core_mpi_job.rank, core_mpi_job.size, leader,
 				   devices);

@@ -254,8 +254,7 @@ void core_nodes_begin(const struct core_agree *agree, uint32_t flags)
 	net_lock(NET_MAIN);
 	nodes->call = agree->call + 1;
 	nodes->round = 0;
-	nodes->sent = false;
-	nodes->asked = false;
+	nodes->sent = nodes->asked = false;
 	nodes->since = util_now();
 	core_agree_summarize(agree, &nodes->common);
 	nodes->common.any |= flags;

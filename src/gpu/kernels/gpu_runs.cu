@@ -8,31 +8,6 @@
 #include "gpu/kernels/gpu_kernel.h"
 #include "gpu/kernels/gpu_runs.h"
 
-GPU_DEVICE void copy_run(uint64_t to, uint64_t from, uint64_t length)
-{
-	uint64_t i = 0;
-
-	if (((to | from) & 7) == 0) {
-		for (; i + 8 <= length; i += 8)
-			gpu_store64(to + i, gpu_load64(from + i));
-	}
-	for (; i < length; i++)
-		gpu_store8(to + i, gpu_load8(from + i));
-}
-
-GPU_KERNEL(gpu_copy_runs, struct gpu_copy_runs_args)
-{
-	uint64_t total = args.num_runs * args.num_elements;
-	uint64_t stride = (uint64_t)gpu_blocks() * gpu_threads();
-
-	for (uint64_t i = (uint64_t)gpu_block() * gpu_threads() + gpu_thread(); i < total; i += stride) {
-		uint64_t run = args.runs + i % args.num_runs * sizeof(struct gpu_run);
-		uint64_t shift = i / args.num_runs * (uint64_t)args.extent + gpu_load64(run);
-
-		copy_run(args.to + shift, args.from + shift, gpu_load64(run + 8));
-	}
-}
-
 /* One of `lanes` threads that copy a run in units, one after the other. */
 template <typename T> GPU_DEVICE void copy_units(uint64_t to, uint64_t from, uint64_t length, uint32_t lane, uint32_t lanes)
 {
@@ -55,6 +30,19 @@ GPU_DEVICE void copy_shared(uint64_t to, uint64_t from, uint64_t length, uint32_
 		copy_units<uint8_t>(to, from, whole, lane, lanes);
 	for (uint64_t i = whole + lane; i < length; i += lanes)
 		gpu_store8(to + i, gpu_load8(from + i));
+}
+
+GPU_KERNEL(gpu_copy_runs, struct gpu_copy_runs_args)
+{
+	uint64_t total = args.num_runs * args.num_elements;
+	uint64_t stride = (uint64_t)gpu_blocks() * gpu_threads();
+
+	for (uint64_t i = (uint64_t)gpu_block() * gpu_threads() + gpu_thread(); i < total; i += stride) {
+		uint64_t run = args.runs + i % args.num_runs * sizeof(struct gpu_run);
+		uint64_t shift = i / args.num_runs * (uint64_t)args.extent + gpu_load64(run);
+
+		copy_shared(args.to + shift, args.from + shift, gpu_load64(run + 8), 0, 1);
+	}
 }
 
 GPU_DEVICE struct gpu_dense_run run_of(const struct gpu_pack_args &args, uint64_t index)
