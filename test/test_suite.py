@@ -753,9 +753,10 @@ def test_messages(run_mpi, mpi, ranks, rounds, way):
 
 
 @each_mpi
-@pytest.mark.parametrize("case", [("edges",), ("threads", 150)], ids=lambda case: case[0])
+@pytest.mark.parametrize("case", [("edges",), ("threads", 150), ("watchers", 60)], ids=lambda case: case[0])
 def test_messages_seldom(run_mpi, mpi, case):
-    """Pairs, MPI_BOTTOM, what is too long, nobody, freed and persistent requests, packing; several threads."""
+    """Pairs, MPI_BOTTOM, what is too long, nobody, freed and persistent requests, packing; several threads;
+    threads that ask about one request."""
     assert_passed(run_mpi(mpi, 3, "test_message", *case))
 
 
@@ -763,7 +764,7 @@ def test_messages_seldom(run_mpi, mpi, case):
 def test_messages_are_counted(run_mpi, mpi):
     result = run_mpi(mpi, 3, "test_message", "edges", env={"GPUCOLL_STATS": "1"})
     assert_passed(result)
-    assert re.search(r"MPI_Isend +MPI_COMM_WORLD +\S+ \d+ \S+ +stage +\d+ .*point to point", result.output), result.output
+    assert re.search(r"MPI_Isend +MPI_COMM_WORLD +\S+ \d+ \S+ +stage +1 +100004 .*point to point", result.output), result.output
 
 
 CLAIMS = "int MPIX_Query_cuda_support(void) { return 1; }"
@@ -1505,8 +1506,8 @@ def test_nodes_over_verbs(run_mpi, mpi, transport, verbs_device):
 def test_long_wait_is_reported(run_mpi, mpi, shape):
     result = on_nodes(run_mpi, mpi, shape, "test_agree", "late", 2, env={"GPUCOLL_TIMEOUT": "1"})
     assert_passed(result)
-    assert re.search(r"\[0\] WARN .*MPI_Allreduce has waited 1 s for rank 1 of 2 to come to call \d+ of communicator 0x", result.output), \
-        result.output
+    assert re.search(r"\[0\] WARN .*MPI_Allreduce has waited 1 s for rank 1 of 2 to come to call \d+ of communicator 0x.* goes on waiting; 1 of this "
+                     r"rank's messages is pending, the oldest for \d s: MPI_Irecv from rank 1, tag 9\n", result.output), result.output
 
 
 @each_mpi
@@ -1712,7 +1713,8 @@ def test_mpi4py(run_mpi):
 
 @each_mpi
 def test_other_calls_are_handed_through_and_told(run_mpi, mpi, tmp_path):
-    """Nonblocking collectives on device buffers are not ours yet: one warning for each function, and the MPI's own failure."""
+    """Nonblocking collectives on device buffers are not ours yet: one warning for each function, and the MPI's own failure. Partitioned
+    messages on them are an error."""
     source = tmp_path / "handed.c"
     source.write_text(r"""
 #include <mpi.h>
@@ -1742,6 +1744,12 @@ int main(int argc, char **argv)
 	MPI_Bcast_init(buffer, 100, MPI_BYTE, 0, MPI_COMM_SELF, MPI_INFO_NULL, &request);
 #endif
 	MPI_Request_free(&request);
+#if MPI_VERSION >= 4
+	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+	if (MPI_Psend_init(buffer, 1, 100, MPI_BYTE, 0, 0, MPI_COMM_SELF, MPI_INFO_NULL, &request) != MPI_ERR_BUFFER ||
+	    MPI_Precv_init(managed, 1, 100, MPI_BYTE, 0, 0, MPI_COMM_SELF, MPI_INFO_NULL, &request) != MPI_SUCCESS)
+		return 1;
+#endif
 	MPI_Finalize();
 	return 0;
 }
@@ -1752,7 +1760,7 @@ int main(int argc, char **argv)
     result = run_mpi(mpi, 1, program)
     assert result.status == 0, result.output
     told = re.findall(r"(\w+) was given a device buffer", result.output)
-    assert told == ["MPI_Ibcast", "MPI_Bcast_init" if mpi == "mpich" else "MPIX_Bcast_init"], result.output
+    assert told == ["MPI_Ibcast", *(["MPI_Bcast_init", "MPI_Psend_init"] if mpi == "mpich" else ["MPIX_Bcast_init"])], result.output
     quiet = run_mpi(mpi, 1, program, env={"GPUCOLL_DEBUG": "none"})
     assert "device buffer" not in quiet.output
 

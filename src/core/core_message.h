@@ -13,6 +13,8 @@
 
 #include "core/core_call.h"
 
+#include <stddef.h>
+
 enum core_message_kind {
 	CORE_SEND,
 	CORE_BSEND,
@@ -80,6 +82,9 @@ static inline bool core_requests_are_pending(void)
  * left by a jump, when this thread is in no call any more. */
 void core_requests_look(void);
 void core_requests_left(void);
+
+/* What nonblocking messages of this rank are pending, for a report: "; ...", or "". */
+void core_requests_describe(char *text, size_t bytes);
 
 /* Bring what was freed while it was under way to its end; in MPI_Finalize. */
 void core_requests_finish(void);

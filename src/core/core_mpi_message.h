@@ -11,6 +11,7 @@ struct core_mpi_message {
 	struct core_mpi_message *next; /* in the table of requests */
 	MPI_Request request;
 	struct core_message_call call;
+	uint64_t since; /* util_now when it was called for */
 	struct core_mpi_side send, recv;
 	bool persistent;
 	bool active;  /* a persistent one: started, and not seen to be complete */

@@ -21,6 +21,7 @@
 #include "util/util_time.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct core_mpi_message *table[NUM_BUCKETS]; /* under the lock */
 static struct core_mpi_message *freed;              /* under the lock */
 
+/* The handles in the table lie between these, since it was last empty. Under the lock. */
+static size_t num_entries;
+static uintptr_t lowest = UINTPTR_MAX, highest;
+
 static size_t bucket_of(MPI_Request request)
 {
 	uintptr_t word = (uintptr_t)request;
@@ -42,9 +47,24 @@ static size_t bucket_of(MPI_Request request)
 static void add(struct core_mpi_message *message)
 {
 	struct core_mpi_message **bucket = &table[bucket_of(message->request)];
+	uintptr_t word = (uintptr_t)message->request;
 
 	message->next = *bucket;
 	*bucket = message;
+	if (num_entries++ == 0) {
+		lowest = UINTPTR_MAX;
+		highest = 0;
+	}
+	lowest = word < lowest ? word : lowest;
+	highest = word > highest ? word : highest;
+}
+
+/* Cheap. An entry that is taken out leaves the bounds as they are: it may come back. */
+static bool may_be_in_table(MPI_Request request)
+{
+	uintptr_t word = (uintptr_t)request;
+
+	return word >= lowest && word <= highest;
 }
 
 static struct core_mpi_message **find(MPI_Request request)
@@ -86,12 +106,19 @@ static void drop_taken(struct core_mpi_message *message)
 		*link = message->next;
 }
 
-static struct core_mpi_message *take_over(MPI_Request request)
+static struct core_mpi_message *find_taken(MPI_Request request)
 {
 	struct core_mpi_message *one = taken;
 
 	while (one && one->request != request)
 		one = one->next;
+	return one;
+}
+
+static struct core_mpi_message *take_over(MPI_Request request)
+{
+	struct core_mpi_message *one = find_taken(request);
+
 	if (one)
 		taken_over++;
 	return one;
@@ -105,6 +132,7 @@ static struct core_mpi_message *take(MPI_Request request)
 	if (!message)
 		return taken ? take_over(request) : NULL;
 	*link = message->next;
+	num_entries--;
 	note_taken(message);
 	return message;
 }
@@ -168,6 +196,17 @@ static struct core_mpi_message *take_one(const MPI_Request *request)
 	message = take(*request);
 	pthread_mutex_unlock(&lock);
 	return message;
+}
+
+/* Left where it is. */
+static struct core_mpi_message *find_one(MPI_Request request)
+{
+	struct core_mpi_message *message;
+
+	pthread_mutex_lock(&lock);
+	message = *find(request);
+	pthread_mutex_unlock(&lock);
+	return message ? message : find_taken(request);
 }
 
 /* Of a persistent request that is not started the status is empty. */
@@ -253,6 +292,54 @@ int core_request_Request_free(int (*next)(MPI_Request *), MPI_Request *request)
 	return MPI_SUCCESS;
 }
 
+/* ---- reports ---- */
+
+static const struct core_mpi_message *older(const struct core_mpi_message *a,
+					    const struct core_mpi_message *b)
+{
+	return b && (!a || b->since < a->since) ? b : a;
+}
+
+/* Whom it is from or to. */
+static void describe_peer(const struct core_message_call *call, char *text, size_t bytes)
+{
+	if (call->recvtype && call->source == MPI_ANY_SOURCE)
+		snprintf(text, bytes, "from any rank");
+	else if (call->message)
+		snprintf(text, bytes, "of a message that was probed");
+	else
+		snprintf(text, bytes, "%s rank %d, tag %d", call->recvtype ? "from" : "to",
+			 call->recvtype ? call->source : call->dest,
+			 call->recvtype ? call->recvtag : call->sendtag);
+}
+
+void core_requests_describe(char *text, size_t bytes)
+{
+	const struct core_mpi_message *oldest = NULL;
+	char peer[64];
+	size_t num = 0;
+
+	*text = '\0';
+	pthread_mutex_lock(&lock);
+	for (size_t i = 0; i < NUM_BUCKETS; i++) {
+		for (const struct core_mpi_message *one = table[i]; one; one = one->next) {
+			if (one->persistent && !one->active)
+				continue;
+			oldest = older(oldest, one);
+			num++;
+		}
+	}
+	if (oldest) {
+		describe_peer(&oldest->call, peer, sizeof(peer));
+		snprintf(text, bytes,
+			 "; %zu of this rank's messages %s pending, the oldest for "
+			 "%.0f s: %s %s",
+			 num, num == 1 ? "is" : "are", 1e-9 * (double)(util_now() - oldest->since),
+			 core_message_name(oldest->call.kind), peer);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 /* ---- one request ---- */
 
 /* The call has ended with the request complete, or with an error. Returns MPI's result. */
@@ -306,25 +393,34 @@ int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Reque
 	return result;
 }
 
-/* Nothing is completed, so the entry stays. */
+/* By whichever thread comes first. An error handler that is called meanwhile may come here, too. */
+static enum util_status unpack_once(struct core_mpi_message *message, const MPI_Status *status)
+{
+	static pthread_mutex_t unpacking = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+	enum util_status copied;
+
+	pthread_mutex_lock(&unpacking);
+	arrive(message, status);
+	copied = core_dense_wait(&message->recv.dense);
+	pthread_mutex_unlock(&unpacking);
+	return copied;
+}
+
+/* Nothing is completed, so the entry stays where it is, and several threads may ask at a time. */
 int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *),
 				    MPI_Request request, int *flag, MPI_Status *status)
 {
-	struct core_mpi_message *message = take_one(&request);
-	enum util_status copied = UTIL_OK;
+	struct core_mpi_message *message;
+	enum util_status copied;
 	MPI_Status own;
 	int result;
 
-	if (!message)
-		return next(request, flag, status);
 	status = status == MPI_STATUS_IGNORE ? &own : status;
 	result = next(request, flag, status);
-	if (result == MPI_SUCCESS && *flag) {
-		arrive(message, status);
-		copied = core_dense_wait(&message->recv.dense);
-	}
-	if (has_taken(message))
-		put_back(message);
+	if (result != MPI_SUCCESS || !*flag)
+		return result;
+	message = find_one(request);
+	copied = message ? unpack_once(message, status) : UTIL_OK;
 	return copied == UTIL_OK ? result : core_mpi_raise_on(MPI_COMM_WORLD, copied);
 }
 
@@ -407,7 +503,10 @@ static bool take_several(struct several *all, int count, const MPI_Request reque
 	pthread_mutex_lock(&lock);
 	for (int i = 0; i < count && well; i++) {
 		/* Most are the application's alone. */
-		if (!table[bucket_of(requests[i])] || !(message = take(requests[i])))
+		if (!taken && !may_be_in_table(requests[i]))
+			continue;
+		message = take(requests[i]);
+		if (!message)
 			continue;
 		well = add_ours(all, i, message);
 	}
@@ -609,6 +708,7 @@ int core_request_Testsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 static enum util_status prepare_start(struct core_mpi_message *message)
 {
 	message->arrived = false;
+	message->since = util_now();
 	return core_mpi_message_pack(message);
 }
 

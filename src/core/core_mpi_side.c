@@ -207,9 +207,11 @@ bool core_mpi_side_is_filled_first(const struct core_mpi_side *side)
 
 void core_mpi_side_unpack(struct core_mpi_side *side, size_t bytes)
 {
-	if (core_mpi_side_is_filled_first(side))
+	size_t all = core_dense_bytes(&side->dense);
+
+	if (bytes < all && core_mpi_side_is_filled_first(side))
 		bytes = (bytes + side->element - 1) / side->element * side->room;
-	core_dense_unpack(&side->dense, bytes);
+	core_dense_unpack(&side->dense, bytes < all ? bytes : all);
 }
 
 enum util_status core_mpi_side_unpack_all(struct core_mpi_side *side)

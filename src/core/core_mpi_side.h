@@ -39,8 +39,9 @@ enum util_status core_mpi_side_pack(struct core_mpi_side *side);
  * received is to be as it was, so the stage is to be packed first. */
 bool core_mpi_side_is_filled_first(const struct core_mpi_side *side);
 
-/* Begin to copy what has come, so many bytes of data, to where it belongs, from a dense stage; see
- * core_dense_progress. Or all, also from another one, and wait for it. */
+/* Begin to copy what has come, so many bytes of data, or what there is room for, to where it
+ * belongs, from a dense stage; see core_dense_progress. Or all, also from another one, and wait for
+ * it. */
 void core_mpi_side_unpack(struct core_mpi_side *side, size_t bytes);
 enum util_status core_mpi_side_unpack_all(struct core_mpi_side *side);
 

@@ -70,7 +70,7 @@ static bool is_one_version(void)
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
 		 "another process of the job has another version of the library "
 		 "than " GPUCOLL_VERSION_STRING " here, or another build: all calls are staged. "
-						"LD_PRELOAD, or the library's folder, "
+		 "LD_PRELOAD, or the library's folder, "
 		 "differs between hosts");
 	core_mpi_stop();
 	return false;
@@ -194,11 +194,13 @@ int core_run_host(const struct core_call *call)
 
 static void report_wait(const struct core_op *op, double since)
 {
-	char text[160];
+	char text[160], messages[160];
 
 	core_op_describe(op, text, sizeof(text));
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s has waited %.0f s for %s and goes on waiting",
-		 core_coll_name(op->call.coll), now() - since, text);
+	core_requests_describe(messages, sizeof(messages));
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "%s has waited %.0f s for %s and goes on waiting%s", core_coll_name(op->call.coll),
+		 now() - since, text, messages);
 }
 
 /* Seconds without a look: a debugger, SIGSTOP, a laptop's lid. */

@@ -65,7 +65,7 @@ def read_table(path):
         if not line or line.startswith("#"):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
-        if not match or match[1] not in ("coll", "msg", "req", "pack", "comm", "hand", "own"):
+        if not match or match[1] not in ("coll", "msg", "req", "pack", "comm", "hand", "refuse", "own"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -129,8 +129,13 @@ def body(f, door):
         return (f"\tif (pmpi_asleep())\n\t\treturn {forward};\n"
                 f"\tpmpi_enter({door});\n\tint result = {forward};\n"
                 f"\treturn pmpi_leave_constructor(result, newcomm);\n")
-    if f.kind == "hand":
+    if f.kind in ("hand", "refuse"):
         check = " || ".join(f"gpu_pointer_is_out_of_reach({b})" for b in f.buffers)
+    if f.kind == "refuse":
+        return (f"\tif (pmpi_looks_at_refused() && ({check}))\n"
+                f"\t\treturn pmpi_refuse(\"{f.called('')}\", comm);\n"
+                f"\treturn {forward};\n")
+    if f.kind == "hand":
         return (f"\tif (!warned_{f.symbol} && pmpi_looks_at_handed() && ({check}))\n"
                 f"\t\tpmpi_warn_handed(\"{f.called('')}\", &warned_{f.symbol});\n"
                 f"\treturn {forward};\n")

@@ -119,10 +119,25 @@ int pmpi_leave_constructor(int result, MPI_Comm *newcomm)
 	return result;
 }
 
+bool pmpi_looks_at_refused(void)
+{
+	return !pmpi_depth && gpu_driver_present() &&
+	       !__atomic_load_n(&pmpi_off, __ATOMIC_RELAXED) && !pmpi_mpi_is_cuda_aware();
+}
+
+int pmpi_refuse(const char *function, MPI_Comm comm)
+{
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
+		 "%s was given a device buffer: the library has no partitioned messages, and this "
+		 "MPI is not CUDA-aware: see gpucoll(7)",
+		 function);
+	PMPI_Comm_call_errhandler(comm, MPI_ERR_BUFFER);
+	return MPI_ERR_BUFFER;
+}
+
 bool pmpi_looks_at_handed(void)
 {
-	return util_config.debug >= UTIL_LOG_WARN && !pmpi_depth && gpu_driver_present() &&
-	       !__atomic_load_n(&pmpi_off, __ATOMIC_RELAXED) && !pmpi_mpi_is_cuda_aware();
+	return util_config.debug >= UTIL_LOG_WARN && pmpi_looks_at_refused();
 }
 
 void pmpi_warn_handed(const char *function, bool *warned)

@@ -123,6 +123,10 @@ bool pmpi_mpi_is_cuda_aware(void);
 bool pmpi_looks_at_handed(void);
 void pmpi_warn_handed(const char *function, bool *warned);
 
+/* The same of calls that would do harm. Raises an error on the communicator, and returns it. */
+bool pmpi_looks_at_refused(void);
+int pmpi_refuse(const char *function, MPI_Comm comm);
+
 /* Find the next definition of each symbol. pmpi_bind_all is generated and calls pmpi_bind;
  * pmpi_bind_once calls it unless that was done. */
 void pmpi_bind(const struct pmpi_binding *bindings, size_t num_bindings);

@@ -527,9 +527,12 @@ static void test_leave(int calls)
 	free(values);
 }
 
+/* Meanwhile a message is awaited, too. */
 static void test_late(int seconds)
 {
-	enum { COUNT = 1000 };
+	enum { COUNT = 1000, LAST_TAG = 9 };
+	struct buffer message = buffer_new(PLACE_DEVICE, sizeof(int));
+	MPI_Request request = MPI_REQUEST_NULL;
 	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
 	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
 	int values[COUNT];
@@ -539,6 +542,9 @@ static void test_late(int seconds)
 	for (int i = 0; i < COUNT; i++)
 		values[i] = i + test_rank;
 	buffer_put(&from, values, sizeof(values));
+	if (test_rank == 0)
+		MPI_Irecv(message.data, 1, MPI_INT, test_size - 1, LAST_TAG, MPI_COMM_WORLD,
+			  &request);
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (test_rank == test_size - 1)
 		sleep((unsigned)seconds);
@@ -546,7 +552,11 @@ static void test_late(int seconds)
 	fetch(&to, values, COUNT);
 	for (int i = 0; i < COUNT; i++)
 		ok &= values[i] == test_size * i + test_size * (test_size - 1) / 2;
+	if (test_rank == test_size - 1)
+		MPI_Send(message.data, 1, MPI_INT, 0, LAST_TAG, MPI_COMM_WORLD);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
 	test_result(ok);
+	buffer_free(&message);
 	buffer_free(&from);
 	buffer_free(&to);
 }

@@ -424,6 +424,12 @@ void core_mpi_free_halves(void)
 {
 }
 
+void core_requests_describe(char *text, size_t bytes)
+{
+	(void)bytes;
+	*text = '\0';
+}
+
 void core_requests_finish(void)
 {
 }
