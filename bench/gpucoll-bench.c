@@ -278,8 +278,10 @@ static int call(size_t wide_count, bool in_place)
 	}
 }
 
-/* ---- data: what a rank contributes, and what must come out, as numbers that every type holds
- * exactly ---- */
+/*
+ * ---- data: what a rank contributes, and what must come out, as numbers that every type holds
+ * exactly ----
+ */
 
 static double contribution(int from, size_t index)
 {
@@ -303,8 +305,10 @@ static double reduced(size_t index)
 	return result;
 }
 
-/* What element `index` of this rank's receive buffer is after the call, `count` being a block's or
- * all. */
+/*
+ * What element `index` of this rank's receive buffer is after the call, `count` being a block's or
+ * all.
+ */
 static double expected(size_t index, size_t count)
 {
 	int block = (int)(index / count);

@@ -237,8 +237,7 @@ static void measure_face(void)
 	copies = time_copies(device, packed, BYTES, TIMES);
 	if (rank == 0)
 		printf("face of %d x %d doubles, strided: device %.1f us; packed on the host %.1f "
-		       "us "
-		       "and copies %.1f us; ratio %.2f\n",
+		       "us and copies %.1f us; ratio %.2f\n",
 		       SIDE, SIDE, on_device, on_host, copies, on_device / (on_host + copies));
 	MPI_Type_free(&face);
 	must(cudaFree(device));

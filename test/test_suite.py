@@ -79,6 +79,26 @@ def test_layering_is_checked(tmp_path):
     assert result.status != 0 and "mpi.h" in result.output and "gpu/gpu_driver.h" in result.output
 
 
+def test_docs_name_what_is_there(tmp_path):
+    check = [sys.executable, str(SOURCE / "test/check-docs.py")]
+    result = run_command([*check, str(SOURCE)], os.environ, 60)
+    assert result.status == 0, result.output
+    (tmp_path / "README.md").write_text("See `core_gone()` in `src/gone.c`, and `README.md`.\n")
+    result = run_command([*check, str(tmp_path)], os.environ, 60)
+    assert result.status != 0 and result.output.split("there is no ")[1:] == ["core_gone\nREADME.md:1: ", "src/gone.c\n"], result.output
+
+
+def test_format():
+    """As .clang-format has it: other versions break lines elsewhere."""
+    tool = shutil.which("clang-format-14")
+    if tool is None:
+        pytest.skip("clang-format-14 is not there")
+    sources = [str(path) for folder in ("src", "include", "test", "tools", "bench") for suffix in ("c", "h", "cu")
+               for path in (SOURCE / folder).rglob(f"*.{suffix}")]
+    result = run_command([tool, "--dry-run", "-Werror", f"--style=file:{SOURCE}/.clang-format", *sources], os.environ, 120)
+    assert result.status == 0, result.output[:4000]
+
+
 def count_calls(output, path, call=""):
     """The calls of a path in the table of GPUCOLL_STATS, of one collective or of all."""
     rows = re.findall(r"^  (MPI_\w+) +.* < +\d+ [KMGT]?i?B +(\w+) +(\d+) ", output, re.MULTILINE)

@@ -293,8 +293,7 @@ static void say_costs(struct gpu_launch *launch, struct gpu_stream *stream)
 	}
 	doctor_say(DOCTOR_OK, "costs", NULL, NULL,
 		   "us: what a pointer is %.2f, the legacy stream %.2f, a launch %.2f, until the "
-		   "host sees "
-		   "its word %.2f",
+		   "host sees its word %.2f",
 		   classify, query, call / (TIMES / 10), total / (TIMES / 10));
 	gpu_driver.cuMemFree(memory);
 }

@@ -64,8 +64,10 @@ static void fail(const struct process *p, const char *why)
 		snprintf(seat_of(p)->failed, sizeof(seat_of(p)->failed), "%s", why);
 }
 
-/* All have come here; who has not for long holds nobody up. Release and acquire: what the others
- * wrote before is seen. */
+/*
+ * All have come here; who has not for long holds nobody up. Release and acquire: what the others
+ * wrote before is seen.
+ */
 static void barrier(struct process *p)
 {
 	_Atomic int *arrived = &p->board->arrived[p->step++];
@@ -264,11 +266,9 @@ static void say_pair(const struct board *board, int a, int b)
 
 	doctor_say(DOCTOR_WARN, "P2P", "messages between them go through the host's memory",
 		   "switch PCI Express ACS off (BIOS, setpci), or boot with iommu=pt or iommu=off; "
-		   "in a "
-		   "virtual machine ask its provider",
+		   "in a virtual machine ask its provider",
 		   "devices %d and %d map each other's memory, and bytes get lost: read by kernels "
-		   "%s, "
-		   "by copies %s, written by kernels %s, by copies %s",
+		   "%s, by copies %s, written by kernels %s, by copies %s",
 		   one->ordinal, other->ordinal,
 		   one->wrong[GPU_VERIFY_READ] & bit ? "wrong" : "right",
 		   one->wrong[GPU_CARD_TAKEN] & bit ? "wrong" : "right",
@@ -299,8 +299,7 @@ static void say_pairs(const struct board *board)
 	if (right)
 		doctor_say(DOCTOR_OK, "P2P", "direct, within GPUCOLL_P2P_LEVEL", NULL,
 			   "%d pairs of processes on different devices reach each other's memory; "
-			   "tried by "
-			   "kernels and copies",
+			   "tried by kernels and copies",
 			   right);
 	if (apart)
 		doctor_say(DOCTOR_NOTE, "P2P", "messages between them go through the host's memory",
@@ -343,8 +342,7 @@ static void say_meetings(const struct board *board)
 			doctor_say(DOCTOR_OK, "shared GPU", "fused: kernels wait for each other",
 				   NULL,
 				   "kernels of %d processes on device %d run together, and meet "
-				   "within "
-				   "%llu us",
+				   "within %llu us",
 				   sharers_of(board, i), seat->ordinal,
 				   (unsigned long long)bounds[seat->meets] / 1000);
 		else
@@ -443,7 +441,8 @@ static int number_of(const char *const names[])
 	return -1;
 }
 
-/* Ranks of a node have one parent, which started them. The name is there only until all have come.
+/*
+ * Ranks of a node have one parent, which started them. The name is there only until all have come.
  */
 static struct board *open_board(void)
 {

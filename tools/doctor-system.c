@@ -167,8 +167,8 @@ static void look_at_mpis(void)
 	int found = 0;
 
 	if (ask("timeout 20 ompi_info --version 2>/dev/null", line, sizeof(line))) {
-		bool is_aware = ask("timeout 20 ompi_info --parsable --all 2>/dev/null | "
-				    "grep 'mpi_built_with_cuda_support:value:true'",
+		bool is_aware = ask("timeout 20 ompi_info --parsable --all 2>/dev/null | grep "
+				    "'mpi_built_with_cuda_support:value:true'",
 				    aware, sizeof(aware));
 
 		doctor_say(DOCTOR_OK, "MPI", "host buffers and point-to-point go to it as they are",
@@ -177,8 +177,7 @@ static void look_at_mpis(void)
 		found++;
 	}
 	if (ask("(timeout 20 mpichversion || timeout 20 mpiexec.mpich --version || timeout 20 "
-		"mpiexec.hydra "
-		"--version) 2>/dev/null | grep -i -m 1 version",
+		"mpiexec.hydra --version) 2>/dev/null | grep -i -m 1 version",
 		line, sizeof(line))) {
 		doctor_say(DOCTOR_OK, "MPI", "host buffers and point-to-point go to it as they are",
 			   NULL, "MPICH or a relative, %s", line);

@@ -48,8 +48,7 @@ static const char *verdict(void)
 {
 	if (counts[DOCTOR_BAD])
 		return "calls on device buffers will not be accelerated, or not be right, before "
-		       "what is "
-		       "marked bad is mended";
+		       "what is marked bad is mended";
 	if (counts[DOCTOR_WARN])
 		return "it works, and is slower than this machine could be: see what is marked "
 		       "warn";

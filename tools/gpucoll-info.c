@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpucoll-info: the library's version, its options, the devices that it would see, the machine, its
- * schedules. */
+/*
+ * gpucoll-info: the library's version, its options, the devices that it would see, the machine, its
+ * schedules.
+ */
 #include "doctor.h"
 #include "info-choice.h"
 #include "info-machine.h"
@@ -17,18 +19,15 @@
 static void usage(FILE *out)
 {
 	fputs("usage: gpucoll-info [-v] [-c] [-d] [-t] [--doctor [--json]] [--machine FILE] [-p "
-	      "COLLECTIVE [schedule "
-	      "options]]\n"
+	      "COLLECTIVE [schedule options]]\n"
 	      "  -v, --version   version and build (default)\n"
 	      "  -c, --config    every option with its value, where that comes from, and what it "
 	      "does\n"
 	      "  -d, --devices   the CUDA devices as the library sees them\n"
 	      "  --doctor        what this machine does, what the library will do because of it, "
-	      "and "
-	      "remedies:\n"
+	      "and remedies:\n"
 	      "                  for a new machine, and for reports of errors; under a launcher "
-	      "the "
-	      "ranks of\n"
+	      "the ranks of\n"
 	      "                  a node try each other; --json: for programs\n"
 	      "  -t, --topology  the machine as the library sees it: PCI, GPUs, NICs, and paths "
 	      "between them\n"
@@ -49,8 +48,7 @@ static void usage(FILE *out)
 	      "                          network reaches device memory\n"
 	      "      --sockets           nodes are connected by TCP alone\n"
 	      "      --dot, --svg        with --algo: a graph for Graphviz, a picture; --svg "
-	      "without "
-	      "-p: the machine\n"
+	      "without -p: the machine\n"
 	      "  -h, --help      this text\n",
 	      out);
 }
@@ -86,8 +84,8 @@ static void print_device(int ordinal)
 					device);
 	gpu_driver.cuDeviceGetAttribute(&sms, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
 	gpu_driver.cuDeviceGetAttribute(&copies, CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, device);
-	printf("device %d: %s, PCI %s, compute capability %d.%d, %d multiprocessors, "
-	       "%d copy engines, %.1f GiB\n",
+	printf("device %d: %s, PCI %s, compute capability %d.%d, %d multiprocessors, %d copy "
+	       "engines, %.1f GiB\n",
 	       ordinal, name, bus, major, minor, sms, copies, (double)bytes / (1 << 30));
 }
 
@@ -118,8 +116,10 @@ struct plan {
 	bool given, has_coll, has_size;
 };
 
-/* A whole number from `least` to `most`, with a unit where there may be one. Ends the program where
- * it is none. */
+/*
+ * A whole number from `least` to `most`, with a unit where there may be one. Ends the program where
+ * it is none.
+ */
 static uint64_t number(const char *option, const char *text, uint64_t least, uint64_t most,
 		       bool unit)
 {

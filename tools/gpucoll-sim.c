@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* gpucoll-sim: how long collectives take on clusters that nobody has at hand. The library's
- * schedules on its model of a node, and between nodes SimGrid. */
+/*
+ * gpucoll-sim: how long collectives take on clusters that nobody has at hand. The library's
+ * schedules on its model of a node, and between nodes SimGrid.
+ */
 #include "algos/algo_choose.h"
 #include "core/core_fabric.h"
 #include "core/core_room.h"
@@ -33,8 +35,10 @@ enum {
 	LEAST_NODES = 8 /* of the largest sample, which is halved twice */
 };
 
-/* us, of a link: two of them and what hosts do are about the 4 us that the library's model takes
- * for a message between nodes. */
+/*
+ * us, of a link: two of them and what hosts do are about the 4 us that the library's model takes
+ * for a message between nodes.
+ */
 static const double hop = 0.8;
 
 /* Steps of a schedule that can be made in the memory of a workstation. */
@@ -245,8 +249,10 @@ static double time_of(struct cluster *c, const struct subject *subject)
 	return s.time;
 }
 
-/* In a process of its own, as SimGrid runs once in one. us; negative: it can't be, or takes too
- * long. */
+/*
+ * In a process of its own, as SimGrid runs once in one. us; negative: it can't be, or takes too
+ * long.
+ */
 static double time_in_child(struct cluster *c, const struct subject *subject)
 {
 	double time = -1, left = subject->deadline - now();
@@ -417,8 +423,10 @@ static double extrapolate_from(const struct cluster *c, int nodes, struct subjec
 	return algo_go_on(times, log2((double)c->network.nodes / nodes));
 }
 
-/* By the largest samples that can be simulated; of a grid they tell nothing, as its divisors
- * count. us; negative: there are none. */
+/*
+ * By the largest samples that can be simulated; of a grid they tell nothing, as its divisors
+ * count. us; negative: there are none.
+ */
 static double extrapolate(const struct cluster *c, const struct algo_choice *way, uint64_t bytes)
 {
 	struct subject subject = {.way = way, .bytes = bytes};
@@ -439,7 +447,8 @@ static double extrapolate(const struct cluster *c, const struct algo_choice *way
 	return time;
 }
 
-/* The best that can be simulated of those that are close, where the library looks, and of the
+/*
+ * The best that can be simulated of those that are close, where the library looks, and of the
  * others the first, or that which can be extrapolated. Returns its algorithm; NULL: there is none.
  */
 static const struct algo *add_best(struct cluster *c, uint64_t bytes)

@@ -85,8 +85,7 @@ static void usage(void)
 	      "allreduce,bcast,reduce,allgather,\n"
 	      "                          reduce_scatter,alltoall,gather,scatter)\n"
 	      "  -b, --minbytes=SIZE     smallest size of a buffer, or of one block where there is "
-	      "one "
-	      "for each\n"
+	      "one for each\n"
 	      "                          rank (default 8)\n"
 	      "  -e, --maxbytes=SIZE     largest size of a rank's buffer (default 64M)\n"
 	      "  -t, --time=SECONDS      stop after so long, with what there is then (default "
@@ -302,8 +301,10 @@ static bool went(struct way *way)
 	return all;
 }
 
-/* Roughly. The first call may bring memory, kernels, a look at how others' kernels run; and what is
- * slow may just have been disturbed. */
+/*
+ * Roughly. The first call may bring memory, kernels, a look at how others' kernels run; and what is
+ * slow may just have been disturbed.
+ */
 static void measure(enum sched_coll coll, size_t bytes, struct way *way, double best)
 {
 	enum { WARM = 3, FEW = 3 };
@@ -353,7 +354,8 @@ static const struct way *narrower(const struct way *ways, int num, const struct 
 	return NULL;
 }
 
-/* Whether twice the channels did not help, or it has been slow for long, and is let out for a size.
+/*
+ * Whether twice the channels did not help, or it has been slow for long, and is let out for a size.
  */
 static bool is_hopeless(const struct way *ways, int num, struct way *way)
 {
@@ -640,8 +642,7 @@ int main(int argc, char **argv)
 	if (rank == 0 && !is_ours(file)) {
 		fprintf(stderr,
 			"gpucoll-tune: %s is no tuning file of this version, or can't be read: "
-			"name "
-			"another with --output\n",
+			"name another with --output\n",
 			file);
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	}

@@ -5,8 +5,10 @@
 
 #include "topo/topo_machine.h"
 
-/* The machine that this program is on, with the GPUs of the CUDA driver, if there is one; or the
- * one that is recorded in a file. NULL: it was said why not. The caller frees it. */
+/*
+ * The machine that this program is on, with the GPUs of the CUDA driver, if there is one; or the
+ * one that is recorded in a file. NULL: it was said why not. The caller frees it.
+ */
 struct topo_machine *info_find_machine(void);
 struct topo_machine *info_read_machine(const char *file);
 

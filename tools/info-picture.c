@@ -130,8 +130,10 @@ static int foot(const struct picture *p, int object)
 	return p->boxes[object].y + LEAF_HEIGHT;
 }
 
-/* Between the feet of two leaves, the deeper the further they are apart; `shift` keeps several
- * apart. */
+/*
+ * Between the feet of two leaves, the deeper the further they are apart; `shift` keeps several
+ * apart.
+ */
 static void draw_arc(const struct picture *p, int a, int b, int shift, const char *style)
 {
 	int from = middle(p, a) + shift, to = middle(p, b) + shift;

@@ -62,8 +62,8 @@ static void print_cost(const struct view *v)
 
 	fprintf(v->out,
 		"cost: %" PRIu32
-		" messages one after the other, %d waits of all for all; of the rank "
-		"that has most,\n"
+		" messages one after the other, %d waits of all for all; of the rank that has "
+		"most,\n"
 		"      %" PRIu64 " bytes sent, %" PRIu64
 		" read or written in others' buffers, %" PRIu64 " in its own memory; %" PRIu64
 		" bytes of scratch\n",
@@ -212,8 +212,10 @@ static int middle(int left)
 	return left + BOX_WIDTH / 2;
 }
 
-/* Messages come from the steps that sent them; what is read or written in another's buffers goes
- * across, dashed. */
+/*
+ * Messages come from the steps that sent them; what is read or written in another's buffers goes
+ * across, dashed.
+ */
 static void draw_arrows(const struct view *v, const int *columns, const int *lane_of, uint32_t step)
 {
 	const struct sched_step *s = &v->sched->steps[step];
@@ -253,8 +255,8 @@ static void draw_box(const struct view *v, const int *columns, uint32_t lane, ui
 	print_operands(v, v->sched->lanes[lane].rank, s);
 	fprintf(v->out,
 		"</title><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"4\" "
-		"fill=\"hsl(%d,70%%,88%%)\" stroke=\"hsl(%d,70%%,45%%)\"/>"
-		"<text x=\"%d\" y=\"%d\">%s %s</text></g>\n",
+		"fill=\"hsl(%d,70%%,88%%)\" stroke=\"hsl(%d,70%%,45%%)\"/><text x=\"%d\" "
+		"y=\"%d\">%s %s</text></g>\n",
 		x, y, BOX_WIDTH, BOX_HEIGHT, hue(v, s->piece), hue(v, s->piece), middle(x),
 		y + BOX_HEIGHT - 7, sched_step_name(v->sched, v->sched->lanes[lane].rank, s),
 		pieces_of(s, pieces, sizeof(pieces)));
@@ -298,8 +300,7 @@ static void draw(const struct view *v, int *columns, int *lane_of)
 		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
 		"font-family=\"sans-serif\" font-size=\"11\" text-anchor=\"middle\">\n"
 		"<defs><marker id=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" "
-		"markerWidth=\"7\" "
-		"markerHeight=\"7\" orient=\"auto\"><path d=\"M0,0 L8,4 L0,8 "
+		"markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\"><path d=\"M0,0 L8,4 L0,8 "
 		"z\"/></marker></defs>\n"
 		"<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n"
 		"<text x=\"%d\" y=\"24\" text-anchor=\"start\" font-size=\"14\">",
@@ -437,8 +438,8 @@ int info_print_algorithms(FILE *out, const struct info_call *call)
 
 	fprintf(out,
 		"%s over %d ranks, %" PRIu64
-		" bytes; messages one after the other, waits of all for "
-		"all,\nand bytes of the rank that has most (see --algo)\n\n"
+		" bytes; messages one after the other, waits of all for all,\nand bytes of the "
+		"rank that has most (see --algo)\n\n"
 		"%-18s %8s %6s %14s %14s %14s %12s\n",
 		sched_coll_name(request->coll), request->ranks, call->bytes, "algorithm",
 		"messages", "waits", "sent", "others' memory", "own memory", "scratch");

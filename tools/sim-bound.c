@@ -104,9 +104,11 @@ static double rate_of_gpu(const struct sched_fabric *fabric)
 	return rate;
 }
 
-/* What a rank sends at least, of all; what a node sends to others; and what crosses the middle of
+/*
+ * What a rank sends at least, of all; what a node sends to others; and what crosses the middle of
  * the network, in one direction. Chan, Heimlich, Purkayastha, van de Geijn: Collective
- * communication: theory, practice, and experience, 2007. */
+ * communication: theory, practice, and experience, 2007.
+ */
 struct least {
 	double rank, node, middle;
 };

@@ -11,8 +11,8 @@
 /*
  * rails: a fat tree whose leaves each join NICs of one number of many nodes. fat-tree: a fat tree
  * whose leaves join all NICs of a few nodes. Both have switches of 64 ports and as much bandwidth
- * at each level. dragonfly: groups of 32 routers with 8 NICs, each joined with each, in which a node's
- * NICs are at several routers, and each of which is joined with each other by one router.
+ * at each level. dragonfly: groups of 32 routers with 8 NICs, each joined with each, in which a
+ * node's NICs are at several routers, and each of which is joined with each other by one router.
  */
 enum sim_shape { SIM_RAILS, SIM_FAT_TREE, SIM_DRAGONFLY, SIM_NUM_SHAPES };
 
@@ -32,14 +32,18 @@ extern "C" {
 /* There can't be more of them. */
 int sim_net_most_nics(enum sim_shape shape);
 
-/* The fewest links between two NICs; and what goes from one half of the network to the other,
- * bytes/us in one direction. */
+/*
+ * The fewest links between two NICs; and what goes from one half of the network to the other,
+ * bytes/us in one direction.
+ */
 enum { SIM_LEAST_HOPS = 2 };
 double sim_net_bisection(const struct sim_network *network);
 
-/* Of the network's levels but the last: how many nodes are together there, and how many links, at
+/*
+ * Of the network's levels but the last: how many nodes are together there, and how many links, at
  * least, are between NICs of nodes that are not. Returns how many levels there are, for which that
- * is the same wherever one looks. */
+ * is the same wherever one looks.
+ */
 enum { SIM_MOST_LEVELS = 2 };
 struct sim_level {
 	int nodes, hops;

@@ -32,8 +32,10 @@ const char *gpucoll_version(void);
  */
 int gpucoll_enable(int on);
 
-/* Whether an address is device or managed memory as the library sees it. The address need not be
- * valid. */
+/*
+ * Whether an address is device or managed memory as the library sees it. The address need not be
+ * valid.
+ */
 int gpucoll_is_device_buffer(const void *address);
 
 /* The path of the last collective that this thread made. */
@@ -49,28 +51,29 @@ int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls,
 
 /*
  * Choose among these algorithms, protocols and numbers of channels from now on: texts as in
- * GPUCOLL_ALGO, GPUCOLL_PROTO and GPUCOLL_CHANNELS, or NULL for what the library chooses. The wishes
- * of a communicator's first rank count, and all its ranks should have the same. Not while a
- * collective is under way. Returns 0, or -1 where a text is not understood; nothing has changed then.
+ * GPUCOLL_ALGO, GPUCOLL_PROTO and GPUCOLL_CHANNELS, or NULL for what the library chooses. The
+ * wishes of a communicator's first rank count, and all its ranks should have the same. Not while a
+ * collective is under way. Returns 0, or -1 where a text is not understood; nothing has changed
+ * then.
  */
 int gpucoll_wish(const char *algorithms, const char *protocols, const char *channels);
 
 /*
- * How this thread's last collective (since gpucoll_enable(1)) was carried out, as a line of a tuning file but for the time (see
- * gpucoll-tune(1)), cut to `bytes` bytes. Returns 0, or -1 where it was not accelerated, or short
- * enough for there to be no choice.
+ * How this thread's last collective (since gpucoll_enable(1)) was carried out, as a line of a
+ * tuning file but for the time (see gpucoll-tune(1)), cut to `bytes` bytes. Returns 0, or -1 where
+ * it was not accelerated, or short enough for there to be no choice.
  */
 int gpucoll_last_way(char *text, size_t bytes);
 
 #ifdef MPI_VERSION /* after mpi.h */
 
 /*
- * Datatypes of one 16-bit floating point number, which MPI has not: IEEE binary16 (CUDA's __half) and
- * bfloat16. MPI_SUM, MPI_PROD, MPI_MAX and MPI_MIN are valid on them in blocking reductions, on device
- * and on host buffers; each operation is rounded to nearest even. They are committed, belong to the
- * library, and end with MPI_Finalize; a type made from one of them is for moving data only. To be
- * called after MPI_Init, by every process that takes part in a reduction. Returns MPI_SUCCESS or an
- * MPI error code.
+ * Datatypes of one 16-bit floating point number, which MPI has not: IEEE binary16 (CUDA's __half)
+ * and bfloat16. MPI_SUM, MPI_PROD, MPI_MAX and MPI_MIN are valid on them in blocking reductions, on
+ * device and on host buffers; each operation is rounded to nearest even. They are committed, belong
+ * to the library, and end with MPI_Finalize; a type made from one of them is for moving data only.
+ * To be called after MPI_Init, by every process that takes part in a reduction. Returns MPI_SUCCESS
+ * or an MPI error code.
  */
 int gpucoll_type_float16(MPI_Datatype *type);
 int gpucoll_type_bfloat16(MPI_Datatype *type);

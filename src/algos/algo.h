@@ -16,24 +16,32 @@ enum { ALGO_MOST_CHANNELS = 16, ALGO_FEW_RANKS = 256 };
 
 /* Restrictions. */
 enum algo_needs {
-	ALGO_NEEDS_MAPPED = 1,           /* ranks reach each other's buffers */
-	ALGO_NEEDS_EVEN = 2,             /* an even number of ranks */
-	ALGO_NEEDS_POWER_OF_TWO = 4,     /* of ranks */
-	ALGO_NEEDS_UNIFORM = 8,          /* blocks of one size */
-	ALGO_NEEDS_TWO_BUFFERS = 16,     /* not in place */
-	ALGO_NEEDS_COMMUTATIVE = 32,     /* contributions are combined in another order than the
-					   ranks' */
-	ALGO_NEEDS_NODES = 64,           /* several */
-	ALGO_NEEDS_NODES_MAPPED = 256,   /* ranks of a node reach each other's buffers; on some node
-					    there are several */
-	ALGO_NEEDS_NODES_IN_ORDER = 512, /* ranks of a node follow each other */
-	ALGO_NEEDS_FEW_RANKS = 1024,     /* ALGO_FEW_RANKS, or pairs of as many: there are steps for
-					    each pair */
-	ALGO_NEEDS_ALL_PAIRS = 2048,     /* an exchange of all with all */
-	ALGO_NEEDS_GRID = 4096,      /* a number of ranks, or, with several nodes, of nodes, that
-					is a product */
-	ALGO_NEEDS_ALL_MAPPED = 128, /* also buffers that only their own rank need touch: those
-					that receive a bcast, or send in a gather */
+	/* Ranks reach each other's buffers. */
+	ALGO_NEEDS_MAPPED = 1 << 0,
+	/* Also buffers that only their own rank need touch: those that receive a bcast, or send in
+	   a gather. */
+	ALGO_NEEDS_ALL_MAPPED = 1 << 1,
+	/* Not in place. */
+	ALGO_NEEDS_TWO_BUFFERS = 1 << 2,
+	/* An even number of ranks; a power of two. */
+	ALGO_NEEDS_EVEN = 1 << 3,
+	ALGO_NEEDS_POWER_OF_TWO = 1 << 4,
+	/* Blocks of one size. */
+	ALGO_NEEDS_UNIFORM = 1 << 5,
+	/* Contributions are combined in another order than the ranks'. */
+	ALGO_NEEDS_COMMUTATIVE = 1 << 6,
+	/* Several nodes. */
+	ALGO_NEEDS_NODES = 1 << 7,
+	/* Ranks of a node reach each other's buffers; on some node there are several. */
+	ALGO_NEEDS_NODES_MAPPED = 1 << 8,
+	/* Ranks of a node follow each other. */
+	ALGO_NEEDS_NODES_IN_ORDER = 1 << 9,
+	/* ALGO_FEW_RANKS, or pairs of as many: there are steps for each pair. */
+	ALGO_NEEDS_FEW_RANKS = 1 << 10,
+	/* An exchange of all with all. */
+	ALGO_NEEDS_ALL_PAIRS = 1 << 11,
+	/* A number of ranks, or, with several nodes, of nodes, that is a product. */
+	ALGO_NEEDS_GRID = 1 << 12,
 };
 
 struct algo {
@@ -50,8 +58,10 @@ extern const struct algo algo_catalogue[];
 /* Of the name for the collective; NULL: there is none. */
 const struct algo *algo_find(const char *name, enum sched_coll coll);
 
-/* Why the algorithm can't do it, in words; NULL: it can. Blocks may differ in size: `sizes_differ`.
- * Operations other than commutative ones never get here. */
+/*
+ * Why the algorithm can't do it, in words; NULL: it can. Blocks may differ in size: `sizes_differ`.
+ * Operations other than commutative ones never get here.
+ */
 const char *algo_refuses(const struct algo *algo, const struct sched_request *request,
 			 bool sizes_differ);
 

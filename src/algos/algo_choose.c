@@ -4,12 +4,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Sizes at which times are known: 2^FIRST bytes and so on, and so many from each to its double; one
- * where there are many ranks, whose schedules take long to look at. */
+/*
+ * Sizes at which times are known: 2^FIRST bytes and so on, and so many from each to its double; one
+ * where there are many ranks, whose schedules take long to look at.
+ */
 enum { FIRST = 3, DOUBLINGS = 31, STEPS = 4, NUM_SIZES = DOUBLINGS * STEPS + 1, MANY_RANKS = 16 };
 
-/* Of schedules larger than this, in steps, channels are not multiplied: where they are looked at,
- * and where they are only made, if they are chosen. */
+/*
+ * Of schedules larger than this, in steps, channels are not multiplied: where they are looked at,
+ * and where they are only made, if they are chosen.
+ */
 enum { MOST_STEPS = 16384, MOST_STEPS_MADE = 1 << 20 };
 
 /* A call takes longer at once where it needs a round more: looked at up to so many of them. */
@@ -18,8 +22,10 @@ enum { FEW_ROUNDS = 8 };
 /* Measured times say nothing of sizes that are so many times larger. */
 static const double reach = 16;
 
-/* What is so many times slower than the best at one size can't be the best at the next, which is
- * not as far away: it is not looked at closely. */
+/*
+ * What is so many times slower than the best at one size can't be the best at the next, which is
+ * not as far away: it is not looked at closely.
+ */
 static const double hopeless = 2;
 
 /* What is so many times slower with twice the channels is not faster with four times as many. */
@@ -234,7 +240,8 @@ static bool make_sample(struct view *v, int i, bool *enough)
 	return *enough;
 }
 
-/* Slots are as large as the job's can be. INFINITY: there is no room for them; negative: no memory.
+/*
+ * Slots are as large as the job's can be. INFINITY: there is no room for them; negative: no memory.
  */
 static double time_of_sample(const struct view *v, int i, double most, uint64_t bytes)
 {
@@ -367,15 +374,18 @@ static int narrower(const struct algo_table *table, int index)
 	return -1;
 }
 
-/* Whether it is not to be looked at: twice the channels lost something already, or it would be too
- * large. */
+/*
+ * Whether it is not to be looked at: twice the channels lost something already, or it would be too
+ * large.
+ */
 static bool is_no_use(const struct algo_table *table, int index, const double *times)
 {
 	int half = narrower(table, index), quarter = half < 0 ? -1 : narrower(table, half);
 
 	const struct candidate *c = &table->candidates[half < 0 ? index : half];
 
-	/* What was not looked at here: whether it was elsewhere is not the same for all processes.
+	/*
+	 * What was not looked at here: whether it was elsewhere is not the same for all processes.
 	 */
 	if (half >= 0 && isinf(times[half]))
 		return true;
@@ -384,8 +394,10 @@ static bool is_no_use(const struct algo_table *table, int index, const double *t
 	return quarter >= 0 && times[half] > loss * times[quarter];
 }
 
-/* Of those with links, or of the others, which have few steps. `best`: the least time so far.
- * False: no memory. */
+/*
+ * Of those with links, or of the others, which have few steps. `best`: the least time so far.
+ * False: no memory.
+ */
 static bool know_some(struct algo_table *table, int size, bool linked, double *times, double *best)
 {
 	for (int i = 0; i < table->num; i++) {
@@ -449,8 +461,10 @@ bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct a
 	return true;
 }
 
-/* Along lines from point to point; below the first as long as that, above the last in proportion,
- * as far as that reaches. */
+/*
+ * Along lines from point to point; below the first as long as that, above the last in proportion,
+ * as far as that reaches.
+ */
 static double measured_time(const struct candidate *c, double bytes)
 {
 	const struct point *p = c->points, *last;
@@ -585,8 +599,10 @@ static double between(const struct algo_table *table, int candidate, int size, u
 				  (high.time - low.time);
 }
 
-/* What an algorithm takes besides time: nothing; memory for messages, for which ranks wait in
- * kernels; or scratch as well, through which data are copied once more. */
+/*
+ * What an algorithm takes besides time: nothing; memory for messages, for which ranks wait in
+ * kernels; or scratch as well, through which data are copied once more.
+ */
 static int burden_of(const struct algo_table *table, const struct algo *algo)
 {
 	int burden = is_linked(algo) ? 1 : 0;
@@ -604,8 +620,10 @@ static bool is_leaner(const struct algo_choice *a, const struct algo_choice *b)
 	return a->algo == b->algo && a->proto == b->proto && a->channels < b->channels;
 }
 
-/* Of those that are alike to the model the fastest of those that take least comes first, with the
- * fewest channels that are alike to it. */
+/*
+ * Of those that are alike to the model the fastest of those that take least comes first, with the
+ * fewest channels that are alike to it.
+ */
 static void prefer_modest(const struct algo_table *table, struct algo_choice *choices, int num)
 {
 	struct algo_choice choice;
@@ -667,8 +685,10 @@ static double least_at(const struct algo_table *table, int size, const struct al
 	return best.time;
 }
 
-/* All, since which comes first is not only a matter of time, and must not depend on how many are
- * asked for. Returns their number in table->ranked; -1: no memory. */
+/*
+ * All, since which comes first is not only a matter of time, and must not depend on how many are
+ * asked for. Returns their number in table->ranked; -1: no memory.
+ */
 static int rank_modelled(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish)
 {
 	int size = size_below(table, bytes), num = 0;

@@ -31,8 +31,10 @@ struct algo_sample {
 	const struct sched_fabric *fabric;
 };
 
-/* From a figure of samples, each of twice the ranks of the one before, to that of so many doublings
- * of the last: growth goes on as from one to the next, and evenly between two doublings. */
+/*
+ * From a figure of samples, each of twice the ranks of the one before, to that of so many doublings
+ * of the last: growth goes on as from one to the next, and evenly between two doublings.
+ */
 double algo_go_on(const double samples[ALGO_NUM_SAMPLES], double doublings);
 
 /* What there is to carry calls out with. All processes that are to choose alike have the same. */
@@ -73,8 +75,10 @@ struct algo_table *algo_table_new(const struct sched_request *request,
 				  const struct algo_setting *setting);
 void algo_table_free(struct algo_table *table); /* NULL is allowed */
 
-/* A time that was measured, of a way with so many bytes of each block. False: no memory. To be told
- * before the table is asked. */
+/*
+ * A time that was measured, of a way with so many bytes of each block. False: no memory. To be told
+ * before the table is asked.
+ */
 bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct algo_choice *way);
 
 /*
@@ -86,8 +90,10 @@ bool algo_table_measure(struct algo_table *table, uint64_t bytes, const struct a
 int algo_table_rank(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish,
 		    struct algo_choice *choices, int most);
 
-/* What the first of them takes to the model, whatever was measured; INFINITY: there is none;
- * negative: no memory. Not thread-safe. */
+/*
+ * What the first of them takes to the model, whatever was measured; INFINITY: there is none;
+ * negative: no memory. Not thread-safe.
+ */
 double algo_table_expect(struct algo_table *table, uint64_t bytes, const struct algo_wish *wish);
 
 #endif

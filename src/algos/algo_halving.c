@@ -54,8 +54,10 @@ static void reduce(const struct seat *seat, struct share share, struct sched_ope
 	sched_widen(seat->sched, share.num);
 }
 
-/* Of the sums so far, send one half, and reduce the other. Bit after bit, the lowest first: the
- * most goes to the nearest. Returns what is left. */
+/*
+ * Of the sums so far, send one half, and reduce the other. Bit after bit, the lowest first: the
+ * most goes to the nearest. Returns what is left.
+ */
 static struct share halve(const struct seat *seat, struct sched_operand sum)
 {
 	struct sched_operand out = sched_place(SCHED_OUT, seat->rank, 0);

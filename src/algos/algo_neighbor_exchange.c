@@ -30,9 +30,11 @@ static void trade(const struct seat *seat, int neighbor, int sent, int received)
 		   sched_place(SCHED_OUT, seat->rank, received));
 }
 
-/* Pair p is blocks 2p and 2p + 1. In step k a rank is given the pair that is (k + 1) / 2 pairs
+/*
+ * Pair p is blocks 2p and 2p + 1. In step k a rank is given the pair that is (k + 1) / 2 pairs
  * away, on the side of the neighbour, which was given that in the step before, as this rank the one
- * that it sends. */
+ * that it sends.
+ */
 static void exchange(const struct seat *seat)
 {
 	int n = seat->sched->request.ranks, rank = seat->rank, pairs = n / 2, pair = rank / 2;

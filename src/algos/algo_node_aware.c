@@ -63,8 +63,10 @@ static int group_for(int rounds)
 	return group < 2 ? 2 : group < MOST_IN_GROUP ? group : MOST_IN_GROUP;
 }
 
-/* The round in which two meet: those whose sum is the round's number, in a circle; where they are
- * even the last one stays outside, and meets who would meet itself. */
+/*
+ * The round in which two meet: those whose sum is the round's number, in a circle; where they are
+ * even the last one stays outside, and meets who would meet itself.
+ */
 static int colour_of(int group, int a, int b)
 {
 	int circle = rounds_for(group), last = group - 1;
@@ -76,8 +78,10 @@ static int colour_of(int group, int a, int b)
 	return (a + b) % circle;
 }
 
-/* Groups of at most `most` whose product is the number, in so many stages: the more alike the
- * better. */
+/*
+ * Groups of at most `most` whose product is the number, in so many stages: the more alike the
+ * better.
+ */
 static bool factor(int number, int stages, int most, int *groups)
 {
 	if (stages == 0)
@@ -256,8 +260,10 @@ static bool has_folded(const struct plan *p)
 	return p->node + p->taking_part < p->nodes.num;
 }
 
-/* A step that adds up ends with its result in the output and, by the rank whose it is, on the way
- * to the next stage's nodes, or, after the last one, back to a node that folded. */
+/*
+ * A step that adds up ends with its result in the output and, by the rank whose it is, on the way
+ * to the next stage's nodes, or, after the last one, back to a node that folded.
+ */
 static void pass_on(const struct plan *p, int stage)
 {
 	sched_to(p->sched, output(p));

@@ -12,8 +12,10 @@ bool algo_nodes_sort(struct algo_nodes *nodes, const struct sched_request *reque
 	nodes->first = calloc((size_t)request->num_nodes + 2, sizeof(*nodes->first));
 	if (!nodes->order || !nodes->first)
 		return false;
-	/* Counts, two further on; then where each node's next rank goes to, which in the end is
-	 * where the next node's begin. */
+	/*
+	 * Counts, two further on; then where each node's next rank goes to, which in the end is
+	 * where the next node's begin.
+	 */
 	next = nodes->first + 1;
 	for (int rank = 0; rank < request->ranks; rank++)
 		next[request->nodes[rank] + 1]++;

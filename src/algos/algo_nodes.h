@@ -34,8 +34,10 @@ static inline int algo_nodes_carrier(const struct algo_nodes *nodes, int node, i
 	return algo_nodes_rank(nodes, node, rail % algo_nodes_size(nodes, node));
 }
 
-/* Give the rail's carriers the connections of a schedule among nodes. Returns the first one's
- * number. */
+/*
+ * Give the rail's carriers the connections of a schedule among nodes. Returns the first one's
+ * number.
+ */
 int algo_nodes_connect(const struct algo_nodes *nodes, struct sched *sched,
 		       const struct sched *inner, int rail);
 

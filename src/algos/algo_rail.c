@@ -86,8 +86,10 @@ static void connect_all(struct rails *r)
 	}
 }
 
-/* A lane of its own, so that a rank that has to wait until it can send goes on receiving. Nodes
- * begin with different ones. */
+/*
+ * A lane of its own, so that a rank that has to wait until it can send goes on receiving. Nodes
+ * begin with different ones.
+ */
 static void send_all(struct rails *r, int rank)
 {
 	int mine = node_of(r, rank);

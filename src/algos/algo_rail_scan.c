@@ -67,8 +67,10 @@ static void add_up(struct rail_scan *s, int piece)
 	sched_to(s->sched, scratch(s, SUM));
 }
 
-/* In place, a rank's output takes the place of its input, which has been added to the carry. The
- * first rank of all has nothing before it. */
+/*
+ * In place, a rank's output takes the place of its input, which has been added to the carry. The
+ * first rank of all has nothing before it.
+ */
 static void hand_out_exscan(struct rail_scan *s, int piece)
 {
 	int size = algo_nodes_size(&s->nodes, s->node);

@@ -90,8 +90,10 @@ static struct sched_operand block_out(const struct seat *seat, int position)
 			   algo_ring_rank(seat->sched, seat->channel, position));
 }
 
-/* The block of position i begins at i + 1 and ends at i. In place, the result would be written over
- * input that is still needed. */
+/*
+ * The block of position i begins at i + 1 and ends at i. In place, the result would be written over
+ * input that is still needed.
+ */
 static void reduce_scatter(const struct seat *seat)
 {
 	struct sched *s = seat->sched;

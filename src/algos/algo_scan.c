@@ -94,8 +94,10 @@ static void doubling_scan(struct sched *sched, int piece, int rank, int first)
 	}
 }
 
-/* The sum with this rank's input, which is sent, in one block of the scratch; what comes, which
- * both that and the result need, in the other. */
+/*
+ * The sum with this rank's input, which is sent, in one block of the scratch; what comes, which
+ * both that and the result need, in the other.
+ */
 static void doubling_exscan(struct sched *sched, int piece, int rank, int first)
 {
 	struct sched_operand sum = sched_place(SCHED_SCRATCH, rank, 0);

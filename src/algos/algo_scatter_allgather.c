@@ -11,8 +11,10 @@
  */
 #include "algos/algo.h"
 
-/* Ranks are numbered from the root on. The ring has no link back to the root, which has everything;
- * it sends what would have come round. */
+/*
+ * Ranks are numbered from the root on. The ring has no link back to the root, which has everything;
+ * it sends what would have come round.
+ */
 struct ring {
 	struct sched *sched;
 	int channel, first; /* connections: root to 1, 2 ...; then 0 to 1, 1 to 2 ... */

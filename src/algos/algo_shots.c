@@ -52,8 +52,10 @@ void algo_oneshot(struct sched *sched)
 	}
 }
 
-/* To all that have an output, each rank beginning with another, so that they do not all write to
- * one at a time. */
+/*
+ * To all that have an output, each rank beginning with another, so that they do not all write to
+ * one at a time.
+ */
 static void to_all(struct sched *sched, int rank)
 {
 	const struct sched_request *request = &sched->request;

@@ -19,8 +19,10 @@
  */
 #include "algos/algo.h"
 
-/* Messages of a block that go round at a time: one is on the wire while the other is reduced. Each
- * has a slot, and needs another to go on. */
+/*
+ * Messages of a block that go round at a time: one is on the wire while the other is reduced. Each
+ * has a slot, and needs another to go on.
+ */
 enum { TOGETHER = 2, MOST_DIMS = 16 };
 
 struct torus {
@@ -202,8 +204,10 @@ static void gather(const struct seat *seat, const struct turn *turn)
 	sched_widen(seat->sched, turn->part.num);
 }
 
-/* Few messages at a time go round, or all ranks would wait for each other with full slots. Blocks
- * of `share` come from `first` on backwards; `data`: NULL to gather. */
+/*
+ * Few messages at a time go round, or all ranks would wait for each other with full slots. Blocks
+ * of `share` come from `first` on backwards; `data`: NULL to gather.
+ */
 static void go_round(const struct seat *seat, int dim, struct share share, int first,
 		     const struct sched_operand *data)
 {

@@ -123,8 +123,10 @@ static void add_children(struct sched *sched, const struct family *family, int f
 		add(sched, sched_fifo(first + family->children[i]));
 }
 
-/* What comes from the children, with the input, goes to the parent, and from the top into the
- * output and, for an allreduce, down again. */
+/*
+ * What comes from the children, with the input, goes to the parent, and from the top into the
+ * output and, for an allreduce, down again.
+ */
 static void go_up(struct sched *sched, const struct tree *tree, int rank)
 {
 	int node = node_of(sched, tree, rank);

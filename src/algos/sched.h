@@ -62,12 +62,17 @@ struct sched_request {
 	int channels;     /* how many times the links are to be used side by side, from 1 on */
 	int num_nodes;    /* 0: it is all the same */
 	const int *nodes; /* then, of each rank: its node, all of which have some; lives as long */
-	/* Of an alltoall, of two buffers, in which ranks have blocks only for some others; NULL:
-	 * for all. Lives as long. */
+	/*
+	 * Of an alltoall, of two buffers, in which ranks have blocks only for some others; NULL:
+	 * for all. Lives as long.
+	 */
 	const struct sched_pairs *pairs;
-	int num_rings;    /* 0: any order is as good as another */
-	const int *rings; /* then, orders of all ranks, one after the other, in which each is near
-			     to the next; channels take them in turn; lives as long */
+	/*
+	 * Orders of all ranks, one after the other, in which each is near to the next; channels
+	 * take them in turn. They live as long. 0: any order is as good as another.
+	 */
+	int num_rings;
+	const int *rings;
 };
 
 struct sched_operand {
@@ -117,8 +122,10 @@ struct sched {
 struct sched *sched_new(const struct sched_request *request);
 void sched_free(struct sched *sched);
 
-/* Free all that is said of ranks' steps; what is left is what all of them have in common, and the
- * connections. */
+/*
+ * Free all that is said of ranks' steps; what is left is what all of them have in common, and the
+ * connections.
+ */
 void sched_forget_steps(struct sched *sched);
 
 /* Add a connection. Returns its number; they are numbered from 0 on. */
@@ -135,7 +142,8 @@ void sched_step(struct sched *sched, int piece);
 void sched_from(struct sched *sched, struct sched_operand source);
 void sched_to(struct sched *sched, struct sched_operand target);
 
-/* The same for steps of one target and one source, or two; more targets may follow. And for swaps.
+/*
+ * The same for steps of one target and one source, or two; more targets may follow. And for swaps.
  */
 void sched_copy(struct sched *sched, int piece, struct sched_operand source,
 		struct sched_operand target);
@@ -200,8 +208,10 @@ struct sched_span {
 	uint64_t offset, bytes;
 };
 
-/* Of a block of `bytes` bytes cut into pieces that begin at multiples of `unit` and are nearly
- * alike. */
+/*
+ * Of a block of `bytes` bytes cut into pieces that begin at multiples of `unit` and are nearly
+ * alike.
+ */
 struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piece);
 
 /* The same for `span` pieces that follow on each other. */

@@ -71,8 +71,10 @@ static void note_step(struct finder *f, uint32_t lane, uint32_t number)
 	}
 }
 
-/* Whether nothing writes it after the step, which may do so itself, has sent it in this round: in
- * the next one it is the next slice. The order of lanes is not looked at. */
+/*
+ * Whether nothing writes it after the step, which may do so itself, has sent it in this round: in
+ * the next one it is the next slice. The order of lanes is not looked at.
+ */
 static bool stays(const struct uses *uses, uint32_t lane, uint32_t step)
 {
 	return !uses->writer || (uses->writer == lane + 1 && uses->step <= step);
@@ -86,8 +88,10 @@ static bool is_alone(const struct uses *uses, uint32_t lane)
 
 /* ---- steps ---- */
 
-/* When the place keeps what the step sends of it. Which block of OUT is which one of IN, where they
- * are one memory, is not looked at. */
+/*
+ * When the place keeps what the step sends of it. Which block of OUT is which one of IN, where they
+ * are one memory, is not looked at.
+ */
 static uint8_t levels_of_place(const struct finder *f, const struct sched_operand *place,
 			       uint32_t lane, uint32_t number)
 {
@@ -107,8 +111,10 @@ static uint8_t levels_of_place(const struct finder *f, const struct sched_operan
 		       : SCHED_CARRY_APART | SCHED_CARRY_ALWAYS;
 }
 
-/* When the place can be written before the lane comes to the step, also as far as other ranks are
- * concerned. */
+/*
+ * When the place can be written before the lane comes to the step, also as far as other ranks are
+ * concerned.
+ */
 static uint8_t levels_before(const struct finder *f, const struct sched_operand *place,
 			     uint32_t lane, const struct sched_step *step)
 {

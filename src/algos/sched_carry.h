@@ -14,8 +14,10 @@
 
 #include "algos/sched.h"
 
-/* When the network may do it: where IN and OUT have no byte in common; and in any case. And when it
- * may do it before its turn. */
+/*
+ * When the network may do it: where IN and OUT have no byte in common; and in any case. And when it
+ * may do it before its turn.
+ */
 enum {
 	SCHED_CARRY_APART = 1,
 	SCHED_CARRY_ALWAYS = 2,
@@ -23,8 +25,10 @@ enum {
 	SCHED_CARRY_EARLY_ALWAYS = 8
 };
 
-/* Find them: of each step, of all ranks, the bits that hold. Only the first phase has any, as
- * messages do. False: no memory. */
+/*
+ * Find them: of each step, of all ranks, the bits that hold. Only the first phase has any, as
+ * messages do. False: no memory.
+ */
 bool sched_find_carried(const struct sched *sched, uint8_t *levels);
 
 #endif

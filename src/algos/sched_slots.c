@@ -65,8 +65,10 @@ uint32_t sched_most_operands(const struct sched *sched)
 	return most;
 }
 
-/* Those of a lane that its rank, in other lanes, has not been seen to touch; `seen`, by place: the
- * last rank that has, + 1. */
+/*
+ * Those of a lane that its rank, in other lanes, has not been seen to touch; `seen`, by place: the
+ * last rank that has, + 1.
+ */
 static uint32_t count_places(const struct sched *sched, const struct sched_lane *lane,
 			     size_t blocks, uint32_t *seen)
 {
@@ -122,9 +124,11 @@ double sched_proto_parts(enum sched_proto proto)
 	return parts[proto];
 }
 
-/* The scratch blocks of a round, which are as long as all their pieces together, stand behind the
+/*
+ * The scratch blocks of a round, which are as long as all their pieces together, stand behind the
  * Simple slots, which messages to other nodes go through in any case, as do all where hosts wait
- * for them. */
+ * for them.
+ */
 static uint64_t bytes_of_slot(const struct sched *sched, uint64_t slots,
 			      const struct sched_room *room, enum sched_proto proto)
 {

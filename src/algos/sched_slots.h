@@ -8,8 +8,10 @@
 
 #include "algos/sched.h"
 
-/* How messages travel: a counter follows them; or they bring flags, in every packet of 8 bytes, or
- * in every line of 128 (gpu_ll.h). */
+/*
+ * How messages travel: a counter follows them; or they bring flags, in every packet of 8 bytes, or
+ * in every line of 128 (gpu_ll.h).
+ */
 enum sched_proto { SCHED_SIMPLE, SCHED_LL, SCHED_LL128, SCHED_NUM_PROTOS };
 
 /* "simple", "ll", "ll128"; and back, in any case of letters, -1: it is none. */
@@ -32,7 +34,8 @@ struct sched_slots {
 	uint64_t width; /* of a block, in a round */
 };
 
-/* The FIFOs of the rank that has most, in either direction; the lanes, in one phase; the places
+/*
+ * The FIFOs of the rank that has most, in either direction; the lanes, in one phase; the places
  * that a rank's steps touch; and a step's operands. UINT32_MAX: there is no memory to count them.
  */
 uint32_t sched_most_links(const struct sched *sched);

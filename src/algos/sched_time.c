@@ -6,13 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rounds that are looked at: as many as are seen with so many steps, so that pipelines are filled.
- * The others are like the last ones. */
+/*
+ * Rounds that are looked at: as many as are seen with so many steps, so that pipelines are filled.
+ * The others are like the last ones.
+ */
 enum { LEAST_ROUNDS = 3, MOST_ROUNDS = 24, MOST_STEPS = 2048, NOBODY = -1 };
 
-/* A FIFO's last messages: of message k, at k modulo the slots, when it can be read, when its slot
+/*
+ * A FIFO's last messages: of message k, at k modulo the slots, when it can be read, when its slot
  * is free again, and what it has for a network that is simulated elsewhere. Those that have come
- * are known to have, in that network not all that were sent. */
+ * are known to have, in that network not all that were sent.
+ */
 struct line {
 	double *arrived, *consumed, *bytes;
 	uint64_t sent, left, come, read;
@@ -26,14 +30,18 @@ struct lane {
 	uint32_t step, round;
 };
 
-/* A rank's launch where hosts wait for messages: lanes that are ready at its beginning are in it,
- * others wait for its end. */
+/*
+ * A rank's launch where hosts wait for messages: lanes that are ready at its beginning are in it,
+ * others wait for its end.
+ */
 struct launch {
 	double begin, end;
 };
 
-/* A lane's next step; or, above the lanes, a connection's next message leaves; or, above these, it
- * comes. */
+/*
+ * A lane's next step; or, above the lanes, a connection's next message leaves; or, above these, it
+ * comes.
+ */
 struct event {
 	double at;
 	uint32_t lane;
@@ -220,8 +228,10 @@ static double signal_of(const struct run *run)
 	}
 }
 
-/* How long the lane's blocks are at it: they load what they read, flags too, and stores are soon
- * forgotten. */
+/*
+ * How long the lane's blocks are at it: they load what they read, flags too, and stores are soon
+ * forgotten.
+ */
 static double work_of(const struct run *run, const struct sched_step *step, double bytes)
 {
 	const struct sched_operand *o = sched_sources(run->sched, step);
@@ -246,8 +256,10 @@ static double latency_of(const struct run *run, int rank, const struct sched_ope
 	return latency_between(run, rank, o->at);
 }
 
-/* Others' memory is asked, and answers, and is then written to; what a message takes on its way is
- * not the sender's time. */
+/*
+ * Others' memory is asked, and answers, and is then written to; what a message takes on its way is
+ * not the sender's time.
+ */
 static double move(struct run *run, int rank, const struct sched_step *step, double start,
 		   double bytes)
 {
@@ -342,7 +354,8 @@ static double take_wire(struct run *run, const struct sched_home *from, const st
 	return later(out, take_way(run, to->in, start, bytes));
 }
 
-/* Whether a message between nodes is announced, and asked for, before its bytes are on their way.
+/*
+ * Whether a message between nodes is announced, and asked for, before its bytes are on their way.
  */
 static bool is_fetched(const struct run *run, double bytes)
 {
@@ -351,8 +364,10 @@ static bool is_fetched(const struct run *run, double bytes)
 	return run->terms->gdr || (from > 0 && bytes >= from);
 }
 
-/* How often both hosts have to do with it. All but the first time, hardware does what there is to
- * do, if there is any. */
+/*
+ * How often both hosts have to do with it. All but the first time, hardware does what there is to
+ * do, if there is any.
+ */
 static int times_handled(const struct run *run, double bytes)
 {
 	return run->fabric->costs.take > 0 && is_fetched(run, bytes) ? 3 : 1;
@@ -386,8 +401,10 @@ static void come(const struct run *run, struct line *line, double at)
 	line->arrived[line->come++ % run->terms->slots.num] = at;
 }
 
-/* Whether hosts are kept busy by what they send and by what they take, so that when they get to a
- * message depends on all that there was by then. */
+/*
+ * Whether hosts are kept busy by what they send and by what they take, so that when they get to a
+ * message depends on all that there was by then.
+ */
 static bool are_hosts_busy(const struct run *run)
 {
 	return run->fabric->costs.take > 0 && !run->terms->net;
@@ -489,8 +506,10 @@ static bool follows(const struct run *run, uint32_t lane)
 	return run->lanes[lane].step && !has_messages(run, step) && !is_carried(run, step - 1);
 }
 
-/* Where hosts wait, a step with messages begins a launch, and so does the first one; others follow
- * in theirs, and the network's are in none. False: it waits for the next one. */
+/*
+ * Where hosts wait, a step with messages begins a launch, and so does the first one; others follow
+ * in theirs, and the network's are in none. False: it waits for the next one.
+ */
 static bool is_launched(struct run *run, struct event event, double *start)
 {
 	struct launch *launch = &run->launches[run->sched->lanes[event.lane].rank];
@@ -603,8 +622,10 @@ static int lanes_in(const struct run *run, int phase)
 	return most;
 }
 
-/* Without messages the blocks are there for one lane after the other. There are as many as their
- * bytes are worth; parts of a block smooth what would be steps. */
+/*
+ * Without messages the blocks are there for one lane after the other. There are as many as their
+ * bytes are worth; parts of a block smooth what would be steps.
+ */
 static double rate_of_lane(const struct run *run, int phase)
 {
 	const double worth = 4096; /* bytes, of a block */
@@ -632,8 +653,10 @@ static uint32_t rounds_to_look_at(const struct run *run, double all)
 	return all < rounds || run->terms->whole ? (uint32_t)ceil(all) : rounds;
 }
 
-/* How long the rounds take that are not looked at, each: as long as those that were last, or as
- * what has most work is at it. */
+/*
+ * How long the rounds take that are not looked at, each: as long as those that were last, or as
+ * what has most work is at it.
+ */
 static double time_of_round(const struct run *run)
 {
 	uint32_t half = run->rounds / 2;

@@ -33,8 +33,10 @@ struct sched_route {
 	struct sched_leg *legs;
 };
 
-/* Where a site is. Messages to other nodes are taken through its host's memory, unless the network
- * reaches its own, and sent by the host. */
+/*
+ * Where a site is. Messages to other nodes are taken through its host's memory, unless the network
+ * reaches its own, and sent by the host.
+ */
 struct sched_home {
 	int node, number; /* among the node's sites */
 	int out, in;      /* ways: those of the NIC that it uses */
@@ -43,18 +45,21 @@ struct sched_home {
 
 /* What things cost that do not depend on bytes, us, and what a kernel's blocks can move. */
 struct sched_costs {
-	double call;       /* the agreement on a call */
-	double launch;     /* a kernel, until its host knows that it is done */
-	double meet;       /* all hosts wait for all */
-	double tell;       /* a host tells another on its node that a message is there */
-	double post;       /* a host sends a message to another node, whatever its length */
-	double take;       /* the same of one that comes from there; 0: hardware does */
-	double carry;      /* us/byte, in either case */
-	double step;       /* a step in a kernel */
-	double fence;      /* the counter of a message of the Simple protocol */
-	double line;       /* the threads of an LL128 line meet */
-	double fetched;    /* bytes from which on a message to another node is announced, and
-			      fetched by its receiver; 0: none is */
+	double call;   /* the agreement on a call */
+	double launch; /* a kernel, until its host knows that it is done */
+	double meet;   /* all hosts wait for all */
+	double tell;   /* a host tells another on its node that a message is there */
+	double post;   /* a host sends a message to another node, whatever its length */
+	double take;   /* the same of one that comes from there; 0: hardware does */
+	double carry;  /* us/byte, in either case */
+	double step;   /* a step in a kernel */
+	double fence;  /* the counter of a message of the Simple protocol */
+	double line;   /* the threads of an LL128 line meet */
+	/*
+	 * Bytes from which on a message to another node is announced, and fetched by its receiver;
+	 * 0: none is.
+	 */
+	double fetched;
 	double block_rate; /* bytes/us that one block moves */
 	int blocks;        /* of a rank, at a time */
 };
@@ -70,8 +75,10 @@ struct sched_fabric {
 	int *sites;               /* of each rank */
 	struct sched_home *homes; /* of each site */
 	double *rates; /* of each way, bytes/us; way i < num_sites is the memory of site i */
-	/* The ways between the memories of a node's sites: from its i-th to its j-th of n at i * n
-	 * + j behind the node's first. None from a site to itself. */
+	/*
+	 * The ways between the memories of a node's sites: from its i-th to its j-th of n at i * n
+	 * + j behind the node's first. None from a site to itself.
+	 */
 	size_t num_routes;
 	struct sched_route *routes;
 	struct sched_fleet *nodes;
@@ -108,8 +115,10 @@ struct sched_terms {
 	const struct sched_net *net; /* NULL: the network is the NICs' ways */
 };
 
-/* The time in us, or, of more than the terms' most, something between that and the time. Negative:
- * no memory. The schedule must be proved, and of as many ranks as the fabric. */
+/*
+ * The time in us, or, of more than the terms' most, something between that and the time. Negative:
+ * no memory. The schedule must be proved, and of as many ranks as the fabric.
+ */
 double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 		  const struct sched_terms *terms);
 

@@ -163,8 +163,10 @@ struct traffic {
 	uint64_t sent, remote, local;
 };
 
-/* Places and FIFOs are read and written once for each operand; of a FIFO's two ends, the sender
- * writes the receiver's memory. */
+/*
+ * Places and FIFOs are read and written once for each operand; of a FIFO's two ends, the sender
+ * writes the receiver's memory.
+ */
 static void add_step(const struct sched *sched, int rank, const struct sched_step *step,
 		     uint64_t bytes, struct traffic *traffic)
 {

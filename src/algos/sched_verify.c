@@ -177,8 +177,10 @@ static size_t *first_of(const struct proof *p, int rank, int buffer)
 	return &p->first[rank * SCHED_NUM_BUFFERS + buffer];
 }
 
-/* In place, the result of a reduce_scatter is written to the beginning of the input, over blocks
- * that depend on all sizes. */
+/*
+ * In place, the result of a reduce_scatter is written to the beginning of the input, over blocks
+ * that depend on all sizes.
+ */
 static bool overlaps_input(const struct proof *p)
 {
 	return p->request->coll == SCHED_REDUCE_SCATTER && p->request->in_place &&
@@ -260,8 +262,10 @@ static bool check_write(struct proof *p, struct place *place, const char *what)
 	return true;
 }
 
-/* The result of a reduce_scatter in place is written to the beginning of the input, over blocks
- * that depend on all sizes and rounds: none of the input is of use any more. */
+/*
+ * The result of a reduce_scatter in place is written to the beginning of the input, over blocks
+ * that depend on all sizes and rounds: none of the input is of use any more.
+ */
 static bool clobber_input(struct proof *p)
 {
 	struct place *place = &p->places[*first_of(p, p->lane->rank, SCHED_IN)];
@@ -329,8 +333,10 @@ static bool claim(struct proof *p, const struct sched_operand *o, bool sends)
 	return true;
 }
 
-/* Whether the chunk has the place's size, whatever the sizes of blocks are. What two ranks exchange
- * in an alltoall in place has one size both ways. */
+/*
+ * Whether the chunk has the place's size, whatever the sizes of blocks are. What two ranks exchange
+ * in an alltoall in place has one size both ways.
+ */
 static bool fits(const struct proof *p, const struct sched_operand *o, const struct value *value)
 {
 	bool sent = o->at == value->origin && o->block == value->block;

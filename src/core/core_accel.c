@@ -223,8 +223,10 @@ static const struct core_block *table_of(const struct core_accel *accel)
 	return shape->out.num_blocks > 1 ? shape->out.blocks : NULL;
 }
 
-/* Earlier work on the buffers, and then what this call needs before it is announced. What comes to
- * the legacy stream in the meantime is not waited for, as it may wait for us. */
+/*
+ * Earlier work on the buffers, and then what this call needs before it is announced. What comes to
+ * the legacy stream in the meantime is not waited for, as it may wait for us.
+ */
 static enum util_status wait_for_stream(struct core_accel *accel)
 {
 	enum util_status status = UTIL_OK;
@@ -268,8 +270,10 @@ static int kind_of(int index)
 				   : index - FIRST_ARENA;
 }
 
-/* The offers of a vote are there: pass the descriptors that go with this rank's, to one member
- * after the other. UTIL_IN_PROGRESS: somebody's queue is full. */
+/*
+ * The offers of a vote are there: pass the descriptors that go with this rank's, to one member
+ * after the other. UTIL_IN_PROGRESS: somebody's queue is full.
+ */
 static enum util_status pass_fds(struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
@@ -360,8 +364,10 @@ static bool may_vote_again(struct core_comm *comm)
 	return comm->failed_votes < MOST_VOTES && ++comm->failed_votes < MOST_VOTES;
 }
 
-/* Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet, in a
- * vote; at other times none comes. */
+/*
+ * Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet, in a
+ * vote; at other times none comes.
+ */
 static enum util_status reach_all(struct core_accel *accel, bool votes)
 {
 	for (int i = 0; accel->stream && i < NUM_REGIONS * accel->comm->num_near; i++) {
@@ -397,8 +403,10 @@ static bool reaches_all(const struct core_accel *accel)
 	return all == UINT64_MAX;
 }
 
-/* After a vote that was won: all have mapped all that was offered, and nothing else is sure where
- * somebody forgot. */
+/*
+ * After a vote that was won: all have mapped all that was offered, and nothing else is sure where
+ * somebody forgot.
+ */
 static void learn(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
@@ -445,8 +453,10 @@ static void drop_freed(struct core_accel *accel)
 	}
 }
 
-/* The vote is over, and all that was sent for it has come: what nobody has asked for is of memory
- * that was mapped already, and keeps that memory. */
+/*
+ * The vote is over, and all that was sent for it has come: what nobody has asked for is of memory
+ * that was mapped already, and keeps that memory.
+ */
 static void drop_descriptors(struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
@@ -547,8 +557,10 @@ static bool has_lost_member(struct core_accel *accel)
 	return true;
 }
 
-/* What who has failed, or is gone, was to do will not be done. Who is gone will not be past the
- * call either, so that is to be known even where another has told of a failure already. */
+/*
+ * What who has failed, or is gone, was to do will not be done. Who is gone will not be past the
+ * call either, so that is to be known even where another has told of a failure already.
+ */
 static bool is_in_vain(struct core_accel *accel)
 {
 	bool lost = has_lost_member(accel);
@@ -627,7 +639,8 @@ static enum util_status agree(struct core_accel *accel)
 
 /* ---- the call, once it is agreed on ---- */
 
-/* A rank that has failed goes on through the states without doing anything, for the others' sake.
+/*
+ * A rank that has failed goes on through the states without doing anything, for the others' sake.
  */
 static void keep(struct core_accel *accel, enum util_status status)
 {
@@ -900,8 +913,10 @@ static bool is_carrier(const struct core_accel *accel)
 	       accel->sched->request.coll == SCHED_GATHER && accel->comm->rank != accel->shape.root;
 }
 
-/* A rank whose device is lost takes part in nothing any more. Who had its part of the call done
- * learns of that in the next one, in which it would wait for this rank. */
+/*
+ * A rank whose device is lost takes part in nothing any more. Who had its part of the call done
+ * learns of that in the next one, in which it would wait for this rank.
+ */
 static void give_up_device(struct core_accel *accel)
 {
 	if (accel->result == UTIL_ERR_CUDA && accel->stream && gpu_stream_is_lost(accel->stream))
@@ -1035,8 +1050,10 @@ static enum util_status go_on(struct core_accel *accel)
 	return accel->result;
 }
 
-/* What there is to send goes first; there is time to look for what has come in a wait, and as long
- * as something comes the caller need not be asked for more of it. */
+/*
+ * What there is to send goes first; there is time to look for what has come in a wait, and as long
+ * as something comes the caller need not be asked for more of it.
+ */
 enum util_status core_accel_progress(struct core_accel *accel)
 {
 	enum { MOST_LOOKS = 16 };
@@ -1081,8 +1098,7 @@ void core_accel_describe(const struct core_accel *accel, char *text, size_t byte
 		break;
 	case CORE_ACCEL_TRY:
 		snprintf(text, bytes,
-			 "ranks that share a GPU to try whether their kernels run "
-			 "together");
+			 "ranks that share a GPU to try whether their kernels run together");
 		break;
 	case CORE_ACCEL_RUN:
 		if (accel->linked)

@@ -73,11 +73,15 @@ struct core_accel {
 	struct gpu_stream *copies;   /* for those beside a kernel; NULL: no windows */
 	struct gpu_scratch *scratch; /* for results that are moved last */
 	struct gpu_scratch *window_in, *window_out; /* NULL: none; may be one and the same */
-	/* Rounds over slices of `width` bytes of each block; 0: there is one, over everything. Odd
-	 * rounds are `half` bytes further on in the windows. */
+	/*
+	 * Rounds over slices of `width` bytes of each block; 0: there is one, over everything. Odd
+	 * rounds are `half` bytes further on in the windows.
+	 */
 	uint64_t width, half, round, rounds;
-	/* By the members' numbers on this node; and whose memory of a kind was mapped, a bit for
-	 * each. */
+	/*
+	 * By the members' numbers on this node; and whose memory of a kind was mapped, a bit for
+	 * each.
+	 */
 	struct core_reach in[CORE_MAX_NEAR], out[CORE_MAX_NEAR];
 	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_NEAR], cards[CORE_MAX_NEAR];
 	uint64_t reach[CORE_NUM_REACHES];
@@ -120,9 +124,11 @@ struct core_accel {
 enum util_status core_accel_start(struct core_accel *accel, const struct core_call *call,
 				  struct core_comm *comm, uint64_t number);
 
-/* Do what can be done now. UTIL_OK: done, and this process is past the call. UTIL_ERR_UNSUPPORTED:
+/*
+ * Do what can be done now. UTIL_OK: done, and this process is past the call. UTIL_ERR_UNSUPPORTED:
  * to be staged, which all members do. Other errors: this process is past the call, which has
- * failed. */
+ * failed.
+ */
 enum util_status core_accel_progress(struct core_accel *accel);
 
 void core_accel_finish(struct core_accel *accel);
@@ -147,25 +153,34 @@ enum util_status core_offer_make(struct core_accel *accel);
 /* The collective as schedules know it. */
 enum sched_coll core_plan_coll(enum core_coll coll);
 
-/* Who has something for whom in such a call of the communicator, where that is not all. NULL: all
- * for all, or as the collective says. */
+/*
+ * Who has something for whom in such a call of the communicator, where that is not all. NULL: all
+ * for all, or as the collective says.
+ */
 const struct sched_pairs *core_plan_pairs(const struct core_comm *comm, enum core_coll coll);
 
-/* Whether the configuration wishes for an algorithm that takes links; and whether the collective's
- * blocks may differ in size. */
+/*
+ * Whether the configuration wishes for an algorithm that takes links; and whether the collective's
+ * blocks may differ in size.
+ */
 bool core_plan_wants_links(enum core_coll coll);
 bool core_plan_sizes_differ(enum core_coll coll);
 
-/* Choose the algorithm, take its schedule, and decide on the rounds, from all members' offers.
- * UTIL_ERR_UNSUPPORTED: it can't be done, which all find alike, and is to be staged. */
+/*
+ * Choose the algorithm, take its schedule, and decide on the rounds, from all members' offers.
+ * UTIL_ERR_UNSUPPORTED: it can't be done, which all find alike, and is to be staged.
+ */
 enum util_status core_plan_make(struct core_accel *accel);
 
-/* Begin this rank's steps: those of the round in the first phase; those of the second phase, for
- * all rounds, which concern its own memory. Sets `running` where there is something to do. */
+/*
+ * Begin this rank's steps: those of the round in the first phase; those of the second phase, for
+ * all rounds, which concern its own memory. Sets `running` where there is something to do.
+ */
 enum util_status core_plan_begin(struct core_accel *accel);
 enum util_status core_plan_begin_last(struct core_accel *accel);
 
-/* Put on the stream of copies those of a round's slice between this rank's buffers and its windows.
+/*
+ * Put on the stream of copies those of a round's slice between this rank's buffers and its windows.
  */
 enum util_status core_plan_fill(struct core_accel *accel, uint64_t round);
 enum util_status core_plan_drain(struct core_accel *accel, uint64_t round);
@@ -176,42 +191,55 @@ enum gpu_transport core_links_transport(const struct core_comm *comm, int rank);
 /* Whether all ranks, which are on this node, reach each other's memory of the kind. */
 bool core_links_all_reach(const struct core_comm *comm, int kind);
 
-/* What an arena of so many bytes has for messages of the communicator's calls, by GPUDirect or not.
+/*
+ * What an arena of so many bytes has for messages of the communicator's calls, by GPUDirect or not.
  */
 struct sched_room core_links_room(const struct core_comm *comm, size_t arena, bool gdr);
 
 /* Why there can be none in this call; NULL: there can. All come to the same answer. */
 const char *core_links_refuse(const struct core_accel *accel);
 
-/* Whether there can be links between all ranks of this node, and whether they reach each other's
- * buffers, after a vote or without one. */
+/*
+ * Whether there can be links between all ranks of this node, and whether they reach each other's
+ * buffers, after a vote or without one.
+ */
 bool core_links_are_whole(const struct core_accel *accel);
 bool core_links_are_mapped(const struct core_accel *accel);
 
-/* After a schedule with links was taken: what must be tried first, whether there is room for its
- * messages. Returns a reason, or NULL, as above. */
+/*
+ * After a schedule with links was taken: what must be tried first, whether there is room for its
+ * messages. Returns a reason, or NULL, as above.
+ */
 const char *core_links_make(struct core_accel *accel);
 
-/* Whether kernels may wait, as far as that is known without a schedule; and whether both ends of a
- * message know its size. All come to the same answers. */
+/*
+ * Whether kernels may wait, as far as that is known without a schedule; and whether both ends of a
+ * message know its size. All come to the same answers.
+ */
 bool core_links_may_fuse(const struct core_accel *accel);
 bool core_links_know_sizes(const struct core_accel *accel);
 
-/* Start the probe; and, once that is over, decide whether kernels or hosts wait for messages, and
- * by which protocol they go. */
+/*
+ * Start the probe; and, once that is over, decide whether kernels or hosts wait for messages, and
+ * by which protocol they go.
+ */
 enum util_status core_links_try(struct core_accel *accel);
 void core_links_decide(struct core_accel *accel);
 
-/* What the probe has shown: where some were late a later call tries again, a few times; and whether
- * one has shown that kernels of ranks that share a GPU do not run together. */
+/*
+ * What the probe has shown: where some were late a later call tries again, a few times; and whether
+ * one has shown that kernels of ranks that share a GPU do not run together.
+ */
 void core_links_set_together(struct core_comm *comm, enum core_together together);
 bool core_links_are_apart(void);
 
 /* Add what a launch with links needs to its arguments. */
 void core_links_set_args(struct core_accel *accel);
 
-/* What is to come from other nodes has not come for a while: have it found out if who sends it is
- * lost. */
+/*
+ * What is to come from other nodes has not come for a while: have it found out if who sends it is
+ * lost.
+ */
 void core_links_miss(const struct core_accel *accel);
 
 /* A schedule with links, and how it is carried out, in words that live as long as the program. */

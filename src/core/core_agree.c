@@ -15,8 +15,10 @@ struct desk {
 	struct core_offer offer;
 };
 
-/* The call, + 1, in the upper bits and the decision in the lower ones: one word, so that a decision
- * can't be taken for that of another call. */
+/*
+ * The call, + 1, in the upper bits and the decision in the lower ones: one word, so that a decision
+ * can't be taken for that of another call.
+ */
 struct slot {
 	_Alignas(CACHE_LINE) _Atomic uint64_t word;
 	/* Of all nodes; writer: who settles it, before; readers: who sees CORE_AGREE_ACCEL. */
@@ -30,8 +32,10 @@ struct far {
 	/* The last calls, + 1, in which this node's members were ready, the latest one first. */
 	_Alignas(CACHE_LINE) _Atomic uint64_t ready[CORE_BOARD_REMEMBERED];
 	_Atomic uint64_t failed; /* the last call, + 1, in which a member elsewhere did */
-	/* A member was lost. Writers: who finds that, or is told of it by another node; set once.
-	 * Readers: all that wait. */
+	/*
+	 * A member was lost. Writers: who finds that, or is told of it by another node; set once.
+	 * Readers: all that wait.
+	 */
 	_Alignas(CACHE_LINE) _Atomic bool lost;
 };
 
@@ -39,11 +43,14 @@ struct far {
 struct progress {
 	/* The last call, + 1, in which it failed. */
 	_Alignas(CACHE_LINE) _Atomic uint64_t failed;
-	/* The last point at which it arrived, with the call, + 1, in the upper bits: it only grows.
+	/*
+	 * The last point at which it arrived, with the call, + 1, in the upper bits: it only grows.
 	 */
 	_Atomic uint64_t arrived;
-	/* The last call, + 1, in which it tried whether kernels run together, above the answer, of
-	 * TRIED_BITS. */
+	/*
+	 * The last call, + 1, in which it tried whether kernels run together, above the answer, of
+	 * TRIED_BITS.
+	 */
 	_Atomic uint64_t tried;
 	/* The last call, + 1, in whose vote it left its cards with the others. */
 	_Atomic uint64_t shown;
@@ -87,8 +94,10 @@ static size_t slots_bytes(int local_size)
 	return progress_bytes(local_size) + CORE_AGREE_SLOTS * slot_bytes(local_size);
 }
 
-/* Then, of each slot, a table of each member here, with a block for each member anywhere; and the
- * records. */
+/*
+ * Then, of each slot, a table of each member here, with a block for each member anywhere; and the
+ * records.
+ */
 static size_t tables_bytes(int near, int size)
 {
 	size_t bytes = (size_t)near * (size_t)size * sizeof(struct core_block);
@@ -160,7 +169,8 @@ const struct core_block *core_agree_table(const struct core_agree *agree, int ra
 	return table_of(agree, rank);
 }
 
-/* Calls that the member is past. Acquire, the pair of core_agree_pass: what it did before is done.
+/*
+ * Calls that the member is past. Acquire, the pair of core_agree_pass: what it did before is done.
  */
 static uint64_t passed(const struct core_comm *comm, int rank)
 {
@@ -340,8 +350,10 @@ enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call,
 	return UTIL_OK;
 }
 
-/* Release, the pair of the acquire in core_agree_has_shown: of what the kernel and the copies
- * wrote, which this host has seen to be done. */
+/*
+ * Release, the pair of the acquire in core_agree_has_shown: of what the kernel and the copies
+ * wrote, which this host has seen to be done.
+ */
 void core_agree_show(struct core_comm *comm, uint64_t call)
 {
 	atomic_store_explicit(&progress_of(comm, comm->rank)->shown, call + 1,
@@ -395,8 +407,10 @@ void core_agree_announce(const struct core_agree *agree, const struct core_offer
 	desk->offer = *offer;
 	if (table)
 		memcpy(table_of(agree, comm->rank), table, (size_t)comm->size * sizeof(*table));
-	/* Release: whoever sees the number sees the offer and the record (and the buffers'
-	 * contents, for its kernels). */
+	/*
+	 * Release: whoever sees the number sees the offer and the record (and the buffers'
+	 * contents, for its kernels).
+	 */
 	atomic_store_explicit(&desk->announced, agree->call + 1, memory_order_release);
 }
 
@@ -464,7 +478,8 @@ const struct core_summary *core_agree_common(const struct core_agree *agree)
 	return &((struct slot *)slot_at(agree->comm, agree->call))->common;
 }
 
-/* Acquire: an accelerated call reads offers and memory that others made ready before they decided.
+/*
+ * Acquire: an accelerated call reads offers and memory that others made ready before they decided.
  */
 static enum core_agree_state decision(const struct core_agree *agree)
 {
@@ -485,8 +500,10 @@ static bool anybody_passed(const struct core_agree *agree)
 	return false;
 }
 
-/* Acquire: who has come and is not seen has not seen the word of a decision that this process has
- * seen or made. */
+/*
+ * Acquire: who has come and is not seen has not seen the word of a decision that this process has
+ * seen or made.
+ */
 bool core_agree_has_come(const struct core_agree *agree, int rank)
 {
 	return atomic_load_explicit(&desk_of(agree, rank)->announced, memory_order_acquire) ==

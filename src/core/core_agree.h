@@ -124,8 +124,10 @@ struct core_agree {
 	bool answered;
 };
 
-/* Bytes of a slot's area on the board of a node of `local_size` processes, for a communicator of
- * `size` members, `near` of them there; `records`: with room for those of core_eager.h. */
+/*
+ * Bytes of a slot's area on the board of a node of `local_size` processes, for a communicator of
+ * `size` members, `near` of them there; `records`: with room for those of core_eager.h.
+ */
 size_t core_agree_area_bytes(int local_size, int near, int size, bool records);
 
 /* Begin a call. False: the slot is still in use, and this call is to be staged. */
@@ -165,13 +167,17 @@ const uint64_t *core_agree_reach(const struct core_agree *agree, int rank);
 void core_agree_settle(struct core_agree *agree, bool accel, const struct core_summary *common);
 const struct core_summary *core_agree_common(const struct core_agree *agree);
 
-/* The offer of a member on this node, and its table of blocks; valid between CORE_AGREE_ANNOUNCED
- * and core_agree_pass. */
+/*
+ * The offer of a member on this node, and its table of blocks; valid between CORE_AGREE_ANNOUNCED
+ * and core_agree_pass.
+ */
 const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank);
 const struct core_block *core_agree_table(const struct core_agree *agree, int rank);
 
-/* This process is past the call, whatever its path, and touches neither slot nor others' memory for
- * it any more. */
+/*
+ * This process is past the call, whatever its path, and touches neither slot nor others' memory for
+ * it any more.
+ */
 void core_agree_pass(struct core_comm *comm, uint64_t call);
 
 /*

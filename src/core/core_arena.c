@@ -27,8 +27,10 @@ enum util_status core_arena_clear_flags(struct core_arena *arena, struct gpu_str
 	return clear_flags(arena, stream);
 }
 
-/* Put the arena away for another context's, if there is one. What there is no place for is left
- * alone: others may yet say in it what they have read. */
+/*
+ * Put the arena away for another context's, if there is one. What there is no place for is left
+ * alone: others may yet say in it what they have read.
+ */
 static void change_context(struct core_arena *arena, unsigned long long context_id)
 {
 	struct gpu_scratch *old = arena->device;
@@ -89,7 +91,8 @@ static bool grow(struct core_arena *arena, size_t bytes, bool with_shm, struct g
 	return true;
 }
 
-/* What can't be had is not asked for again, as that costs all calls; the first ones may be smaller.
+/*
+ * What can't be had is not asked for again, as that costs all calls; the first ones may be smaller.
  */
 static void open_largest(struct core_arena *arena, size_t bytes, bool with_shm,
 			 struct gpu_stream *stream, bool *clearing)

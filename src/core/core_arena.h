@@ -38,7 +38,8 @@ enum util_status core_arena_clear_flags(struct core_arena *arena, struct gpu_str
 /* Whether there is memory that others may touch. */
 bool core_arena_is_open(const struct core_arena *arena);
 
-/* `idle`: no other process's kernel can touch it any more. What may be touched is not used again.
+/*
+ * `idle`: no other process's kernel can touch it any more. What may be touched is not used again.
  */
 void core_arena_close(struct core_arena *arena, bool idle);
 

@@ -17,13 +17,16 @@
 
 enum { CACHE_LINE = 64 };
 
-/* One process's counter alone on its line: the writer is on its way to the real MPI and must not
- * wait. */
+/*
+ * One process's counter alone on its line: the writer is on its way to the real MPI and must not
+ * wait.
+ */
 struct counter {
 	_Alignas(CACHE_LINE) _Atomic uint64_t passed;
 };
 
-/* A slot is free when its id is 0. All but the counters is read and written under the board's lock.
+/*
+ * A slot is free when its id is 0. All but the counters is read and written under the board's lock.
  */
 struct core_board_slot {
 	_Alignas(CACHE_LINE) uint64_t id;
@@ -145,7 +148,8 @@ static int create_memory(char *name, size_t name_bytes, size_t bytes)
 
 	if (fd < 0)
 		return -1;
-	/* posix_fallocate, not ftruncate: a full /dev/shm is an error now rather than SIGBUS later.
+	/*
+	 * posix_fallocate, not ftruncate: a full /dev/shm is an error now rather than SIGBUS later.
 	 */
 	errno = allocate(fd, 0, bytes);
 	if (!errno && !ftruncate(fd, (off_t)board_bytes)) /* the areas follow, without memory yet */
@@ -362,8 +366,10 @@ bool core_board_visit(uint64_t id,
 void core_board_leave(struct core_board_slot *slot, const uint64_t ready[CORE_BOARD_REMEMBERED])
 {
 	lock_table();
-	/* A member leaves after it joined: when all have left, all have joined, and no one can come
-	 * late. */
+	/*
+	 * A member leaves after it joined: when all have left, all have joined, and no one can come
+	 * late.
+	 */
 	if (++slot->left == slot->members) {
 		if (ready)
 			bury(slot, ready);
@@ -387,8 +393,10 @@ uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank)
 	return atomic_load_explicit(&slot->counters[local_rank].passed, memory_order_acquire);
 }
 
-/* Relaxed: the words order nothing. A count that is out of date is too high, as words change once,
- * from 0: who was counted as one of whom nothing is known may turn out to be elsewhere. */
+/*
+ * Relaxed: the words order nothing. A count that is out of date is too high, as words change once,
+ * from 0: who was counted as one of whom nothing is known may turn out to be elsewhere.
+ */
 int core_board_share_gpu(uint64_t gpu, bool comes)
 {
 	gpu_word *words = (gpu_word *)(board + HEADER_BYTES);

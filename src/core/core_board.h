@@ -48,8 +48,10 @@ struct core_board_slot *core_board_join(uint64_t id, uint32_t members, size_t by
 /* Undo a join that nobody else has followed: the communicator is not to be. */
 void core_board_cancel(uint64_t id);
 
-/* `ready`: of a communicator of several nodes, what is to be remembered of it when all have left;
- * or NULL. */
+/*
+ * `ready`: of a communicator of several nodes, what is to be remembered of it when all have left;
+ * or NULL.
+ */
 enum { CORE_BOARD_REMEMBERED = 2 };
 #define CORE_BOARD_LOST UINT64_MAX /* in place of each: it had lost a member */
 void core_board_leave(struct core_board_slot *slot, const uint64_t ready[CORE_BOARD_REMEMBERED]);
@@ -64,16 +66,22 @@ bool core_board_visit(uint64_t id,
 		      void *argument);
 bool core_board_find_left(uint64_t id, uint64_t ready[CORE_BOARD_REMEMBERED]);
 
-/* The slot's area, all zero when the slot was taken, 64-byte aligned. NULL: there was no memory for
- * it, and every member is told so. */
+/*
+ * The slot's area, all zero when the slot was taken, 64-byte aligned. NULL: there was no memory for
+ * it, and every member is told so.
+ */
 void *core_board_area(const struct core_board_slot *slot);
 
-/* Publish that this process has passed `calls` calls. Release: what it did before is seen by who
- * reads it. */
+/*
+ * Publish that this process has passed `calls` calls. Release: what it did before is seen by who
+ * reads it.
+ */
 void core_board_publish(struct core_board_slot *slot, uint64_t calls);
 
-/* How many calls the node's process `local_rank` has passed. Acquire: the pair of
- * core_board_publish. */
+/*
+ * How many calls the node's process `local_rank` has passed. Acquire: the pair of
+ * core_board_publish.
+ */
 uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank);
 
 /*
@@ -85,8 +93,10 @@ uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank);
  */
 int core_board_share_gpu(uint64_t gpu, bool comes);
 
-/* The GPU that the node's process `local_rank` came with first; 0: it has not come yet.
- * Thread-safe. */
+/*
+ * The GPU that the node's process `local_rank` came with first; 0: it has not come yet.
+ * Thread-safe.
+ */
 uint64_t core_board_gpu(int local_rank);
 
 /* Slots in use, for tests and the table at the end. */

@@ -42,8 +42,10 @@ struct core_choices {
 	struct entry *entries; /* the last one used comes first */
 };
 
-/* All there are, the last one used first; those without users are kept for the next communicator
- * like theirs. */
+/*
+ * All there are, the last one used first; those without users are kept for the next communicator
+ * like theirs.
+ */
 enum { MOST_KEPT = 16, MOST_ENTRIES = 128 };
 static struct core_choices *first;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -67,8 +69,10 @@ static int local_number(const struct core_comm *comm, int rank)
 	return number;
 }
 
-/* On the GPU that its offer names. Those of other nodes are not seen here, so with several nodes
- * all ranks are taken to sit on their nodes' GPUs in turn. */
+/*
+ * On the GPU that its offer names. Those of other nodes are not seen here, so with several nodes
+ * all ranks are taken to sit on their nodes' GPUs in turn.
+ */
 static struct core_seat seat_of(const struct core_accel *accel, int rank,
 				const struct topo_machine *machine)
 {
@@ -202,8 +206,10 @@ static struct core_choices *take_choices(const struct core_choices *like)
 	return all;
 }
 
-/* It stays as it is if ranks change their GPUs: what is chosen is right, if slower. NULL: no
- * memory. */
+/*
+ * It stays as it is if ranks change their GPUs: what is chosen is right, if slower. NULL: no
+ * memory.
+ */
 static struct core_choices *choices_of(const struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
@@ -224,8 +230,10 @@ static struct core_choices *choices_of(const struct core_accel *accel)
 
 /* ---- kinds of calls ---- */
 
-/* Who wishes for LL128 and nothing else takes it on himself where it is not sure that lines arrive
- * whole. */
+/*
+ * Who wishes for LL128 and nothing else takes it on himself where it is not sure that lines arrive
+ * whole.
+ */
 static bool wishes_for_lines(const struct core_accel *accel)
 {
 	return accel->common.wish.protos == 1 << SCHED_LL128;
@@ -257,8 +265,10 @@ static uint32_t protos_of(const struct core_accel *accel, const struct core_choi
 	return protos;
 }
 
-/* Before there are arenas, which on several nodes there always are, they are taken to be as they
- * are by default: options may differ among ranks. */
+/*
+ * Before there are arenas, which on several nodes there always are, they are taken to be as they
+ * are by default: options may differ among ranks.
+ */
 static size_t arena_of(const struct core_accel *accel, const struct core_choices *all)
 {
 	enum { SCRATCH = 32 << 20 };
@@ -276,19 +286,20 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 	int blocks =
 		common->arena ? (int)common->blocks : core_room_resident(gpu, all->fullest_gpu);
 
-	struct algo_setting setting = {.room = core_links_room(accel->comm, arena_of(accel, all), false),
-				       .most_links = GPU_MAX_LINKS,
-				       .most_lanes = GPU_MAX_LANES,
-				       .most_operands = GPU_MAX_OPERANDS,
-				       .most_places = GPU_MAX_PLACES,
-				       .mapped = mapped,
-				       .nodes_mapped = core_summary_is_mapped(common),
-				       .fused = fused,
-				       .protos = protos_of(accel, all, fused),
-				       .resident = blocks,
-				       .lines = lines_of(accel),
-				       .sizes_differ = core_plan_sizes_differ(accel->shape.coll),
-				       .channels = accel->common.wish.channels};
+	struct algo_setting setting = {
+		.room = core_links_room(accel->comm, arena_of(accel, all), false),
+		.most_links = GPU_MAX_LINKS,
+		.most_lanes = GPU_MAX_LANES,
+		.most_operands = GPU_MAX_OPERANDS,
+		.most_places = GPU_MAX_PLACES,
+		.mapped = mapped,
+		.nodes_mapped = core_summary_is_mapped(common),
+		.fused = fused,
+		.protos = protos_of(accel, all, fused),
+		.resident = blocks,
+		.lines = lines_of(accel),
+		.sizes_differ = core_plan_sizes_differ(accel->shape.coll),
+		.channels = accel->common.wish.channels};
 
 	core_cluster_set(&all->cluster, &setting);
 	return setting;

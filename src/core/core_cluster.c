@@ -4,8 +4,10 @@
 
 #include <stdlib.h>
 
-/* More ranks than this are looked at in samples, of which the largest has no more, if that is so
- * many nodes that something is left of a quarter of them. */
+/*
+ * More ranks than this are looked at in samples, of which the largest has no more, if that is so
+ * many nodes that something is left of a quarter of them.
+ */
 enum { MOST_RANKS = 64, LEAST_NODES = 8 };
 
 /* Those of the first nodes, numbered again. Returns how many. */

@@ -21,9 +21,11 @@ struct core_schedule;
 struct core_nodes;
 struct core_wire;
 
-/* What of another's memory a rank reaches: its arenas, of each enum gpu_transport, and its buffers;
+/*
+ * What of another's memory a rank reaches: its arenas, of each enum gpu_transport, and its buffers;
  * whether what it reaches of another device works, and whether it was not seen to lose bytes, which
- * what can't be mapped was not either (core_proof.h). */
+ * what can't be mapped was not either (core_proof.h).
+ */
 enum {
 	CORE_REACH_BUFFERS = GPU_NUM_SHARED,
 	CORE_REACH_PROVEN,
@@ -37,8 +39,10 @@ enum { CORE_MAX_RANKS = 1024, CORE_MAX_NEAR = GPU_MAX_PEERS };
 /* Instead of the number of a member on this node: it is on another. */
 enum { CORE_FAR = GPU_PEER_FAR };
 
-/* What a probe has shown. LATE, in the call of the probe only: some had not begun when others gave
- * up. Of several answers the highest counts. */
+/*
+ * What a probe has shown. LATE, in the call of the probe only: some had not begun when others gave
+ * up. Of several answers the highest counts.
+ */
 enum core_together {
 	CORE_TOGETHER_UNKNOWN,
 	CORE_TOGETHER_YES,
@@ -62,9 +66,11 @@ struct core_comm {
 	bool proven;      /* who of the members' devices can be believed is known */
 	bool shows_cards; /* the next call is to try it in any case */
 	bool in_real;     /* a call of the real MPI has begun and has not come back well */
-	/* What the last votes made sure of: the allocations of this process that the others have
+	/*
+	 * What the last votes made sure of: the allocations of this process that the others have
 	 * mapped, and the context in which, and the moment (gpu_ipc_dropped) at which, it mapped
-	 * theirs. */
+	 * theirs.
+	 */
 	struct core_known known;
 	unsigned long long context_id;
 	uint64_t dropped;
@@ -73,8 +79,10 @@ struct core_comm {
 	struct core_arena arena;
 	bool wants_links; /* next time with arenas */
 	bool wants_shm;   /* also in host memory: ranks don't reach each other's */
-	/* What the last vote said: of each member on this node, by its number there, whose memory
-	 * of each kind it reaches, a bit for each number. */
+	/*
+	 * What the last vote said: of each member on this node, by its number there, whose memory
+	 * of each kind it reaches, a bit for each number.
+	 */
 	uint64_t reach[CORE_NUM_REACHES][CORE_MAX_NEAR];
 	uint64_t room;               /* bytes of arenas that the last call with messages used */
 	bool flags_moved;            /* their places have other data in them, on some rank */

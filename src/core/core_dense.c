@@ -6,8 +6,10 @@
 
 #include <string.h>
 
-/* A copy of the driver costs some microseconds, a launch not many more; beyond this many the kernel
- * copies, threads by so many bytes of a run. */
+/*
+ * A copy of the driver costs some microseconds, a launch not many more; beyond this many the kernel
+ * copies, threads by so many bytes of a run.
+ */
 enum {
 	MAX_DRIVER_COPIES = 8,
 	THREADS = 256,
@@ -201,8 +203,10 @@ static uint32_t lanes_shift_of(const struct core_dense *dense)
 	return shift;
 }
 
-/* UTIL_ERR_UNSUPPORTED where the driver's copies must do it: memory that is not pinned, kernels
- * that don't load. */
+/*
+ * UTIL_ERR_UNSUPPORTED where the driver's copies must do it: memory that is not pinned, kernels
+ * that don't load.
+ */
 static enum util_status copy_by_kernel(struct core_dense *dense)
 {
 	struct gpu_pack_args args = {
@@ -304,8 +308,10 @@ void core_dense_close(struct core_dense *dense)
 {
 	struct core_wait wait = {0};
 
-	/* After an error copies may still be under way, and the block must not be another's before
-	 * they end. */
+	/*
+	 * After an error copies may still be under way, and the block must not be another's before
+	 * they end.
+	 */
 	while (dense->state == CORE_DENSE_COPY &&
 	       gpu_stream_poll(dense->stream) == UTIL_IN_PROGRESS)
 		core_mpi_drive(&wait);

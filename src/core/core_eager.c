@@ -6,8 +6,10 @@
 
 #include <string.h>
 
-/* Kernels access as many bytes at a time as addresses allow, so those stay what they are modulo
- * this. */
+/*
+ * Kernels access as many bytes at a time as addresses allow, so those stay what they are modulo
+ * this.
+ */
 enum { ALIGNMENT = 16 };
 
 /* An alltoall in place has its input where its output goes. */
@@ -47,8 +49,10 @@ bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *i
 
 	if (accel->offer.wish.algos || !is_short(accel->comm, num_bytes(in)))
 		return false;
-	/* A reduction takes all inputs in one step, and what has a block for each rank has a step
-	 * for each two. */
+	/*
+	 * A reduction takes all inputs in one step, and what has a block for each rank has a step
+	 * for each two.
+	 */
 	if (accel->comm->size >= GPU_MAX_OPERANDS)
 		return false;
 	return num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room;

@@ -13,13 +13,17 @@ static const double unknown_way = 12, unknown_net = 12.5;
 static const double unknown_latency = 1.5, net_latency = 4; /* us */
 /* By sockets: us, and GB/s that a process moves. */
 static const double socket_latency = 10, socket_rate = 3, socket_message = 6;
-/* Loads over PCI Express are answered, in parts, where stores are just sent: an estimate, 20 of 25
- * GB/s on PCI Express 4. NCCL loads over NVLinks only (src/graph/paths.cc, ncclTopoCheckP2p). */
+/*
+ * Loads over PCI Express are answered, in parts, where stores are just sent: an estimate, 20 of 25
+ * GB/s on PCI Express 4. NCCL loads over NVLinks only (src/graph/paths.cc, ncclTopoCheckP2p).
+ */
 static const double pcie_read_more = 0.25;
 static const double own_latency = 0.7; /* of a message between ranks on one GPU */
 
-/* By compute capability: the memory's rate, GB/s, and the multiprocessors, of the usual one in
- * servers; NVIDIA's data sheets of V100, T4, A100 40 GB, A10, L40, H100 SXM, B200, and RTX 5090. */
+/*
+ * By compute capability: the memory's rate, GB/s, and the multiprocessors, of the usual one in
+ * servers; NVIDIA's data sheets of V100, T4, A100 40 GB, A10, L40, H100 SXM, B200, and RTX 5090.
+ */
 static const struct generation {
 	int cc;
 	double memory;
@@ -109,8 +113,10 @@ static const struct generation *generation_of(int cc)
 	return g;
 }
 
-/* ---- ways: the sites' memories; of each node its machine's, then one each way for each NIC or for
- * one that is not known; of each GPU that is not known two ---- */
+/*
+ * ---- ways: the sites' memories; of each node its machine's, then one each way for each NIC or for
+ * one that is not known; of each GPU that is not known two ----
+ */
 
 static int num_nics(const struct topo_machine *machine)
 {
@@ -225,8 +231,10 @@ static void set_two(struct maker *m, struct sched_route *route, int a, int b, do
 	route->legs[1] = (struct sched_leg){b, 1};
 }
 
-/* GPUs of which it is known that lines arrive whole over their NVLinks: those on which NCCL takes
- * LL128 by itself; it warns of others. */
+/*
+ * GPUs of which it is known that lines arrive whole over their NVLinks: those on which NCCL takes
+ * LL128 by itself; it warns of others.
+ */
 static bool has_lines(int cc)
 {
 	return cc == 70 || cc == 80 || cc == 90 || cc == 100 || cc == 120;

@@ -21,12 +21,16 @@ struct core_graph {
 struct core_graph *core_graph_new(int num_in, int num_out);
 void core_graph_free(struct core_graph *graph); /* NULL is allowed */
 
-/* How many ranks this one has blocks for, of the communicator's `size`, and which: into `to`, which
- * has room for num_out. Negative: its neighbours can't be those of an exchange of pairs. */
+/*
+ * How many ranks this one has blocks for, of the communicator's `size`, and which: into `to`, which
+ * has room for num_out. Negative: its neighbours can't be those of an exchange of pairs.
+ */
 int core_graph_list(const struct core_graph *graph, int size, int *to);
 
-/* Set the pairs, by what all ranks say: `counts`, and `to`, one rank's after the other's. False: no
- * memory. */
+/*
+ * Set the pairs, by what all ranks say: `counts`, and `to`, one rank's after the other's. False: no
+ * memory.
+ */
 bool core_graph_set_pairs(struct core_graph *graph, int size, const int *counts, const int *to);
 
 #endif

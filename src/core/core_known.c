@@ -6,8 +6,10 @@
 /* Powers of two; at most half of the places are taken. */
 enum { FIRST_PLACES = 32, MOST_PLACES = 8192 };
 
-/* Of the id, or the free one where it would be. Knuth's multiplicative hash: the upper half of the
- * product depends on all bits of an id. */
+/*
+ * Of the id, or the free one where it would be. Knuth's multiplicative hash: the upper half of the
+ * product depends on all bits of an id.
+ */
 static size_t place_of(const struct core_known *known, uint64_t id)
 {
 	size_t place = (size_t)(id * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (known->places - 1);

@@ -30,7 +30,8 @@ struct core_run {
 	size_t length;
 };
 
-/* The runs of a derived type with gaps, shared by the type (an attribute) and the operands in use.
+/*
+ * The runs of a derived type with gaps, shared by the type (an attribute) and the operands in use.
  */
 struct core_runs {
 	_Atomic unsigned refs;

@@ -211,16 +211,18 @@ static const char *why_never_fused(const struct core_accel *accel)
 	if (accel->common.any & CORE_OFFER_LINKS_FAILED)
 		return "a call with messages failed earlier";
 	if (accel->common.arena && !(accel->common.all & CORE_OFFER_CAN_FUSE))
-		return "a rank's GPU has no room for a kernel that waits, or "
-		       "GPUCOLL_EXEC=stepped there";
+		return "a rank's GPU has no room for a kernel that waits, or GPUCOLL_EXEC=stepped "
+		       "there";
 	if (accel->comm->spans && accel->common.any & CORE_OFFER_APART)
 		return "on some node the kernels of ranks that share a GPU do not run at the same "
 		       "time";
 	return NULL;
 }
 
-/* What a probe of this call's ranks has shown is known on their node only; all nodes know of it
- * from the next offer on. */
+/*
+ * What a probe of this call's ranks has shown is known on their node only; all nodes know of it
+ * from the next offer on.
+ */
 bool core_links_may_fuse(const struct core_accel *accel)
 {
 	return !why_never_fused(accel) && (accel->comm->spans || !is_any_apart(accel));
@@ -247,8 +249,10 @@ static const char *why_stepped(const struct core_accel *accel)
 	return why;
 }
 
-/* Sizes that both ends of a link know to be equal: with flags there is no other way to know a
- * message's end, and a rank would wait for ever where a program gives sizes that do not match. */
+/*
+ * Sizes that both ends of a link know to be equal: with flags there is no other way to know a
+ * message's end, and a rank would wait for ever where a program gives sizes that do not match.
+ */
 bool core_links_know_sizes(const struct core_accel *accel)
 {
 	switch (accel->shape.coll) {
@@ -323,8 +327,10 @@ static void list_protos(uint32_t protos, char *text, size_t bytes)
 	}
 }
 
-/* The chosen one; if that can't be, the other with flags where the wish grants it, but not Simple;
- * else Simple. */
+/*
+ * The chosen one; if that can't be, the other with flags where the wish grants it, but not Simple;
+ * else Simple.
+ */
 static void choose_protocol(struct core_accel *accel, bool fused)
 {
 	enum sched_proto proto = accel->proto, other = proto == SCHED_LL ? SCHED_LL128 : SCHED_LL;
@@ -398,7 +404,8 @@ void core_links_decide(struct core_accel *accel)
 		core_plan_complain(accel, CORE_COMPLAINT_EXEC, "GPUCOLL_EXEC", "fused", why);
 	accel->steps.args.waits = !why;
 	choose_protocol(accel, accel->comm->spans ? !why_nowhere_fused(accel) : !why);
-	/* On this node hosts wait, and on others perhaps kernels, of messages of the same lengths.
+	/*
+	 * On this node hosts wait, and on others perhaps kernels, of messages of the same lengths.
 	 */
 	if (why)
 		accel->steps.args.protocol = GPU_PROTOCOL_SIMPLE;

@@ -40,8 +40,10 @@ enum core_message_kind {
 	CORE_MESSAGE_NUM
 };
 
-/* One call as the application made it; as struct core_call, with what the kind lacks being zero. A
- * buffer that is replaced is recvbuf. */
+/*
+ * One call as the application made it; as struct core_call, with what the kind lacks being zero. A
+ * buffer that is replaced is recvbuf.
+ */
 struct core_message_call {
 	enum core_message_kind kind;
 	const void *sendbuf;
@@ -78,8 +80,10 @@ static inline bool core_requests_are_pending(void)
 	return __atomic_load_n(&core_requests_pending, __ATOMIC_RELAXED) != 0;
 }
 
-/* Look whether what was freed while it was under way has come; and forget what a call had that was
- * left by a jump, when this thread is in no call any more. */
+/*
+ * Look whether what was freed while it was under way has come; and forget what a call had that was
+ * left by a jump, when this thread is in no call any more.
+ */
 void core_requests_look(void);
 void core_requests_left(void);
 

@@ -50,15 +50,19 @@ enum core_half core_mpi_half_of(core_handle type);
 core_handle core_mpi_real_op(const struct core_call *call);
 void core_mpi_free_halves(void);
 
-/* Whether it is one of the usual predefined types, whose elements lie one after the other from the
- * buffer's address on. Cheap; false says nothing. */
+/*
+ * Whether it is one of the usual predefined types, whose elements lie one after the other from the
+ * buffer's address on. Cheap; false says nothing.
+ */
 bool core_mpi_type_is_plain(core_handle type);
 
 /* Whether the pointer is one of the constants that stand for no buffer (MPI_IN_PLACE). */
 bool core_mpi_is_in_place(const void *buffer);
 
-/* Have `stop` called at the beginning of MPI_Finalize, after the callbacks of the application that
- * MPI calls there. */
+/*
+ * Have `stop` called at the beginning of MPI_Finalize, after the callbacks of the application that
+ * MPI calls there.
+ */
 void core_mpi_at_finalize(void (*stop)(void));
 
 /* Collective over MPI_COMM_WORLD: make the private communicator and agree on the job. */
@@ -67,11 +71,13 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver);
 /* A number that no other process of this job, nor of another, is likely to draw; never 0. */
 uint64_t core_mpi_draw_id(void);
 
-/* Share `bytes` bytes from the lowest rank of each node with the other processes of it. Collective.
+/*
+ * Share `bytes` bytes from the lowest rank of each node with the other processes of it. Collective.
  */
 enum util_status core_mpi_node_bcast(void *data, int bytes);
 
-/* Whether a process of the node has ended, as far as this one can see; by local rank. Any thread.
+/*
+ * Whether a process of the node has ended, as far as this one can see; by local rank. Any thread.
  */
 bool core_mpi_has_ended(int local_rank);
 
@@ -82,8 +88,10 @@ bool core_mpi_job_all(bool yes);
 /* Whether all processes of the job have the same number. Collective over the job. */
 bool core_mpi_job_same(uint64_t number);
 
-/* Wait for all processes of the job, and do something over and over meanwhile, if not NULL.
- * Collective over it. */
+/*
+ * Wait for all processes of the job, and do something over and over meanwhile, if not NULL.
+ * Collective over it.
+ */
 void core_mpi_job_barrier(void (*meanwhile)(void));
 
 /*
@@ -98,8 +106,10 @@ struct core_wait {
 	uint64_t last_probe;
 };
 
-/* Called over and over by every wait of ours: lets the real MPI make progress, at a bounded rate,
- * and other processes have the core. */
+/*
+ * Called over and over by every wait of ours: lets the real MPI make progress, at a bounded rate,
+ * and other processes have the core.
+ */
 void core_mpi_drive(struct core_wait *wait);
 
 /* Free the private communicator and all else that needs MPI. Collective. */
@@ -121,11 +131,14 @@ void core_mpi_comm_name(core_handle comm, char *name, size_t bytes);
 /* MPI_COMM_WORLD. */
 core_handle core_mpi_world(void);
 
-/* The bytes that this rank's scalar count and type stand for, 0 where the call has none; for
- * statistics. */
+/*
+ * The bytes that this rank's scalar count and type stand for, 0 where the call has none; for
+ * statistics.
+ */
 size_t core_mpi_call_bytes(const struct core_call *call);
 
-/* Turn a status of ours into the MPI error of the same meaning, raised on the call's communicator.
+/*
+ * Turn a status of ours into the MPI error of the same meaning, raised on the call's communicator.
  */
 int core_mpi_raise(const struct core_call *call, enum util_status status);
 

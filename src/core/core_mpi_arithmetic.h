@@ -6,8 +6,10 @@
 #include "core/core_call.h"
 #include "core/core_shape.h"
 
-/* The type and operation of a reduction, into its shape. Returns NULL, or the reason why kernels
- * don't compute it. Thread-safe. */
+/*
+ * The type and operation of a reduction, into its shape. Returns NULL, or the reason why kernels
+ * don't compute it. Thread-safe.
+ */
 const char *core_mpi_find_arithmetic(const struct core_call *call, struct core_shape *shape);
 
 #endif

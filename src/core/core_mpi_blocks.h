@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The blocks of a buffer, one for each process or neighbour, as the arguments of a call tell them.
+/*
+ * The blocks of a buffer, one for each process or neighbour, as the arguments of a call tell them.
  */
 #ifndef CORE_MPI_BLOCKS_H
 #define CORE_MPI_BLOCKS_H
@@ -22,8 +23,10 @@ struct core_mpi_blocks {
 struct core_mpi_blocks core_mpi_sent_blocks(const struct core_call *call, int num);
 struct core_mpi_blocks core_mpi_received_blocks(const struct core_call *call, int num);
 
-/* Of block i: its elements, which may be negative, as the caller checks; their type; and where it
- * begins, in bytes from the buffer's address, given its type's extent. */
+/*
+ * Of block i: its elements, which may be negative, as the caller checks; their type; and where it
+ * begins, in bytes from the buffer's address, given its type's extent.
+ */
 int64_t core_mpi_block_count(const struct core_mpi_blocks *blocks, int i);
 core_handle core_mpi_block_type(const struct core_mpi_blocks *blocks, int i);
 int64_t core_mpi_block_offset(const struct core_mpi_blocks *blocks, int i, int64_t extent);

@@ -92,9 +92,8 @@ static void tell_no_room(int size)
 	if (!atomic_flag_test_and_set(&told))
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "a communicator of %d ranks, and perhaps later ones, has no room on a "
-			 "node's "
-			 "board, for %d at a time, or /dev/shm is full: its calls are staged. Free "
-			 "communicators that are not used any more",
+			 "node's board, for %d at a time, or /dev/shm is full: its calls are "
+			 "staged. Free communicators that are not used any more",
 			 size, CORE_BOARD_SLOTS);
 }
 

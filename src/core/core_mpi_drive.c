@@ -9,7 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Where processes outnumber cores, who waits long takes the core from who works, even by yielding.
+/*
+ * Where processes outnumber cores, who waits long takes the core from who works, even by yielding.
  */
 static uint64_t patience(void)
 {

@@ -22,8 +22,10 @@ static inline MPI_Datatype core_mpi_as_type(core_handle handle)
 	return (MPI_Datatype)handle;
 }
 
-/* The whole library's copy of MPI_COMM_WORLD, which returns errors. MPI_COMM_NULL before
- * core_mpi_start and after core_mpi_stop. */
+/*
+ * The whole library's copy of MPI_COMM_WORLD, which returns errors. MPI_COMM_NULL before
+ * core_mpi_start and after core_mpi_stop.
+ */
 extern MPI_Comm core_mpi_private_comm;
 
 #endif

@@ -62,8 +62,10 @@ static uint64_t machine_identity(void)
 	return hash;
 }
 
-/* Processes are on one node when they share the kernel, the IPC namespace and the file system of
- * /dev/shm. */
+/*
+ * Processes are on one node when they share the kernel, the IPC namespace and the file system of
+ * /dev/shm.
+ */
 static uint64_t host_identity(const char *hostid, uint64_t machine)
 {
 	char text[256] = "", shm[64];
@@ -140,7 +142,8 @@ static int call_stop(MPI_Comm comm, int keyval, void *value, void *extra)
 	return MPI_SUCCESS;
 }
 
-/* MPI deletes the attributes of MPI_COMM_SELF first of all, in the reverse order of their setting.
+/*
+ * MPI deletes the attributes of MPI_COMM_SELF first of all, in the reverse order of their setting.
  */
 void core_mpi_at_finalize(void (*stop)(void))
 {
@@ -159,9 +162,11 @@ static void give_up_without_memory(void)
 	PMPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* Processes in another PID namespace, where numbers are others', are not watched. Where there are
+/*
+ * Processes in another PID namespace, where numbers are others', are not watched. Where there are
  * no descriptors of processes (before Linux 5.3, or in a container that forbids them) it is by
- * number. */
+ * number.
+ */
 static void watch_processes(void)
 {
 	struct {

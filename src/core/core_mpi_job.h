@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the identity of this process is in the job. Valid between core_mpi_start and core_mpi_stop.
+/*
+ * What the identity of this process is in the job. Valid between core_mpi_start and core_mpi_stop.
  */
 struct core_mpi_job {
 	uint64_t id; /* random, the same in all processes */
@@ -15,9 +16,8 @@ struct core_mpi_job {
 	int node;       /* index of this process's node, in order of their lowest ranks */
 	int local_rank; /* among the processes of the node, in order of rank */
 	int local_size;
-	bool any_driver;  /* some process of the job has a CUDA driver, and the library switched on
-			   */
-	bool all_drivers; /* all have */
+	/* Some, or all, processes of the job have a CUDA driver, and the library switched on. */
+	bool any_driver, all_drivers;
 };
 extern struct core_mpi_job core_mpi_job;
 
@@ -28,8 +28,10 @@ struct core_member {
 	int local_rank; /* among this node's processes; -1: it is on another node */
 };
 
-/* Of a node of the job: whether a process there has a CUDA driver; which machine it is on, of which
- * containers may be several nodes; and the process with local rank 0. */
+/*
+ * Of a node of the job: whether a process there has a CUDA driver; which machine it is on, of which
+ * containers may be several nodes; and the process with local rank 0.
+ */
 bool core_mpi_node_has_driver(int node);
 uint64_t core_mpi_node_machine(int node);
 int core_mpi_node_leader(int node);

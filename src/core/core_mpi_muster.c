@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Of messages on MPI_COMM_WORLD by which those that have come find out who has not. Only in a job
+/*
+ * Of messages on MPI_COMM_WORLD by which those that have come find out who has not. Only in a job
  * that is about to be ended: a process without the library could take them for the application's.
  */
 enum { HERE_TAG = 0x67c0 };
@@ -45,8 +46,10 @@ static void listen_for(bool *here, int size, uint64_t ns)
 	}
 }
 
-/* The first rank that does not answer; -1: unknown. All that have come do this at about the same
- * time. */
+/*
+ * The first rank that does not answer; -1: unknown. All that have come do this at about the same
+ * time.
+ */
 static int find_missing(int rank, int size)
 {
 	static const uint64_t patience = 3000000000; /* ns */
@@ -75,8 +78,7 @@ static void complain(void)
 	static const char *const remedy =
 		"all processes of a job must run under libgpucoll, or none: LD_PRELOAD has to "
 		"reach all hosts, as by gpucoll-exec behind the launcher, mpirun -x LD_PRELOAD, "
-		"mpiexec "
-		"-genvlist LD_PRELOAD";
+		"mpiexec -genvlist LD_PRELOAD";
 	bool ends = util_config.partial == UTIL_PARTIAL_ABORT;
 	int size = core_mpi_job.size;
 	int missing = ends ? find_missing(core_mpi_job.rank, size) : -1;

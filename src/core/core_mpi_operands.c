@@ -28,7 +28,8 @@ bool core_mpi_is_in_place(const void *buffer)
 	return buffer == MPI_IN_PLACE;
 }
 
-/* Begin the next operand, with room for the maps of `num_types` types. NULL when that is not to be.
+/*
+ * Begin the next operand, with room for the maps of `num_types` types. NULL when that is not to be.
  */
 static struct core_operand *begin(struct builder *b, const void *address, bool is_send,
 				  int num_types)
@@ -64,8 +65,10 @@ static const struct core_typemap *map_of(struct builder *b, struct core_operand 
 	return map;
 }
 
-/* An operand of `count` elements that begin at element `first`. The type of no elements may be
- * anything. */
+/*
+ * An operand of `count` elements that begin at element `first`. The type of no elements may be
+ * anything.
+ */
 static struct core_operand *add_elements(struct builder *b, const void *address, bool is_send,
 					 int64_t first, int64_t count, core_handle type)
 {
@@ -121,8 +124,10 @@ static void add_recv(struct builder *b)
 	add_elements(b, b->call->recvbuf, false, 0, b->call->recvcount, b->call->recvtype);
 }
 
-/* The input of a reduction: the send buffer, or in place the first `count` elements of the receive
- * buffer. */
+/*
+ * The input of a reduction: the send buffer, or in place the first `count` elements of the receive
+ * buffer.
+ */
 static struct core_operand *add_reduce_input(struct builder *b, int64_t count)
 {
 	const struct core_call *call = b->call;
@@ -207,8 +212,10 @@ static void build_reduce_local(struct builder *b)
 		b->operands[1].in = true;
 }
 
-/* In place, this rank's block of the receive buffer is input, which the real MPI expects to find
- * there. */
+/*
+ * In place, this rank's block of the receive buffer is input, which the real MPI expects to find
+ * there.
+ */
 static void add_own_block(struct builder *b)
 {
 	struct core_mpi_blocks own = core_mpi_received_blocks(b->call, b->peers);
@@ -288,7 +295,8 @@ static void build_alltoall(struct builder *b)
 		b->operands[0].in = true;
 }
 
-/* Neighbours in MPI's order: in each dimension the one below and the one above, absent at a border.
+/*
+ * Neighbours in MPI's order: in each dimension the one below and the one above, absent at a border.
  */
 static void cart_absent(MPI_Comm comm, int dims, unsigned char *absent)
 {
@@ -301,7 +309,8 @@ static void cart_absent(MPI_Comm comm, int dims, unsigned char *absent)
 	}
 }
 
-/* The numbers of neighbours; for a Cartesian topology also which of them are absent (caller frees).
+/*
+ * The numbers of neighbours; for a Cartesian topology also which of them are absent (caller frees).
  */
 static void count_neighbours(struct builder *b, int *in, int *out, unsigned char **absent)
 {

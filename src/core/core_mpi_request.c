@@ -176,8 +176,10 @@ static void put_back(struct core_mpi_message *message)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The message's request is complete, or was refused: done with it, unless it is persistent, which
- * begins anew. */
+/*
+ * The message's request is complete, or was refused: done with it, unless it is persistent, which
+ * begins anew.
+ */
 static void end(struct core_mpi_message *message, const MPI_Request *request)
 {
 	if (*request == MPI_REQUEST_NULL) {
@@ -259,8 +261,10 @@ void core_requests_look(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Who frees a receive must see to it that something comes; what does not come is not waited for
- * without end. */
+/*
+ * Who frees a receive must see to it that something comes; what does not come is not waited for
+ * without end.
+ */
 void core_requests_finish(void)
 {
 	static const uint64_t patience = 2000000000; /* ns */
@@ -332,8 +336,7 @@ void core_requests_describe(char *text, size_t bytes)
 	if (oldest) {
 		describe_peer(&oldest->call, peer, sizeof(peer));
 		snprintf(text, bytes,
-			 "; %zu of this rank's messages %s pending, the oldest for "
-			 "%.0f s: %s %s",
+			 "; %zu of this rank's messages %s pending, the oldest for %.0f s: %s %s",
 			 num, num == 1 ? "is" : "are", 1e-9 * (double)(util_now() - oldest->since),
 			 core_message_name(oldest->call.kind), peer);
 	}
@@ -426,8 +429,10 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 
 /* ---- several ---- */
 
-/* Those of ours among the requests of a call, and where they are among them; and room for statuses
- * of all. */
+/*
+ * Those of ours among the requests of a call, and where they are among them; and room for statuses
+ * of all.
+ */
 struct ours {
 	int index;
 	struct core_mpi_message *message; /* NULL: done with */
@@ -551,8 +556,10 @@ static bool has_ended(int result, const MPI_Status *status, bool *well)
 	return *well || (result == MPI_ERR_IN_STATUS && error != MPI_ERR_PENDING);
 }
 
-/* `status_of`: of each of ours, which of the statuses is its; -1: it was not completed. NULL: that
- * of its index. */
+/*
+ * `status_of`: of each of ours, which of the statuses is its; -1: it was not completed. NULL: that
+ * of its index.
+ */
 static int complete_several(struct several *all, MPI_Request requests[], const MPI_Status *statuses,
 			    const int *status_of, int result)
 {

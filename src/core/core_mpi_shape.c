@@ -417,8 +417,10 @@ static bool blocks_overlap(const struct core_buffer *a, const struct core_buffer
 	return false;
 }
 
-/* MPI forbids it, and real MPIs say so, or give what their algorithms give. What is sent may lie
- * between what is received (the faces of a grid and its margins). */
+/*
+ * MPI forbids it, and real MPIs say so, or give what their algorithms give. What is sent may lie
+ * between what is received (the faces of a grid and its margins).
+ */
 static bool overlap(const struct core_buffer *a, const struct core_buffer *b)
 {
 	return bytes_overlap(a->address + (uintptr_t)a->lo, (uint64_t)(a->hi - a->lo),

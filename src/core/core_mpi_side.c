@@ -8,8 +8,10 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* Where the data lie one after the other as MPI sends them, the application's own count and type
- * will do. */
+/*
+ * Where the data lie one after the other as MPI sends them, the application's own count and type
+ * will do.
+ */
 static bool is_solid(const struct core_typemap *map, int64_t count)
 {
 	struct core_mpi_solid solid;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A buffer of `count` elements of a datatype, as messages and MPI_Pack have them, and what the real
- * MPI is given in its place where some of it is in device memory. */
+/*
+ * A buffer of `count` elements of a datatype, as messages and MPI_Pack have them, and what the real
+ * MPI is given in its place where some of it is in device memory.
+ */
 #ifndef CORE_MPI_SIDE_H
 #define CORE_MPI_SIDE_H
 
@@ -35,13 +37,17 @@ void core_mpi_side_close(struct core_mpi_side *side);
 /* Have the data in the stage. Waits for the copies. */
 enum util_status core_mpi_side_pack(struct core_mpi_side *side);
 
-/* What comes may be less than the room, and end within an element that has padding: what is not
- * received is to be as it was, so the stage is to be packed first. */
+/*
+ * What comes may be less than the room, and end within an element that has padding: what is not
+ * received is to be as it was, so the stage is to be packed first.
+ */
 bool core_mpi_side_is_filled_first(const struct core_mpi_side *side);
 
-/* Begin to copy what has come, so many bytes of data, or what there is room for, to where it
+/*
+ * Begin to copy what has come, so many bytes of data, or what there is room for, to where it
  * belongs, from a dense stage; see core_dense_progress. Or all, also from another one, and wait for
- * it. */
+ * it.
+ */
 void core_mpi_side_unpack(struct core_mpi_side *side, size_t bytes);
 enum util_status core_mpi_side_unpack_all(struct core_mpi_side *side);
 

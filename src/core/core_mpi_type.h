@@ -6,12 +6,15 @@
 #include "core/core_layout.h"
 #include "core/core_mpi_handle.h"
 
-/* All but the runs of a type with gaps (core_mpi_find_runs). False: the MPI does not know the type.
+/*
+ * All but the runs of a type with gaps (core_mpi_find_runs). False: the MPI does not know the type.
  */
 bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map);
 
-/* Find the runs in the order in which MPI sends them, of a type that may look solid without. See
- * core_mpi_find_runs. */
+/*
+ * Find the runs in the order in which MPI sends them, of a type that may look solid without. See
+ * core_mpi_find_runs.
+ */
 enum util_status core_mpi_find_order(struct core_typemap *map);
 
 /*

@@ -222,8 +222,10 @@ void core_net_expect(const struct core_comm *comm, int rank)
 	net_expect(comm->members[rank].process);
 }
 
-/* Other nodes take all processes here for lost then, and can't tell these so: they are lost to
- * these. */
+/*
+ * Other nodes take all processes here for lost then, and can't tell these so: they are lost to
+ * these.
+ */
 static bool has_lost_service(void)
 {
 	static atomic_bool told;
@@ -268,8 +270,10 @@ int core_net_find_lost(const struct core_comm *comm, uint64_t call)
 	int missing = comm->spans && core_comm_speaks(comm) ? core_nodes_missing(comm) : -1;
 	bool orphaned;
 
-	/* One process of each node is enough, as it tells the others, and a node has room for only
-	 * so many connections. */
+	/*
+	 * One process of each node is enough, as it tells the others, and a node has room for only
+	 * so many connections.
+	 */
 	for (int i = 0; comm->spans && core_comm_speaks(comm) && i < comm->num_nodes; i++) {
 		if (i != comm->node)
 			net_watch(leader_of(comm, comm->speakers[i]));
@@ -446,8 +450,10 @@ static bool is_wanted(void)
 	return with_driver > 1;
 }
 
-/* Collective. UTIL_ERR_PEER: the processes can't reach each other so; `*guessed`: some tried to by
- * one interface. */
+/*
+ * Collective. UTIL_ERR_PEER: the processes can't reach each other so; `*guessed`: some tried to by
+ * one interface.
+ */
 static enum util_status bring_up(const struct net_devices *devices, bool *guessed)
 {
 	static const uint64_t patience = 20000000000, little_patience = 5000000000; /* ns */

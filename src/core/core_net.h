@@ -34,16 +34,20 @@ void core_net_start(void);
 void core_net_stop(void);
 bool core_net_is_up(void);
 
-/* Whether messages between some of the job's nodes go by sockets. All processes have the same
- * answer. */
+/*
+ * Whether messages between some of the job's nodes go by sockets. All processes have the same
+ * answer.
+ */
 bool core_net_is_by_sockets(void);
 
 /* Have the messages for a communicator of several nodes come to it, and no longer. */
 enum util_status core_net_add(struct core_comm *comm);
 void core_net_remove(struct core_comm *comm);
 
-/* Tell something of a call to the member's process; send it data; tell the services of all other
- * nodes. See net_tell and net_send. */
+/*
+ * Tell something of a call to the member's process; send it data; tell the services of all other
+ * nodes. See net_tell and net_send.
+ */
 void core_net_tell(const struct core_comm *comm, int rank, const struct net_header *header,
 		   const void *data, size_t bytes, _Atomic int *underway);
 void core_net_send(const struct core_comm *comm, int rank, const struct net_header *header,
@@ -61,12 +65,16 @@ void core_net_expect(const struct core_comm *comm, int rank);
  */
 int core_net_find_lost(const struct core_comm *comm, uint64_t call);
 
-/* Whether processes on other nodes are known to be out of reach among such members: their
- * communicator, of several nodes, is not to be accelerated. */
+/*
+ * Whether processes on other nodes are known to be out of reach among such members: their
+ * communicator, of several nodes, is not to be accelerated.
+ */
 bool core_net_has_lost_some(int size, const struct core_member *members);
 
-/* Break off the connections to all members on other nodes, so that UCX is done with all that it has
- * of them. They are lost then. */
+/*
+ * Break off the connections to all members on other nodes, so that UCX is done with all that it has
+ * of them. They are lost then.
+ */
 void core_net_break_off(const struct core_comm *comm);
 
 /*

@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* The GPU of a number in the order of their PCI addresses, in which NVML has them; so does CUDA
- * where they are alike, or CUDA_DEVICE_ORDER says so. */
+/*
+ * The GPU of a number in the order of their PCI addresses, in which NVML has them; so does CUDA
+ * where they are alike, or CUDA_DEVICE_ORDER says so.
+ */
 static int gpu_of_number(const struct topo_machine *machine, int number)
 {
 	char name[TOPO_NAME_BYTES];
@@ -61,7 +63,8 @@ static int likely_gpu(const struct topo_machine *machine)
 	return gpus ? topo_machine_nth(machine, TOPO_GPU, core_mpi_job.local_rank % gpus) : -1;
 }
 
-/* The NIC of the GPU, as the node's machine calls it; NULL: it is not known, or there is but one.
+/*
+ * The NIC of the GPU, as the node's machine calls it; NULL: it is not known, or there is but one.
  */
 static const char *nearest_nic(void)
 {

@@ -18,8 +18,10 @@ static const uint64_t much_patience = 2000000000;
 
 _Static_assert(1 << MAX_ROUNDS >= CORE_MAX_RANKS, "rounds for all nodes");
 
-/* A message that says that nodes are ready: what their offers come to, and then, if all made
- * records, those of their members. */
+/*
+ * A message that says that nodes are ready: what their offers come to, and then, if all made
+ * records, those of their members.
+ */
 struct ready {
 	struct core_summary summary;
 	unsigned char records[];
@@ -183,8 +185,10 @@ void core_nodes_receive(struct core_comm *comm, const struct net_header *header,
 		nodes->staged = header->call + 1;
 }
 
-/* Whether what the node sends in the round is of the member: it knows of its own node and so many
- * before it, and the receiver of those that come after that. */
+/*
+ * Whether what the node sends in the round is of the member: it knows of its own node and so many
+ * before it, and the receiver of those that come after that.
+ */
 static bool is_sent(const struct core_comm *comm, int node, int round, int rank)
 {
 	int back = node - comm->nodes[rank], known = 1 << round;
@@ -193,8 +197,10 @@ static bool is_sent(const struct core_comm *comm, int node, int round, int rank)
 	return back < known && back < comm->num_nodes - known;
 }
 
-/* The records that come from the node in the round, in order of ranks. UTIL_ERR_PEER: they are
- * damaged. */
+/*
+ * The records that come from the node in the round, in order of ranks. UTIL_ERR_PEER: they are
+ * damaged.
+ */
 static enum util_status take_records(const struct core_agree *agree, int node,
 				     const unsigned char *from, size_t bytes)
 {

@@ -30,8 +30,10 @@
 struct core_nodes *core_nodes_create(const struct core_comm *comm);
 void core_nodes_free(struct core_nodes *nodes); /* NULL is allowed */
 
-/* Whether the speaker has sent so many messages that were not seen that its node had better stage
- * the call. */
+/*
+ * Whether the speaker has sent so many messages that were not seen that its node had better stage
+ * the call.
+ */
 bool core_nodes_has_too_many(const struct core_comm *comm);
 
 /*
@@ -44,8 +46,10 @@ bool core_nodes_has_begun(const struct core_agree *agree);
 void core_nodes_begin(const struct core_agree *agree, uint32_t flags);
 enum util_status core_nodes_progress(struct core_agree *agree);
 
-/* Tell the other nodes that this process could not do its part in the call, or that the
- * communicator has lost a member. core_nodes_has_told: all that was told has left. */
+/*
+ * Tell the other nodes that this process could not do its part in the call, or that the
+ * communicator has lost a member. core_nodes_has_told: all that was told has left.
+ */
 void core_nodes_tell_failure(struct core_comm *comm, uint64_t call);
 bool core_nodes_has_told(const struct core_comm *comm);
 

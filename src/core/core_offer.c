@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a process offers for an accelerated call: where its buffers are, and how others reach them.
+/*
+ * What a process offers for an accelerated call: where its buffers are, and how others reach them.
  */
 #include "core/core_accel.h"
 #include "core/core_board.h"
@@ -24,8 +25,10 @@ static bool is_empty(const struct core_buffer *buffer)
 	return buffer->lo == buffer->hi;
 }
 
-/* Whether a call over several nodes may have ranks touch the buffers of others of their node: by
- * rail-*, if the configuration does not wish for others. */
+/*
+ * Whether a call over several nodes may have ranks touch the buffers of others of their node: by
+ * rail-*, if the configuration does not wish for others.
+ */
 static bool has_rails(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
@@ -159,8 +162,10 @@ static void describe_region(const struct candidate *c)
 	c->region->memory.buffer_id = 0;
 }
 
-/* Each round costs a launch and two waits for all ranks, so a window is large; but few calls are,
- * and it stays this process's: of ranks that share a GPU each has a part. */
+/*
+ * Each round costs a launch and two waits for all ranks, so a window is large; but few calls are,
+ * and it stays this process's: of ranks that share a GPU each has a part.
+ */
 static uint64_t window_bytes(const struct core_accel *accel)
 {
 	enum { USUAL = 4 << 20 };
@@ -200,8 +205,10 @@ static bool offer_window(struct candidate *c, const struct gpu_scratch *window)
 	return gpu_ipc_export(window->address, &where, &c->region->memory) == UTIL_OK;
 }
 
-/* Windows for the input and the output, smaller ones where there is no memory. A reduction in place
- * is one in its window, too. */
+/*
+ * Windows for the input and the output, smaller ones where there is no memory. A reduction in place
+ * is one in its window, too.
+ */
 static enum util_status open_windows(struct core_accel *accel, struct candidate *in,
 				     struct candidate *out)
 {
@@ -302,8 +309,10 @@ static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
 	return !accel->comm->spans || !gpu_launch_is_blocking();
 }
 
-/* Kernels that are to wait for messages, and a network that writes to device memory, are two wishes
- * that don't go together. */
+/*
+ * Kernels that are to wait for messages, and a network that writes to device memory, are two wishes
+ * that don't go together.
+ */
 static uint32_t offer_gdr(const struct core_comm *comm)
 {
 	if (!comm->spans || !core_wire_takes_memory(comm->wire))
@@ -313,8 +322,10 @@ static uint32_t offer_gdr(const struct core_comm *comm)
 	return util_config.exec == UTIL_EXEC_FUSED ? 0 : CORE_OFFER_DEVICE_WIRE;
 }
 
-/* Many communicators see nothing but short calls, and arenas are large, and slow to make. If it
- * turns out that the call needs them it is staged, and the next one has them. */
+/*
+ * Many communicators see nothing but short calls, and arenas are large, and slow to make. If it
+ * turns out that the call needs them it is staged, and the next one has them.
+ */
 static bool may_do_without_arenas(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
@@ -362,9 +373,11 @@ static enum util_status offer_arenas(struct core_accel *accel)
 	return UTIL_OK;
 }
 
-/* Who has no data may have messages to pass on, or to send without bytes, by kernels in the
+/*
+ * Who has no data may have messages to pass on, or to send without bytes, by kernels in the
  * thread's context; unless the communicator is at work in another one, which its arena would have
- * to leave. */
+ * to leave.
+ */
 static enum util_status go_without_data(struct core_accel *accel)
 {
 	const struct gpu_scratch *arena = accel->comm->arena.device;
@@ -383,8 +396,10 @@ static enum util_status offer_buffers(struct core_accel *accel)
 	bool root = shape->root == accel->comm->rank;
 	bool rails = has_rails(accel);
 	bool together = !accel->comm->spans || (rails && accel->comm->num_near > 1);
-	/* What goes with the agreement nobody touches; an output shows that an input elsewhere is
-	 * long. */
+	/*
+	 * What goes with the agreement nobody touches; an output shows that an input elsewhere is
+	 * long.
+	 */
 	bool short_one = core_eager_fits(accel, &shape->in) && core_eager_fits(accel, &shape->out);
 	struct candidate in = {.buffer = &shape->in,
 			       .touched = together && others_read(accel, root),

@@ -223,8 +223,10 @@ static enum util_status poll_copies(struct core_op *op)
 	return UTIL_OK;
 }
 
-/* A call that the real MPI refused leaves the device as it was: what is in the stage is nobody's
- * result. */
+/*
+ * A call that the real MPI refused leaves the device as it was: what is in the stage is nobody's
+ * result.
+ */
 static enum util_status make_call(struct core_op *op)
 {
 	if (op->comm)

@@ -22,8 +22,10 @@ struct core_pack_call {
 	int (*real)(const struct core_pack_call *call);
 };
 
-/* Carry out the call, one of whose buffers may be in device memory; returns what MPI returns. Under
- * the door's guard. Thread-safe. */
+/*
+ * Carry out the call, one of whose buffers may be in device memory; returns what MPI returns. Under
+ * the door's guard. Thread-safe.
+ */
 int core_pack_run(const struct core_pack_call *call);
 
 #endif

@@ -72,8 +72,10 @@ static struct topo_machine *read(const char *name)
 	return machine;
 }
 
-/* The text of the machine that this process is on; NULL: there is none, or nobody would ask. The
- * caller frees it. */
+/*
+ * The text of the machine that this process is on; NULL: there is none, or nobody would ask. The
+ * caller frees it.
+ */
 static char *describe(struct spent *spent)
 {
 	struct topo_machine *machine;
@@ -122,8 +124,10 @@ static int first_like(const uint64_t *hashes, int node)
 	return first;
 }
 
-/* Texts come in order of processes. Nodes of one text, such as those of a cluster mostly are, share
- * a machine. */
+/*
+ * Texts come in order of processes. Nodes of one text, such as those of a cluster mostly are, share
+ * a machine.
+ */
 static void parse_all(const uint64_t *hashes, const char *texts, const int *sizes)
 {
 	int at = 0;

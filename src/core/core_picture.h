@@ -14,15 +14,19 @@
 void core_picture_start(void);
 void core_picture_stop(void);
 
-/* The machine of a node of the job; NULL: nothing is known of it. Its GPU of an identity
- * (gpu_context.h); -1: it shows none such. */
+/*
+ * The machine of a node of the job; NULL: nothing is known of it. Its GPU of an identity
+ * (gpu_context.h); -1: it shows none such.
+ */
 const struct topo_machine *core_picture_of(int node);
 int core_picture_gpu(const struct topo_machine *machine, uint64_t identity);
 
-/* How far apart GPUs of this node may be for one to use the other's memory: GPUCOLL_P2P_LEVEL, an
+/*
+ * How far apart GPUs of this node may be for one to use the other's memory: GPUCOLL_P2P_LEVEL, an
  * enum topo_class, and whether the user has said so; the least that two processes say. Whether two
  * of them, by their identities, may, within the limit: what the picture does not show counts as far
- * where the user has set one, and else is no reason against it. */
+ * where the user has set one, and else is no reason against it.
+ */
 int core_picture_reach(void);
 int core_picture_least_reach(int a, int b);
 bool core_picture_may_reach(uint64_t a, uint64_t b, int limit);

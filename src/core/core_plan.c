@@ -209,8 +209,10 @@ void core_plan_complain(const struct core_accel *accel, enum core_complaint kind
 		 core_coll_name(accel->shape.coll), why);
 }
 
-/* Take the algorithm, unless there is a reason against it, which is returned; `status` is that of
- * taking its schedule. */
+/*
+ * Take the algorithm, unless there is a reason against it, which is returned; `status` is that of
+ * taking its schedule.
+ */
 static const char *take(struct core_accel *accel, const struct algo_choice *choice,
 			const struct sched_request *request, enum util_status *status)
 {
@@ -219,7 +221,8 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 	bool linked = !(algo->needs & ALGO_NEEDS_MAPPED);
 	const char *why;
 
-	/* Whether a call is in place is a matter of all in an alltoall, and of each rank elsewhere.
+	/*
+	 * Whether a call is in place is a matter of all in an alltoall, and of each rank elsewhere.
 	 */
 	alike.in_place &= request->coll == SCHED_ALLTOALL;
 	why = algo_refuses(algo, &alike, core_plan_sizes_differ(accel->shape.coll));
@@ -365,8 +368,10 @@ static bool take_wished(struct core_accel *accel, struct sched_request *request,
 	return !is_fatal(attempt->status) && take_any(accel, request, wish, attempt);
 }
 
-/* What the configuration wishes for, or else the fastest of all. Returns NULL, or why there is
- * none. */
+/*
+ * What the configuration wishes for, or else the fastest of all. Returns NULL, or why there is
+ * none.
+ */
 static const char *choose(struct core_accel *accel, struct sched_request *request,
 			  enum util_status *status)
 {
@@ -375,8 +380,10 @@ static const char *choose(struct core_accel *accel, struct sched_request *reques
 	bool taken = take_wished(accel, request, &wish, &attempt);
 
 	if (!taken && wish.algos && !is_fatal(attempt.status)) {
-		/* That a call without data is done in another way nobody needs to know; and that
-		 * one of neighbours is nobody asked for. */
+		/*
+		 * That a call without data is done in another way nobody needs to know; and that
+		 * one of neighbours is nobody asked for.
+		 */
 		if (!accel->common.any_without_data && !request->pairs)
 			complain_about_algos(accel, request, attempt.why);
 		wish.algos = 0;
@@ -387,8 +394,10 @@ static const char *choose(struct core_accel *accel, struct sched_request *reques
 	return taken ? NULL : attempt.why ? attempt.why : "memory that can't be mapped";
 }
 
-/* Inputs are copies that are there for each rank: nobody touches another's memory, and nothing is
- * in place, but for blocks that are where they belong. */
+/*
+ * Inputs are copies that are there for each rank: nobody touches another's memory, and nothing is
+ * in place, but for blocks that are where they belong.
+ */
 static enum util_status take_eager(struct core_accel *accel, struct sched_request *request)
 {
 	const struct algo *algo = algo_find("oneshot", request->coll);
@@ -467,8 +476,10 @@ static struct core_block slice(const struct core_accel *accel, uint64_t round,
 	return block;
 }
 
-/* An alltoall in place has but one buffer, in which blocks of the input stand where those of the
- * output do. */
+/*
+ * An alltoall in place has but one buffer, in which blocks of the input stand where those of the
+ * output do.
+ */
 static bool is_one_buffer(const struct core_accel *accel)
 {
 	return accel->shape.in_place && accel->sched->request.coll == SCHED_ALLTOALL;
@@ -486,8 +497,10 @@ static struct core_block own_block(const struct core_accel *accel, const struct 
 	return mine->blocks[*index];
 }
 
-/* A block of another's buffer that concerns this rank. Who has one for each rank told where they
- * are, but for what is where it is for all. */
+/*
+ * A block of another's buffer that concerns this rank. Who has one for each rank told where they
+ * are, but for what is where it is for all.
+ */
 static struct core_block others_block(const struct core_accel *accel,
 				      const struct core_place *place, int *index)
 {
@@ -533,8 +546,10 @@ static uint64_t address_of(const struct core_accel *accel, const struct core_pla
 	return reach[core_comm_number(accel->comm, place->rank)].address;
 }
 
-/* Where a place of the program is in the round. In the second phase everything is in this rank's
- * memory, and whole. */
+/*
+ * Where a place of the program is in the round. In the second phase everything is in this rank's
+ * memory, and whole.
+ */
 static struct gpu_place look_up(struct core_accel *accel, const struct core_place *place,
 				uint32_t phase)
 {

@@ -43,8 +43,10 @@ struct core_program {
 	struct gpu_operand *operands; /* in one piece of memory with the steps */
 	struct core_link incoming[GPU_MAX_LINKS], outgoing[GPU_MAX_LINKS];
 	uint32_t *messages; /* of the links' messages of a round: the step that has it */
-	/* See sched_carry.h: of each step; and of such messages, for those that a step receives,
-	 * the same of that; and of any. */
+	/*
+	 * See sched_carry.h: of each step; and of such messages, for those that a step receives,
+	 * the same of that; and of any.
+	 */
 	uint8_t *carries, *carried;
 	unsigned can_carry;
 	/* Over all ranks, so all have the same numbers. */
@@ -53,14 +55,18 @@ struct core_program {
 	uint32_t most_messages; /* of a link, in a round */
 	bool has_links;
 	bool is_mapped; /* ranks reach into others' buffers */
-	/* Where kernels in the context find it; 0: not uploaded. In device memory, or, where there
-	 * is none left, in pinned memory of the host. */
+	/*
+	 * Where kernels in the context find it; 0: not uploaded. In device memory, or, where there
+	 * is none left, in pinned memory of the host.
+	 */
 	uint64_t address;
 	unsigned long long context_id;
 	struct gpu_scratch *memory;
 	struct gpu_staging_block *pinned;
-	/* Of more places than fit a launch's arguments: where a call writes them, else NULL, and
-	 * where kernels find them, behind the program. */
+	/*
+	 * Of more places than fit a launch's arguments: where a call writes them, else NULL, and
+	 * where kernels find them, behind the program.
+	 */
 	struct gpu_place *entries;
 	uint64_t table;
 };
@@ -81,8 +87,10 @@ const struct core_link *core_program_link(const struct core_program *program,
 /* Bring it into the device memory of the stream's context, in stream order, unless it is there. */
 enum util_status core_program_upload(struct core_program *program, struct gpu_stream *stream);
 
-/* Have kernels that follow in the stream find the program's entries, if it has any. None of its
- * kernels is running. */
+/*
+ * Have kernels that follow in the stream find the program's entries, if it has any. None of its
+ * kernels is running.
+ */
 enum util_status core_program_fill(const struct core_program *program, struct gpu_stream *stream);
 
 #endif

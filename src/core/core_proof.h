@@ -52,8 +52,10 @@ struct core_proof {
 	unsigned char card[GPU_CARD_BYTES];
 };
 
-/* Add this process's cards to the offer, if there may be somebody who has to see them. Sets
- * accel->clearing where the stream writes them. UTIL_ERR_UNSUPPORTED: the call is to be staged. */
+/*
+ * Add this process's cards to the offer, if there may be somebody who has to see them. Sets
+ * accel->clearing where the stream writes them. UTIL_ERR_UNSUPPORTED: the call is to be staged.
+ */
 enum util_status core_proof_offer(struct core_accel *accel);
 
 /*
@@ -65,8 +67,10 @@ enum util_status core_proof_progress(struct core_accel *accel);
 /* Whether the stream is done with it; before the call may end. UTIL_OK or UTIL_IN_PROGRESS. */
 enum util_status core_proof_settle(struct core_accel *accel);
 
-/* After a vote in which the call was staged: perhaps for a trial of which only some see that it is
- * missing. In the next call all look again who has to see their cards. */
+/*
+ * After a vote in which the call was staged: perhaps for a trial of which only some see that it is
+ * missing. In the next call all look again who has to see their cards.
+ */
 void core_proof_doubt(struct core_accel *accel);
 
 /* After a vote that was won: remember what it has shown. */

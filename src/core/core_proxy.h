@@ -37,12 +37,15 @@ struct core_proxy {
 	struct core_carried links[2 * GPU_MAX_LINKS];
 };
 
-/* For the launch that comes; there is nothing to do unless it waits and has links to other nodes.
+/*
+ * For the launch that comes; there is nothing to do unless it waits and has links to other nodes.
  */
 void core_proxy_begin(struct core_steps *steps);
 
-/* Do what can be done now. UTIL_OK: all messages are on their way, or were read. UTIL_IN_PROGRESS;
- * UTIL_ERR_PEER: one won't come, or can't go. */
+/*
+ * Do what can be done now. UTIL_OK: all messages are on their way, or were read. UTIL_IN_PROGRESS;
+ * UTIL_ERR_PEER: one won't come, or can't go.
+ */
 enum util_status core_proxy_progress(struct core_steps *steps);
 
 /*

@@ -12,8 +12,10 @@ struct maker {
 	int *rings;
 };
 
-/* The GPUs that ranks of the node are on. Returns their number; -1: one is not known, or they are
- * too many. */
+/*
+ * The GPUs that ranks of the node are on. Returns their number; -1: one is not known, or they are
+ * too many.
+ */
 static int list_gpus(const struct maker *m, int node, int *gpus)
 {
 	int num = 0;

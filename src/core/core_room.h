@@ -13,14 +13,19 @@ size_t core_room_arena(size_t scratch, int sharers);
 /* Half as many; 0: that would be too few. */
 size_t core_room_half(size_t arena);
 
-/* Of them, those for messages, between nodes by `sockets` or not, and of device memory (`gdr`) or not; and where those of a protocol
- * begin. First, behind the words, are those whose flags are cleared at times, core_room_flags(arena) bytes in all. */
+/*
+ * Of them, those for messages, between nodes by `sockets` or not, and of device memory (`gdr`) or
+ * not; and where those of a protocol begin. First, behind the words, are those whose flags are
+ * cleared at times, core_room_flags(arena) bytes in all.
+ */
 struct sched_room core_room_for(size_t arena, bool sockets, bool gdr);
 size_t core_room_start(size_t arena, enum sched_proto proto);
 size_t core_room_flags(size_t arena);
 
-/* Blocks of a process that may wait, so that those of all fit on their GPU together, which runs as
- * many at a time; and can be probed. 0: there are more processes. */
+/*
+ * Blocks of a process that may wait, so that those of all fit on their GPU together, which runs as
+ * many at a time; and can be probed. 0: there are more processes.
+ */
 int core_room_resident(int blocks, int sharers);
 
 #endif

@@ -28,7 +28,8 @@ void core_forget(void)
 	core_awake = core_attentive = false;
 }
 
-/* Warnings are on by default, and a program that is well should print nothing more than without us.
+/*
+ * Warnings are on by default, and a program that is well should print nothing more than without us.
  */
 static void log_version(void)
 {
@@ -50,8 +51,10 @@ static void start_fdpass(void)
 		util_fdpass_start(job, core_mpi_job.local_rank);
 }
 
-/* What processes write on the board, and tell each other, are structures of one version: this
- * stands for them. */
+/*
+ * What processes write on the board, and tell each other, are structures of one version: this
+ * stands for them.
+ */
 static uint64_t hash_structures(void)
 {
 	const size_t sizes[] = {
@@ -68,10 +71,10 @@ static bool is_one_version(void)
 	if (core_mpi_job_same(hash_structures()))
 		return true;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
-		 "another process of the job has another version of the library "
-		 "than " GPUCOLL_VERSION_STRING " here, or another build: all calls are staged. "
-		 "LD_PRELOAD, or the library's folder, "
-		 "differs between hosts");
+		 "another process of the job has another version of the library than %s here, or "
+		 "another build: all calls are staged. LD_PRELOAD, or the library's folder, "
+		 "differs between hosts",
+		 GPUCOLL_VERSION_STRING);
 	core_mpi_stop();
 	return false;
 }
@@ -147,8 +150,10 @@ static struct core_comm *count_call(const struct core_call *call, uint64_t *numb
 	return comm;
 }
 
-/* The call in the real MPI, which knows no 16-bit floating point. One that it refuses here it may
- * not have refused elsewhere. */
+/*
+ * The call in the real MPI, which knows no 16-bit floating point. One that it refuses here it may
+ * not have refused elsewhere.
+ */
 static int call_real(const struct core_call *call, struct core_comm *comm)
 {
 	struct core_call real = *call;
@@ -271,8 +276,10 @@ static const char *text_of(enum util_status status)
 	}
 }
 
-/* MPI's own words for it name neither the call nor the reason, but where the arguments are wrong.
- * Of calls that fail since somebody is lost the first one is enough. */
+/*
+ * MPI's own words for it name neither the call nor the reason, but where the arguments are wrong.
+ * Of calls that fail since somebody is lost the first one is enough.
+ */
 static void log_failure(const struct core_op *op, enum util_status status, bool was_lost)
 {
 	bool quiet = was_lost || status == UTIL_ERR_TRUNCATE;

@@ -15,8 +15,10 @@ void core_start(void (*stop)(void));
 /* Print the statistics if wanted and give everything back. Collective over MPI_COMM_WORLD. */
 void core_stop(void);
 
-/* Between core_start and core_stop in a job where some process has a CUDA driver: every collective
- * of every process is counted. */
+/*
+ * Between core_start and core_stop in a job where some process has a CUDA driver: every collective
+ * of every process is counted.
+ */
 extern bool core_awake;
 
 /* Calls need a look even where this process has no CUDA: awake, or 16-bit types are in use. */
@@ -28,8 +30,10 @@ void core_forget(void);
 /* The path of this thread's last collective. */
 extern _Thread_local enum core_path core_last_path __attribute__((tls_model("initial-exec")));
 
-/* Carry out a call that may be on device buffers, in a process with a driver. Returns MPI's error
- * code. */
+/*
+ * Carry out a call that may be on device buffers, in a process with a driver. Returns MPI's error
+ * code.
+ */
 int core_run(const struct core_call *call);
 
 /* Carry out a call whose buffers are known to be host memory: count, publish, hand on. */

@@ -42,8 +42,10 @@ static void look_at(const struct core_board_slot *slot, void *area, void *argume
 		look->state = core_agree_where(slot, area, look->call);
 }
 
-/* All that is left of a communicator that was freed here is when it was ready, or that it had lost
- * a member. */
+/*
+ * All that is left of a communicator that was freed here is when it was ready, or that it had lost
+ * a member.
+ */
 static enum core_agree_state look(uint64_t comm, uint64_t call, enum core_net_kind kind)
 {
 	struct look look = {call, kind, CORE_AGREE_WAITING};
@@ -120,8 +122,10 @@ static void look_again(void)
 	}
 }
 
-/* The longer nothing has changed the longer the naps, in ms, while there are questions; nothing
- * wakes the thread when a member goes by. */
+/*
+ * The longer nothing has changed the longer the naps, in ms, while there are questions; nothing
+ * wakes the thread when a member goes by.
+ */
 static void *serve(void *argument)
 {
 	enum { SHORTEST = 1, LONGEST = 20, TIMES = 16 };

@@ -26,8 +26,8 @@ struct core_block {
 struct core_buffer {
 	uintptr_t address;
 	int num_blocks; /* 0: the rank has no such buffer */
-	int64_t lo,
-		hi; /* the bytes of all blocks lie in [address + lo, address + hi); equal: none */
+	/* The bytes of all blocks lie in [address + lo, address + hi); equal: there are none. */
+	int64_t lo, hi;
 	struct core_block *blocks;
 };
 
@@ -39,15 +39,20 @@ struct core_shape {
 	enum gpu_op op;     /* of reductions */
 	uint64_t bytes;     /* of the block that all ranks must give alike; 0: sizes differ */
 	uint64_t counts;    /* a hash of the counts that all must give alike; 0: there are none */
-	struct core_block own; /* of the input: whose result is this rank's, where it has one of
-				  its own (reduce_scatter, scan) */
+	/*
+	 * Of the input: whose result is this rank's, where it has one of its own (reduce_scatter,
+	 * scan).
+	 */
+	struct core_block own;
 	struct core_buffer in, out;
 	struct core_block few[2 * CORE_FEW_BLOCKS];
 	struct core_block *many; /* owned; NULL: there are few */
 };
 
-/* Make it one of nothing, with room for the blocks of `size` ranks. It must not move in memory, and
- * is to be released. False: no memory. */
+/*
+ * Make it one of nothing, with room for the blocks of `size` ranks. It must not move in memory, and
+ * is to be released. False: no memory.
+ */
 bool core_shape_clear(struct core_shape *shape, int size);
 void core_shape_release(struct core_shape *shape);
 

@@ -6,12 +6,16 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Room to move the stage when its shifted address would be one of MPI's constants (NULL,
- * MPI_IN_PLACE). */
+/*
+ * Room to move the stage when its shifted address would be one of MPI's constants (NULL,
+ * MPI_IN_PLACE).
+ */
 enum { ALIGNMENT = 256 };
 
-/* A copy of the driver costs some microseconds, a launch not many more; beyond this many the kernel
- * copies. */
+/*
+ * A copy of the driver costs some microseconds, a launch not many more; beyond this many the kernel
+ * copies.
+ */
 enum { MAX_DRIVER_COPIES = 16, KERNEL_THREADS = 256, KERNEL_BLOCKS = 256 };
 
 /*
@@ -29,8 +33,10 @@ static void *shifted_address(const struct core_stage *stage)
 	return core_address(shifted, ALIGNMENT);
 }
 
-/* One stream of a context will do: the copies in are over before copies out begin, and what was
- * waited for on one is on all. */
+/*
+ * One stream of a context will do: the copies in are over before copies out begin, and what was
+ * waited for on one is on all.
+ */
 static enum util_status open_stream(struct core_stage *stage, const struct core_stage *first)
 {
 	if (first && first->where.context == stage->where.context &&
@@ -80,8 +86,10 @@ void core_stage_close(struct core_stage *stage)
 {
 	struct core_wait wait = {0};
 
-	/* After an error copies may still be under way, and the block must not be another's before
-	 * they end. */
+	/*
+	 * After an error copies may still be under way, and the block must not be another's before
+	 * they end.
+	 */
 	while (core_stage_poll(stage) == UTIL_IN_PROGRESS)
 		core_mpi_drive(&wait);
 	if (stage->block)
@@ -105,8 +113,10 @@ static enum util_status copy_bytes(struct core_stage *stage, void *to, const voi
 	return gpu_stream_copy_pieces(stage->stream, to, from, length);
 }
 
-/* `rows` runs of one length, `pitch` apart (of either sign), starting at `offset` from the
- * addresses. */
+/*
+ * `rows` runs of one length, `pitch` apart (of either sign), starting at `offset` from the
+ * addresses.
+ */
 static enum util_status copy_rows(struct core_stage *stage, void *to, const void *from,
 				  ptrdiff_t offset, size_t length, ptrdiff_t pitch, size_t rows)
 {
@@ -124,7 +134,8 @@ static enum util_status copy_rows(struct core_stage *stage, void *to, const void
 	if ((size_t)pitch >= length && stage->single)
 		return gpu_stream_copy_rows(stage->stream, to, (size_t)pitch, from, (size_t)pitch,
 					    length, rows);
-	/* Elements that overlap, which is legal where they are only read; or several allocations.
+	/*
+	 * Elements that overlap, which is legal where they are only read; or several allocations.
 	 */
 	for (size_t i = 0; i < rows && status == UTIL_OK; i++)
 		status = copy_bytes(stage, core_address(to, (ptrdiff_t)i * pitch),
@@ -146,8 +157,10 @@ static bool runs_are_regular(const struct core_typemap *map, ptrdiff_t *pitch)
 	return true;
 }
 
-/* Put the runs where kernels can read them; the table stays until the stage is closed. 0: there is
- * no room. */
+/*
+ * Put the runs where kernels can read them; the table stays until the stage is closed. 0: there is
+ * no room.
+ */
 static uint64_t upload_runs(struct core_stage *stage, const struct core_typemap *map)
 {
 	struct gpu_staging_block *block;
@@ -163,8 +176,10 @@ static uint64_t upload_runs(struct core_stage *stage, const struct core_typemap 
 	return gpu_staging_device_address(block, stage->stream);
 }
 
-/* UTIL_ERR_UNSUPPORTED where the driver's copies must do it: memory that is not pinned, kernels
- * that don't load. */
+/*
+ * UTIL_ERR_UNSUPPORTED where the driver's copies must do it: memory that is not pinned, kernels
+ * that don't load.
+ */
 static enum util_status copy_by_kernel(struct core_stage *stage, const struct core_piece *piece,
 				       bool out)
 {
@@ -189,8 +204,10 @@ static enum util_status copy_by_kernel(struct core_stage *stage, const struct co
 				 KERNEL_THREADS, &args);
 }
 
-/* Copy run by run, by whichever way takes fewer calls of the driver: by rows of an element or by
- * runs of a kind. */
+/*
+ * Copy run by run, by whichever way takes fewer calls of the driver: by rows of an element or by
+ * runs of a kind.
+ */
 static enum util_status copy_by_driver(struct core_stage *stage, const struct core_piece *piece,
 				       bool by_rows, ptrdiff_t pitch, bool out)
 {

@@ -14,8 +14,8 @@ struct core_stats_call {
 	enum core_coll coll; /* CORE_COLL_NUM: it is no collective, and */
 	const char *name;    /* is called so */
 	enum core_path path;
-	const char *why;  /* the algorithm of an accelerated call, or the reason of a staged one;
-			     static */
+	/* The algorithm of an accelerated call, or the reason of a staged one; static. */
+	const char *why;
 	uint64_t comm_id; /* 0: has none */
 	core_handle comm; /* for its name */
 	uint64_t bytes;
@@ -25,8 +25,10 @@ struct core_stats_call {
 /* Count one call. Any thread. */
 void core_stats_add(const struct core_stats_call *call);
 
-/* What an accelerated call spends its time with; the names of struct core_accel's states where it
- * is in one. */
+/*
+ * What an accelerated call spends its time with; the names of struct core_accel's states where it
+ * is in one.
+ */
 enum core_stats_stage {
 	CORE_STATS_CLASSIFY,
 	CORE_STATS_READY,

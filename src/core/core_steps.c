@@ -98,8 +98,10 @@ static enum util_status look_far(const struct core_steps *steps, const struct gp
 	return core_wire_look(steps->comm->wire, o->index, k, bytes);
 }
 
-/* UTIL_OK: the message is there, or there is room for it. `*bytes`: how long one is that came from
- * another node, or 0. */
+/*
+ * UTIL_OK: the message is there, or there is room for it. `*bytes`: how long one is that came from
+ * another node, or 0.
+ */
 static enum util_status look(const struct core_steps *steps, const struct gpu_operand *o,
 			     uint32_t round, uint64_t *bytes)
 {
@@ -229,8 +231,10 @@ static uint64_t address_of(const struct core_steps *steps, const struct coming *
 	       span_of(steps, coming->step, coming->round).offset;
 }
 
-/* Say where messages go, also those of the steps after the next one, so that one is fetched while
- * another is on its way. */
+/*
+ * Say where messages go, also those of the steps after the next one, so that one is fetched while
+ * another is on its way.
+ */
 static void place_next(struct core_steps *steps, uint32_t lane)
 {
 	enum { MOST = 2 * CORE_WIRE_MAX_SLOTS };
@@ -296,8 +300,10 @@ static enum util_status carry_all(struct core_steps *steps)
 
 /* ---- launches ---- */
 
-/* Steps of the lane's round that can be launched together: one that may have messages, and those
- * after it that have none. */
+/*
+ * Steps of the lane's round that can be launched together: one that may have messages, and those
+ * after it that have none.
+ */
 static uint32_t count_ready(struct core_steps *steps, uint32_t lane, enum util_status *failure)
 {
 	uint32_t first = steps->lanes[lane].step, num = lane_of(steps, lane)->num_steps, i;
@@ -377,8 +383,10 @@ static enum util_status finish_launch(struct core_steps *steps)
 	return status;
 }
 
-/* What the kernel waits for comes through this process, and what it leaves goes on from here, also
- * when it has ended. */
+/*
+ * What the kernel waits for comes through this process, and what it leaves goes on from here, also
+ * when it has ended.
+ */
 static enum util_status finish(struct core_steps *steps)
 {
 	enum util_status carried = core_proxy_progress(steps);

@@ -18,8 +18,10 @@
 #include "gpu/gpu_launch.h"
 
 struct core_steps {
-	/* Given by the caller: what is to be done, and the launches' arguments, but for what
-	 * gpu_launch_execute sets. */
+	/*
+	 * Given by the caller: what is to be done, and the launches' arguments, but for what
+	 * gpu_launch_execute sets.
+	 */
 	const struct core_comm *comm;
 	uint64_t call; /* its number */
 	const struct core_program *program;
@@ -29,8 +31,10 @@ struct core_steps {
 	uint64_t bytes;           /* that the largest part of a step moves to each of its targets */
 	uint32_t rounds;          /* within a launch, or several launches */
 	uint32_t phase;
-	/* At which level of sched_carry.h steps are the network's, and before their turn; 0: no
-	 * step is. */
+	/*
+	 * At which level of sched_carry.h steps are the network's, and before their turn; 0: no
+	 * step is.
+	 */
 	unsigned carry, early;
 	/* Where it is. */
 	bool running;

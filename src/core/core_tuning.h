@@ -28,8 +28,10 @@ struct core_tuning_key {
 void core_tuning_start(void);
 void core_tuning_stop(void);
 
-/* The fingerprint of the nodes' machines, of which NULL is one that nothing is known of, and of
- * what is between them (core_fabric_make). */
+/*
+ * The fingerprint of the nodes' machines, of which NULL is one that nothing is known of, and of
+ * what is between them (core_fabric_make).
+ */
 uint64_t core_tuning_fingerprint(int num_nodes, const struct topo_machine *const *machines,
 				 bool sockets);
 

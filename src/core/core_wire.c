@@ -251,7 +251,8 @@ static void swap_arenas(struct arena *a, struct arena *b)
 	}
 }
 
-/* To larger ones, if they can be had and UCX is not at work on these, as it may be after a failure.
+/*
+ * To larger ones, if they can be had and UCX is not at work on these, as it may be after a failure.
  */
 static void grow(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
 {
@@ -365,8 +366,10 @@ static bool can_take(const struct core_wire *wire, uint32_t link, uint32_t messa
 	       in->slots[message % wire->num_slots].placed == message + UINT64_C(1);
 }
 
-/* Where the message goes. One that is too long for its place goes to the slot, for its length to be
- * found out. */
+/*
+ * Where the message goes. One that is too long for its place goes to the slot, for its length to be
+ * found out.
+ */
 static char *target_of(const struct core_wire *wire, uint32_t link, uint32_t message,
 		       uint64_t bytes)
 {
@@ -555,8 +558,10 @@ enum util_status core_wire_look(struct core_wire *wire, uint32_t link, uint64_t 
 	return status;
 }
 
-/* Tell the sender how many were read, now and then, as long as there is something that waits for
- * it, or will. */
+/*
+ * Tell the sender how many were read, now and then, as long as there is something that waits for
+ * it, or will.
+ */
 static void give_credit(const struct core_comm *comm, const struct incoming *in)
 {
 	const struct core_wire *wire = comm->wire;

@@ -51,8 +51,10 @@ enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu
 size_t core_wire_bytes(const struct core_wire *wire);
 bool core_wire_takes_memory(const struct core_wire *wire);
 
-/* For kernels of the call that is laid out: where arrives what comes in, and where they leave what
- * goes out. */
+/*
+ * For kernels of the call that is laid out: where arrives what comes in, and where they leave what
+ * goes out.
+ */
 uint64_t core_wire_inbox(const struct core_wire *wire);
 uint64_t core_wire_outbox(const struct core_wire *wire);
 
@@ -60,8 +62,10 @@ uint64_t core_wire_outbox(const struct core_wire *wire);
 void *core_wire_host_inbox(const struct core_wire *wire);
 void *core_wire_host_outbox(const struct core_wire *wire);
 
-/* Pinned memory for the inputs of core_eager.h, CORE_WIRE_AHEAD bytes in either direction: where it
- * is for this process, and for kernels what comes in. */
+/*
+ * Pinned memory for the inputs of core_eager.h, CORE_WIRE_AHEAD bytes in either direction: where it
+ * is for this process, and for kernels what comes in.
+ */
 enum { CORE_WIRE_AHEAD = 64 << 10 };
 void *core_wire_ahead_in(const struct core_wire *wire);
 void *core_wire_ahead_out(const struct core_wire *wire);
@@ -89,8 +93,10 @@ void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks,
 bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, uint64_t to,
 		     uint64_t room);
 
-/* Before core_wire_lay_out: who sends on an incoming link, what number it has there, and how many
- * messages come in the call. */
+/*
+ * Before core_wire_lay_out: who sends on an incoming link, what number it has there, and how many
+ * messages come in the call.
+ */
 void core_wire_expect(struct core_wire *wire, uint32_t link, int rank, uint32_t theirs,
 		      uint64_t total);
 
@@ -106,16 +112,20 @@ void core_wire_consume(const struct core_comm *comm, uint32_t link, uint64_t mes
 /* Whether there is room for a message in an outgoing link: as above. */
 enum util_status core_wire_has_room(struct core_wire *wire, uint32_t link, uint64_t message);
 
-/* Send what is at an address in device memory, or, for 0, in the slot, to the rank, whose link it
- * is there. */
+/*
+ * Send what is at an address in device memory, or, for 0, in the slot, to the rank, whose link it
+ * is there.
+ */
 void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint32_t theirs,
 		    uint64_t call, uint64_t message, uint64_t from, uint64_t bytes);
 
 /* UTIL_OK: all messages are out. UTIL_IN_PROGRESS, UTIL_ERR_PEER. */
 enum util_status core_wire_drain(struct core_wire *wire);
 
-/* The call has failed: what comes of it still is not wanted. True: UCX may yet read or write the
- * application's memory. */
+/*
+ * The call has failed: what comes of it still is not wanted. True: UCX may yet read or write the
+ * application's memory.
+ */
 bool core_wire_has_memory(struct core_wire *wire);
 
 /* A message has come, or word of room for some; in the port's handler. */

@@ -8,8 +8,10 @@
 /* Read the options; `warns`: say what is wrong with them, which is ignored. Not thread-safe. */
 void core_wish_read(bool warns);
 
-/* Wish for this instead, texts as of the options. False: one is none, and nothing has changed. Not
- * while a call is under way. */
+/*
+ * Wish for this instead, texts as of the options. False: one is none, and nothing has changed. Not
+ * while a call is under way.
+ */
 bool core_wish_set(const char *algos, const char *protos, const char *channels);
 
 /* For the collective. */

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* cuMemcpy2D refuses a larger pitch (CU_DEVICE_ATTRIBUTE_MAX_PITCH is this on every device so far).
+/*
+ * cuMemcpy2D refuses a larger pitch (CU_DEVICE_ATTRIBUTE_MAX_PITCH is this on every device so far).
  */
 static const size_t max_pitch = 0x7fffffff;
 
@@ -166,8 +167,10 @@ uint64_t gpu_identity_of(const char *bus)
 	return UINT64_C(1) << 63 | (uint64_t)numbers[0] << 16 | numbers[1] << 8 | numbers[2];
 }
 
-/* The name of an instance of a GPU (MIG) says so. Instances have one PCI address, and kernels,
- * memory and multiprocessors apart. */
+/*
+ * The name of an instance of a GPU (MIG) says so. Instances have one PCI address, and kernels,
+ * memory and multiprocessors apart.
+ */
 static bool is_instance(CUdevice device)
 {
 	char name[256] = "";
@@ -227,7 +230,8 @@ static enum util_status stream_create(unsigned long long context_id, struct gpu_
 
 	if (!stream)
 		return UTIL_ERR_NO_MEMORY;
-	/* Others wait for us: let our blocks go before those of the application's waiting kernels.
+	/*
+	 * Others wait for us: let our blocks go before those of the application's waiting kernels.
 	 */
 	if (gpu_driver.cuCtxGetStreamPriorityRange(NULL, &greatest) != CUDA_SUCCESS)
 		greatest = 0;
@@ -378,8 +382,10 @@ static void make_current_synchronous(void)
 	if (gpu_driver.cuCtxGetId(NULL, &id) != CUDA_SUCCESS || is_synchronous(id) ||
 	    gpu_driver.cuCtxGetFlags(&flags) != CUDA_SUCCESS)
 		return;
-	/* First this: what comes later is not pending. Another thread may do the same, and note the
-	 * context twice, each of which is waited for. */
+	/*
+	 * First this: what comes later is not pending. Another thread may do the same, and note the
+	 * context twice, each of which is waited for.
+	 */
 	if (!(flags & CU_CTX_SYNC_MEMOPS))
 		gpu_driver.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
 	note_synchronous(id);
@@ -410,8 +416,10 @@ static bool legacy_is_captured(void)
 	return gpu_driver.cuStreamIsCapturing(CU_STREAM_LEGACY, &status) != CUDA_SUCCESS;
 }
 
-/* In the scope. What is on the legacy stream now, and on the blocking streams before it: not what
- * is put there later, which may never end. */
+/*
+ * In the scope. What is on the legacy stream now, and on the blocking streams before it: not what
+ * is put there later, which may never end.
+ */
 static CUresult mark_legacy(struct gpu_stream *stream)
 {
 	CUresult result = CUDA_ERROR_NOT_READY;
@@ -444,8 +452,10 @@ static CUresult ask_legacy(struct gpu_stream *stream)
 	return legacy_is_captured() ? CUDA_SUCCESS : mark_legacy(stream);
 }
 
-/* Of the calling thread's own context, where that is another one: a thread without a context, or
- * with one that was destroyed, has put no work on its legacy stream. */
+/*
+ * Of the calling thread's own context, where that is another one: a thread without a context, or
+ * with one that was destroyed, has put no work on its legacy stream.
+ */
 static bool thread_legacy_is_busy(const struct gpu_stream *stream)
 {
 	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;

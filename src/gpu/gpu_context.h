@@ -34,21 +34,27 @@ bool gpu_scope_enter_again(struct gpu_scope *scope, const struct gpu_pointer *po
  */
 bool gpu_scope_enter_alive(struct gpu_scope *scope, int device, unsigned long long context_id);
 
-/* Whether the calling thread has a context, that is, uses CUDA. gpu_context_current: as a buffer in
- * it would be, and the context's id. */
+/*
+ * Whether the calling thread has a context, that is, uses CUDA. gpu_context_current: as a buffer in
+ * it would be, and the context's id.
+ */
 bool gpu_context_is_current(void);
 
-/* Unpin host memory that was registered, for all contexts (portable), in that one, or in the
+/*
+ * Unpin host memory that was registered, for all contexts (portable), in that one, or in the
  * thread's where nobody knows whether that lives. False where the driver may still hold the pages:
- * then the address must not be used again. */
+ * then the address must not be used again.
+ */
 bool gpu_context_unpin(void *base, int device, unsigned long long context_id);
 
 /* The device of the thread's context; without one, the first. */
 int gpu_context_current_device(void);
 bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id);
 
-/* A number for the GPU, or for the instance of one (MIG), the same in all processes of the machine
- * and never 0; and for the GPU with a PCI address, as a text. */
+/*
+ * A number for the GPU, or for the instance of one (MIG), the same in all processes of the machine
+ * and never 0; and for the GPU with a PCI address, as a text.
+ */
 uint64_t gpu_device_identity(int ordinal);
 uint64_t gpu_identity_of(const char *bus);
 
@@ -73,12 +79,16 @@ CUstream gpu_stream_handle(const struct gpu_stream *stream);
  */
 void gpu_context_make_synchronous(const struct gpu_pointer *pointer);
 
-/* Whether its context is lost, as after a fault in a kernel: then nothing works there any more.
- * Logs nothing. */
+/*
+ * Whether its context is lost, as after a fault in a kernel: then nothing works there any more.
+ * Logs nothing.
+ */
 bool gpu_stream_is_lost(struct gpu_stream *stream);
 
-/* UTIL_OK when all that was put on the stream is done, UTIL_IN_PROGRESS, or the error that stopped
- * it. */
+/*
+ * UTIL_OK when all that was put on the stream is done, UTIL_IN_PROGRESS, or the error that stopped
+ * it.
+ */
 enum util_status gpu_stream_poll(struct gpu_stream *stream);
 
 /*
@@ -91,17 +101,21 @@ enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
 /* Fill device memory with zeros, in stream order. */
 enum util_status gpu_stream_clear(struct gpu_stream *stream, void *at, size_t bytes);
 
-/* Copy bytes between device, managed and host memory in stream order. Returns at once or when done.
+/*
+ * Copy bytes between device, managed and host memory in stream order. Returns at once or when done.
  */
 enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from,
 				 size_t bytes);
 
-/* The same where the bytes may be in several allocations that lie side by side: a copy of the
- * driver each. */
+/*
+ * The same where the bytes may be in several allocations that lie side by side: a copy of the
+ * driver each.
+ */
 enum util_status gpu_stream_copy_pieces(struct gpu_stream *stream, void *to, const void *from,
 					size_t bytes);
 
-/* Copy `rows` runs of `bytes` bytes that stand so many bytes apart on either side, at least
+/*
+ * Copy `rows` runs of `bytes` bytes that stand so many bytes apart on either side, at least
  * `bytes`.
  */
 enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, size_t to_pitch,

@@ -19,7 +19,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool
 	unusable; /* a libcuda that lacks a call we need: said once, then as if it were not there */
 
-/* The two-step stringification lets cuda.h turn cuMemHostRegister into cuMemHostRegister_v2 first.
+/*
+ * The two-step stringification lets cuda.h turn cuMemHostRegister into cuMemHostRegister_v2 first.
  */
 #define TEXT(name) #name
 #define SYMBOL(name) TEXT(name)
@@ -45,8 +46,7 @@ static bool bind_calls(void *handle)
 		if (!address && calls[i].needed) {
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_GPU,
 				 "%s lacks %s: the driver is older than CUDA 12.0, device buffers "
-				 "are handed "
-				 "to the MPI as they are",
+				 "are handed to the MPI as they are",
 				 LIBCUDA, calls[i].symbol);
 			return false;
 		}
@@ -55,7 +55,8 @@ static bool bind_calls(void *handle)
 	return true;
 }
 
-/* Under the lock. The handle is kept for ever: its functions may be called until the process ends.
+/*
+ * Under the lock. The handle is kept for ever: its functions may be called until the process ends.
  */
 static bool bind_handle(void *handle)
 {
@@ -117,8 +118,10 @@ bool gpu_driver_look(void)
 {
 	pthread_mutex_lock(&lock);
 	if (!gpu_driver_bound) {
-		/* First the list, then the search: what is loaded in between is seen by the next
-		 * call. */
+		/*
+		 * First the list, then the search: what is loaded in between is seen by the next
+		 * call.
+		 */
 		struct link_map *last = pin_last_object();
 
 		if (!bind_handle(dlopen(LIBCUDA, RTLD_LAZY | RTLD_NOLOAD)))

@@ -15,8 +15,10 @@
 #include <link.h>
 #include <stdbool.h>
 
-/* Every driver function that the library calls. cuda.h's macros give each the version of its
- * header. */
+/*
+ * Every driver function that the library calls. cuda.h's macros give each the version of its
+ * header.
+ */
 #define GPU_DRIVER_CALLS(X)                                                                        \
 	X(cuCtxGetCurrent)                                                                         \
 	X(cuCtxGetDevice)                                                                          \
@@ -82,7 +84,8 @@
 	X(cuStreamQuery)                                                                           \
 	X(cuThreadExchangeStreamCaptureMode)
 
-/* Those that a driver of CUDA 12.0 lacks, or that are asked for what it does not have: NULL there.
+/*
+ * Those that a driver of CUDA 12.0 lacks, or that are asked for what it does not have: NULL there.
  */
 #define GPU_DRIVER_NEW_CALLS(X)                                                                    \
 	X(cuCtxGetFlags)                                                                           \
@@ -135,8 +138,10 @@ bool gpu_driver_load(void);
  */
 bool gpu_driver_installed(void);
 
-/* Log a failed driver call at level warn, with its name and the driver's text. Returns
- * UTIL_ERR_CUDA. */
+/*
+ * Log a failed driver call at level warn, with its name and the driver's text. Returns
+ * UTIL_ERR_CUDA.
+ */
 enum util_status gpu_driver_error(CUresult result, const char *call);
 
 #endif

@@ -51,8 +51,10 @@ static void keep_export(const struct gpu_export *export)
 	pthread_mutex_unlock(&lock);
 }
 
-/* In the scope of the memory's context. Handles are of whole allocations, whatever part is asked
- * for. */
+/*
+ * In the scope of the memory's context. Handles are of whole allocations, whatever part is asked
+ * for.
+ */
 static bool export_handle(uint64_t address, struct gpu_export *export)
 {
 	CUdeviceptr start;
@@ -69,8 +71,10 @@ static bool export_handle(uint64_t address, struct gpu_export *export)
 	return true;
 }
 
-/* In the scope. Memory that is no allocation of the virtual memory API is refused at the first
- * step. */
+/*
+ * In the scope. Memory that is no allocation of the virtual memory API is refused at the first
+ * step.
+ */
 static int export_fd(uint64_t address)
 {
 	CUmemGenericAllocationHandle allocation;
@@ -85,8 +89,10 @@ static int export_fd(uint64_t address)
 	return result == CUDA_SUCCESS ? fd : -1;
 }
 
-/* In the scope. The descriptor stands for the whole physical allocation, which the mapping around
- * the address begins with. */
+/*
+ * In the scope. The descriptor stands for the whole physical allocation, which the mapping around
+ * the address begins with.
+ */
 static bool export_mapping(uint64_t address, struct gpu_export *export)
 {
 	CUdeviceptr start;
@@ -194,8 +200,10 @@ static bool is_live(const struct gpu_export *export)
 	return where.memory != GPU_MEMORY_HOST && id_of(&where) == export->buffer_id;
 }
 
-/* A program that brings one new buffer after the other has a look in each call, of as many driver
- * calls as there are buffers: it is to take a small part of the time. */
+/*
+ * A program that brings one new buffer after the other has a look in each call, of as many driver
+ * calls as there are buffers: it is to take a small part of the time.
+ */
 int gpu_ipc_find_freed(uint64_t *ids, int most)
 {
 	enum { PART = 20 };
@@ -372,8 +380,10 @@ static void unmap_shm(const struct gpu_mapping *mapping, const struct gpu_stream
 		gpu_scope_leave(&scope);
 }
 
-/* In the context of the stream, which lives, or in a primary one that does. One that has ended took
- * its mappings along. `stream` may be NULL. */
+/*
+ * In the context of the stream, which lives, or in a primary one that does. One that has ended took
+ * its mappings along. `stream` may be NULL.
+ */
 static void unmap(const struct gpu_mapping *mapping, const struct gpu_stream *stream)
 {
 	struct gpu_scope scope;
@@ -409,8 +419,10 @@ static void drop(struct gpu_mapping **link, const struct gpu_stream *stream)
 	free(mapping);
 }
 
-/* Whose idle mappings to drop: those of one owner that lie on what it now exports, which are of
- * memory that it has freed; all of an owner; or everybody's. */
+/*
+ * Whose idle mappings to drop: those of one owner that lie on what it now exports, which are of
+ * memory that it has freed; all of an owner; or everybody's.
+ */
 enum reach { STALE, OF_OWNER, ALL };
 
 static bool is_within(const struct gpu_mapping *mapping, enum reach reach, int owner,
@@ -468,8 +480,10 @@ static struct gpu_mapping **least_recently_used(void)
 	return oldest;
 }
 
-/* Drop old mappings for a new one, as far as the bound wants and other calls allow: what a call
- * needs it gets in any case, since the memory is its owner's and in use. */
+/*
+ * Drop old mappings for a new one, as far as the bound wants and other calls allow: what a call
+ * needs it gets in any case, since the memory is its owner's and in use.
+ */
 static void make_room(size_t bytes, const struct gpu_stream *stream)
 {
 	while (util_config.ipc_cache && mapped_bytes + bytes > util_config.ipc_cache &&
@@ -483,8 +497,10 @@ static void make_room(size_t bytes, const struct gpu_stream *stream)
 	}
 }
 
-/* A mapping that does not hold the whole allocation from its first byte on would be used wrongly.
- * The driver need not know the range of what another process has allocated. */
+/*
+ * A mapping that does not hold the whole allocation from its first byte on would be used wrongly.
+ * The driver need not know the range of what another process has allocated.
+ */
 static CUresult check_range(CUdeviceptr base, size_t bytes)
 {
 	CUdeviceptr start;
@@ -507,9 +523,11 @@ static CUresult open_once(const struct gpu_export *export, CUdeviceptr *base)
 	return result == CUDA_SUCCESS ? check_range(*base, export->bytes) : result;
 }
 
-/* In the context's scope. Mappings that stand in the way are dropped and it is tried again: those
+/*
+ * In the context's scope. Mappings that stand in the way are dropped and it is tried again: those
  * of freed memory at the same addresses, or in the same block of the driver's; all when memory is
- * short. */
+ * short.
+ */
 static CUresult open_handle(int owner, const struct gpu_export *export,
 			    const struct gpu_stream *stream, CUdeviceptr *base)
 {
@@ -525,8 +543,10 @@ static CUresult open_handle(int owner, const struct gpu_export *export,
 	return result;
 }
 
-/* Failures that the next call would meet again. That a device is out of reach the virtual memory
- * API says in its own way. */
+/*
+ * Failures that the next call would meet again. That a device is out of reach the virtual memory
+ * API says in its own way.
+ */
 static bool is_permanent(CUresult result, uint32_t kind)
 {
 	if (kind == GPU_EXPORT_FD &&

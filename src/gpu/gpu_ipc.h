@@ -20,9 +20,11 @@
 
 enum { GPU_EXPORT_HANDLE_BYTES = 64 };
 
-/* How it is mapped: by a handle of legacy IPC; or by a file descriptor, which the owner passes to
+/*
+ * How it is mapped: by a handle of legacy IPC; or by a file descriptor, which the owner passes to
  * each process: of an allocation of the virtual memory API; of a pool, in which a handle then
- * stands for the allocation; or of host memory (gpu_shm.h). */
+ * stands for the allocation; or of host memory (gpu_shm.h).
+ */
 enum gpu_export_kind {
 	GPU_EXPORT_NONE,
 	GPU_EXPORT_HANDLE,
@@ -64,8 +66,10 @@ void gpu_ipc_forget_exports(const uint64_t *ids, int num);
 void gpu_ipc_enter(void);
 void gpu_ipc_leave(void);
 
-/* How many mappings have been dropped so far. Does not change under the other calls that are
- * inside. */
+/*
+ * How many mappings have been dropped so far. Does not change under the other calls that are
+ * inside.
+ */
 uint64_t gpu_ipc_dropped(void);
 
 struct gpu_mapping; /* an allocation of another process, mapped in a context of this one */

@@ -56,14 +56,18 @@ enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execut
 enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_args *args,
 				  unsigned blocks);
 
-/* Of gpu_verify.h: make the card of a rank, GPU_CARD_BYTES bytes. Copy, in stream order, this
- * rank's own, which is at `mine`, to another's cards, and that one's here. */
+/*
+ * Of gpu_verify.h: make the card of a rank, GPU_CARD_BYTES bytes. Copy, in stream order, this
+ * rank's own, which is at `mine`, to another's cards, and that one's here.
+ */
 void gpu_card_make(uint64_t seed, uint32_t rank, void *card);
 enum util_status gpu_card_exchange(struct gpu_stream *stream, uint64_t mine, uint32_t rank,
 				   uint64_t theirs, uint32_t other);
 
-/* The same for gpu_verify, of which the launch sets `done` and `found`. gpu_launch_found: what it
- * has found, of an enum gpu_card_kind, or GPU_VERIFY_READ, once it is done. */
+/*
+ * The same for gpu_verify, of which the launch sets `done` and `found`. gpu_launch_found: what it
+ * has found, of an enum gpu_card_kind, or GPU_VERIFY_READ, once it is done.
+ */
 enum util_status gpu_launch_verify(struct gpu_launch *launch, struct gpu_verify_args *args);
 uint64_t gpu_launch_found(const struct gpu_launch *launch, int what);
 
@@ -80,8 +84,10 @@ void gpu_launch_abort(struct gpu_launch *launch);
 /* As gpu_launch_poll, without ever asking the driver, which may wait for other threads. */
 enum util_status gpu_launch_look(struct gpu_launch *launch);
 
-/* UTIL_OK when the kernel is done and all that it wrote can be seen, UTIL_IN_PROGRESS, or its
- * error: UTIL_ERR_PEER where it gave up. */
+/*
+ * UTIL_OK when the kernel is done and all that it wrote can be seen, UTIL_IN_PROGRESS, or its
+ * error: UTIL_ERR_PEER where it gave up.
+ */
 enum util_status gpu_launch_poll(struct gpu_launch *launch);
 
 #endif

@@ -57,8 +57,10 @@ struct module {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct module *modules; /* under the lock; entries do not change once they are in the list */
 
-/* The driver loads a function lazily: asking for this makes it do so now, while the call can still
- * be staged. */
+/*
+ * The driver loads a function lazily: asking for this makes it do so now, while the call can still
+ * be staged.
+ */
 static CUresult check_kernel(CUfunction function)
 {
 	int threads = 0;
@@ -85,8 +87,10 @@ static CUresult load_kernels(struct module *module)
 	return result;
 }
 
-/* Once: all contexts' fail alike. Most likely the library was built for other GPUs than these, or
- * with a toolkit that is newer than the driver. */
+/*
+ * Once: all contexts' fail alike. Most likely the library was built for other GPUs than these, or
+ * with a toolkit that is newer than the driver.
+ */
 static void warn(CUresult result)
 {
 	static atomic_bool warned;

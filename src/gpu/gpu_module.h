@@ -33,7 +33,8 @@ enum gpu_kernel {
 enum util_status gpu_module_launch(struct gpu_stream *stream, enum gpu_kernel kernel,
 				   unsigned blocks, unsigned threads, void *args);
 
-/* The multiprocessors of the stream's device when its kernels can be launched, 0 when they can't.
+/*
+ * The multiprocessors of the stream's device when its kernels can be launched, 0 when they can't.
  */
 unsigned gpu_module_multiprocessors(const struct gpu_stream *stream);
 

@@ -9,8 +9,10 @@ enum gpu_memory {
 	GPU_MEMORY_HOST, /* unknown to CUDA, or pinned: the real MPI may read and write it */
 	GPU_MEMORY_DEVICE,
 	GPU_MEMORY_MANAGED, /* both may touch it, but a system call on it (as MPIs use) may fault */
-	/* Of the virtual memory API, on the host's side of the machine (GH200's EGM): the CPU may
-	 * touch it only if it was allowed to. */
+	/*
+	 * Of the virtual memory API, on the host's side of the machine (GH200's EGM): the CPU may
+	 * touch it only if it was allowed to.
+	 */
 	GPU_MEMORY_HOST_VMM,
 };
 
@@ -36,8 +38,10 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out);
  */
 bool gpu_pointer_is_device(const void *address);
 
-/* Whether it is device memory, which the host can't read or write: a longer look, for what is told
- * of once. */
+/*
+ * Whether it is device memory, which the host can't read or write: a longer look, for what is told
+ * of once.
+ */
 bool gpu_pointer_is_out_of_reach(const void *address);
 
 /* Whether [address, address + bytes) lies in the allocation. */

@@ -29,8 +29,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpu_shm *all; /* under the lock */
 static uint64_t next_id;    /* under the lock */
 
-/* Ids of what was freed and the others have not been told of; of more the oldest are forgotten, and
- * stay mapped there until GPUCOLL_IPC_CACHE is full. Under the lock. */
+/*
+ * Ids of what was freed and the others have not been told of; of more the oldest are forgotten, and
+ * stay mapped there until GPUCOLL_IPC_CACHE is full. Under the lock.
+ */
 enum { MOST_FREED = 64 };
 static uint64_t freed[MOST_FREED];
 static unsigned next_freed;

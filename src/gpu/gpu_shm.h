@@ -12,8 +12,10 @@
 
 struct gpu_shm;
 
-/* Memory of zeros; `exported`: it is to be (gpu_shm_export). UTIL_ERR_UNSUPPORTED, without a
- * warning: the system has none. */
+/*
+ * Memory of zeros; `exported`: it is to be (gpu_shm_export). UTIL_ERR_UNSUPPORTED, without a
+ * warning: the system has none.
+ */
 enum util_status gpu_shm_create(size_t bytes, bool exported, struct gpu_shm **out);
 
 /* Free it, here; who has mapped it keeps it. No kernel may be using it. */
@@ -33,8 +35,10 @@ void gpu_shm_export(const struct gpu_shm *shm, struct gpu_export *out);
 /* The descriptor of one that was exported, the caller's to close; -1: it is gone. Thread-safe. */
 int gpu_shm_fd(uint64_t buffer_id);
 
-/* Map one of another process in the current context: `host` in this process, `device` for kernels.
- * gpu_shm_unmap undoes it, in that context, or, `pinned` being false, after that has ended. */
+/*
+ * Map one of another process in the current context: `host` in this process, `device` for kernels.
+ * gpu_shm_unmap undoes it, in that context, or, `pinned` being false, after that has ended.
+ */
 CUresult gpu_shm_map(int fd, size_t bytes, void **host, CUdeviceptr *device);
 void gpu_shm_unmap(void *host, size_t bytes, bool pinned);
 

@@ -41,7 +41,8 @@ static void block_free(struct gpu_staging_block *block)
 	free(block);
 }
 
-/* Reserve room in the pool, giving idle blocks of other sizes back to the system where that helps.
+/*
+ * Reserve room in the pool, giving idle blocks of other sizes back to the system where that helps.
  */
 static bool reserve(size_t bytes)
 {
@@ -159,8 +160,10 @@ uint64_t gpu_staging_device_address(struct gpu_staging_block *block,
 		return block->device_address;
 	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) != UTIL_OK)
 		return 0;
-	/* Fails after a reset of the device, which undoes the registration: whoever takes the block
-	 * next makes it again. */
+	/*
+	 * Fails after a reset of the device, which undoes the registration: whoever takes the block
+	 * next makes it again.
+	 */
 	block->registered =
 		gpu_driver.cuMemHostGetDevicePointer(&address, block->base, 0) == CUDA_SUCCESS;
 	gpu_scope_leave(&scope);

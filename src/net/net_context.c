@@ -25,8 +25,10 @@ static bool are_devices_free(const ucp_config_t *config)
 	return free_to_choose;
 }
 
-/* What UCX says of the context, with a word "tcp/eth1" for each transport and device; NULL: no
- * memory. The caller frees it. */
+/*
+ * What UCX says of the context, with a word "tcp/eth1" for each transport and device; NULL: no
+ * memory. The caller frees it.
+ */
 static char *describe(ucp_context_h context)
 {
 	char *text = NULL;
@@ -40,8 +42,10 @@ static char *describe(ucp_context_h context)
 	return text;
 }
 
-/* Whether some transport has it. Of a device that it can't open, as in a container that shows more
- * than it gives, UCX only warns. */
+/*
+ * Whether some transport has it. Of a device that it can't open, as in a container that shows more
+ * than it gives, UCX only warns.
+ */
 static bool has_device(ucp_context_h context, const char *device)
 {
 	char *text = describe(context), wanted[80];
@@ -99,8 +103,10 @@ static bool set_tcp(ucp_config_t *config, const char *variable, const char *valu
 		   variable + strlen(major == 1 && minor < 17 ? "UCX_TCP_" : "UCX_"), value);
 }
 
-/* All processes of a job must have the same, as a receiver's buffers are for no more: so also those
- * that have hardware, and may talk by sockets to one that has none. */
+/*
+ * All processes of a job must have the same, as a receiver's buffers are for no more: so also those
+ * that have hardware, and may talk by sockets to one that has none.
+ */
 static bool set_segment(ucp_config_t *config)
 {
 	char bytes[16];

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opening UCX: which devices and settings it is given, and what it turns out to be able to do. Not
- * thread-safe. */
+/*
+ * Opening UCX: which devices and settings it is given, and what it turns out to be able to do. Not
+ * thread-safe.
+ */
 #ifndef NET_CONTEXT_H
 #define NET_CONTEXT_H
 

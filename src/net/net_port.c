@@ -31,8 +31,10 @@ struct port {
 	int looks;                           /* see look_for_sockets */
 };
 
-/* An address as processes exchange it: a multiple of its own size, so that those that follow are
- * aligned. */
+/*
+ * An address as processes exchange it: a multiple of its own size, so that those that follow are
+ * aligned.
+ */
 struct address {
 	uint32_t bytes[NET_NUM_PORTS]; /* of each port's, which follow; 0: there is none */
 	unsigned char ports[];
@@ -396,8 +398,10 @@ static ucp_ep_h endpoint_to(struct port *port, int process, enum net_port to)
 	return NULL;
 }
 
-/* Under the main port's lock. What is sent once, for UCX to make the connection, is no message of
- * ours (on_message). */
+/*
+ * Under the main port's lock. What is sent once, for UCX to make the connection, is no message of
+ * ours (on_message).
+ */
 static void start_watch(int process)
 {
 	struct port *port = &net.ports[NET_MAIN];
@@ -516,8 +520,10 @@ struct send {
 	unsigned char copy[];
 };
 
-/* For messages without data when there is no memory: that somebody stages a call or has failed in
- * it must get through. */
+/*
+ * For messages without data when there is no memory: that somebody stages a call or has failed in
+ * it must get through.
+ */
 enum { NUM_RESERVED = 64 };
 
 static struct {

@@ -23,8 +23,10 @@
 
 enum net_port { NET_MAIN, NET_SERVICE, NET_NUM_PORTS };
 
-/* What a message is about. Its meaning is the sender's and the handler's, but for `job` and `from`,
- * which net_send sets, and for the two highest kinds, which are not to be used. */
+/*
+ * What a message is about. Its meaning is the sender's and the handler's, but for `job` and `from`,
+ * which net_send sets, and for the two highest kinds, which are not to be used.
+ */
 struct net_header {
 	uint64_t job; /* messages of another job, or not of this library, are ignored */
 	uint32_t from, kind;
@@ -37,8 +39,10 @@ struct net_payload;
 
 size_t net_payload_bytes(const struct net_payload *payload);
 
-/* One that came with its header, for as long as it is not taken or dropped; of any alignment. NULL:
- * it is to be fetched. */
+/*
+ * One that came with its header, for as long as it is not taken or dropped; of any alignment. NULL:
+ * it is to be fetched.
+ */
 const void *net_payload_data(const struct net_payload *payload);
 
 /*
@@ -60,8 +64,10 @@ void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomi
 struct net_payload *net_payload_keep(struct net_payload *payload);
 void net_payload_drop(struct net_payload *kept);
 
-/* Of the network, in UCX's words, to be used alone where the user has not chosen and UCX has them;
- * NULL: UCX chooses. */
+/*
+ * Of the network, in UCX's words, to be used alone where the user has not chosen and UCX has them;
+ * NULL: UCX chooses.
+ */
 struct net_devices {
 	const char *nic;
 	const char *interface; /* if messages go by sockets */
@@ -75,16 +81,20 @@ enum util_status net_start(uint64_t job, int process, int num, bool with_service
 			   const struct net_devices *devices);
 void net_stop(void);
 
-/* This process's address, valid until net_stop; and those of all, one after the other, which are
- * copied. */
+/*
+ * This process's address, valid until net_stop; and those of all, one after the other, which are
+ * copied.
+ */
 const void *net_address(size_t *bytes);
 enum util_status net_set_addresses(const void *addresses, const int *bytes);
 
 /* NULL: what comes is dropped. */
 void net_set_handler(enum net_port port, net_handler handler);
 
-/* Whether UCX has nothing better than sockets for other nodes, as far as it tells; and, of those,
- * uses those of the given interface only. */
+/*
+ * Whether UCX has nothing better than sockets for other nodes, as far as it tells; and, of those,
+ * uses those of the given interface only.
+ */
 bool net_is_by_sockets(void);
 bool net_is_by_interface(void);
 
@@ -99,8 +109,10 @@ void net_set_context(void (*enter)(void), void (*leave)(void));
 /* From so many bytes on hardware moves a payload faster if it is fetched. */
 enum { NET_LONG = 32 << 10 };
 
-/* What UCX sends and receives by a socket at a time, headers included, unless the user says
- * otherwise. */
+/*
+ * What UCX sends and receives by a socket at a time, headers included, unless the user says
+ * otherwise.
+ */
 enum { NET_SEGMENT = 128 << 10 };
 
 /* What is sent. */
@@ -157,28 +169,38 @@ void net_watch(int process);
 void net_greet(int process, enum net_port to);
 bool net_has_answered(int process, enum net_port port);
 
-/* Messages are to come from the process: find out if it is lost. UCX tells that only to who has an
- * endpoint to it, which receiving alone does not make. Not in a handler. */
+/*
+ * Messages are to come from the process: find out if it is lost. UCX tells that only to who has an
+ * endpoint to it, which receiving alone does not make. Not in a handler.
+ */
 void net_expect(int process);
 
 /* Whether a connection to it, or a message, was lost. */
 bool net_is_lost(int process);
 
-/* A message to the process, or from it, could not be kept, which one of the two would wait for:
- * take it for lost. It can still be told that. */
+/*
+ * A message to the process, or from it, could not be kept, which one of the two would wait for:
+ * take it for lost. It can still be told that.
+ */
 void net_lose(int process);
 
-/* Break off what the main port has to the process, which is lost then: what is sent to or fetched
- * from it ends, in a while, with an error if it has not ended well. */
+/*
+ * Break off what the main port has to the process, which is lost then: what is sent to or fetched
+ * from it ends, in a while, with an error if it has not ended well.
+ */
 void net_break_off(int process);
 
-/* Hold the port's lock, which handlers are called with: for what they share with others. It may be
- * taken again by who has it. */
+/*
+ * Hold the port's lock, which handlers are called with: for what they share with others. It may be
+ * taken again by who has it.
+ */
 void net_lock(enum net_port port);
 void net_unlock(enum net_port port);
 
-/* Let things move. Where another thread is at it, this one need not. True: something did, and
- * perhaps there is more. */
+/*
+ * Let things move. Where another thread is at it, this one need not. True: something did, and
+ * perhaps there is more.
+ */
 bool net_progress(enum net_port port);
 
 /*

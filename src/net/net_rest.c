@@ -15,8 +15,10 @@ static atomic_bool ends;
 static bool running, busy; /* the thread is there, and has something to do */
 static _Atomic int flushed;
 
-/* Under the lock. True: all is out. A flush that had to wait is followed by another one, for what
- * has been sent since it began. */
+/*
+ * Under the lock. True: all is out. A flush that had to wait is followed by another one, for what
+ * has been sent since it began.
+ */
 static bool flush(void)
 {
 	if (busy && atomic_load_explicit(&flushed, memory_order_acquire) == UTIL_IN_PROGRESS)

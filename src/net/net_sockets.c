@@ -14,8 +14,10 @@
 
 enum { MOST = 4096, DEPTH = 4 };
 
-/* By descriptor: what tells a socket from another one that has its number later; 0: not UCX's.
- * Relaxed: whoever deals with a socket writes the same. */
+/*
+ * By descriptor: what tells a socket from another one that has its number later; 0: not UCX's.
+ * Relaxed: whoever deals with a socket writes the same.
+ */
 static _Atomic ino_t kept[MOST];
 static bool before[MOST];
 
@@ -39,8 +41,10 @@ static void register_child(void)
 	pthread_atfork(NULL, NULL, close_in_child);
 }
 
-/* The socket's inode; 0: it is none. By name, as the descriptor may be another thread's, which is
- * about to close it. */
+/*
+ * The socket's inode; 0: it is none. By name, as the descriptor may be another thread's, which is
+ * about to close it.
+ */
 static ino_t socket_at(int fd)
 {
 	char path[64], text[64] = "";

@@ -50,8 +50,7 @@ bool net_ucx_load(void)
 		if (!address) {
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
 				 "%s lacks %s: it is older than UCX 1.11; communicators of several "
-				 "nodes "
-				 "are staged",
+				 "nodes are staged",
 				 LIBUCP, calls[i].symbol);
 			return false;
 		}

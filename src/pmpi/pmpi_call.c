@@ -165,8 +165,10 @@ void pmpi_bind_once(void)
 	pthread_once(&once, pmpi_bind_all);
 }
 
-/* Before main. A library of the application may come earlier with MPI_Init in a constructor of its
- * own, so that binds too. */
+/*
+ * Before main. A library of the application may come earlier with MPI_Init in a constructor of its
+ * own, so that binds too.
+ */
 __attribute__((constructor)) static void bind_at_load(void)
 {
 	pmpi_bind_once();

@@ -32,12 +32,16 @@ extern _Thread_local enum pmpi_door pmpi_door __attribute__((tls_model("initial-
 extern _Thread_local char *pmpi_frame __attribute__((tls_model("initial-exec")));
 extern _Thread_local void *pmpi_return __attribute__((tls_model("initial-exec")));
 
-/* Whether what the outermost call is to return to still stands in its frame, an older one on this
- * stack. */
+/*
+ * Whether what the outermost call is to return to still stands in its frame, an older one on this
+ * stack.
+ */
 bool pmpi_frame_stands(void);
 
-/* Set by GPUCOLL_DISABLE, gpucoll_enable and in a forked child. Read without order: it takes effect
- * soon. */
+/*
+ * Set by GPUCOLL_DISABLE, gpucoll_enable and in a forked child. Read without order: it takes effect
+ * soon.
+ */
 extern bool pmpi_off;
 
 /*
@@ -71,8 +75,10 @@ static inline bool pmpi_passes(void)
 		(!gpu_driver_present() || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED)));
 }
 
-/* The same of a message and of MPI_Pack. They are looked at inside other calls, too, in callbacks
- * of the application: what is staged already is in host memory. */
+/*
+ * The same of a message and of MPI_Pack. They are looked at inside other calls, too, in callbacks
+ * of the application: what is staged already is in host memory.
+ */
 static inline bool pmpi_passes_message(void)
 {
 	return !gpu_driver_present() || __atomic_load_n(&pmpi_off, __ATOMIC_RELAXED) ||
@@ -112,7 +118,8 @@ int pmpi_collective(const struct core_call *call, enum pmpi_door door);
 int pmpi_message(const struct core_message_call *call, enum pmpi_door door);
 int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door);
 
-/* After a constructor of communicators returned `result`: give the new one an identity, and leave.
+/*
+ * After a constructor of communicators returned `result`: give the new one an identity, and leave.
  */
 int pmpi_leave_constructor(int result, MPI_Comm *newcomm);
 
@@ -127,8 +134,10 @@ void pmpi_warn_handed(const char *function, bool *warned);
 bool pmpi_looks_at_refused(void);
 int pmpi_refuse(const char *function, MPI_Comm comm);
 
-/* Find the next definition of each symbol. pmpi_bind_all is generated and calls pmpi_bind;
- * pmpi_bind_once calls it unless that was done. */
+/*
+ * Find the next definition of each symbol. pmpi_bind_all is generated and calls pmpi_bind;
+ * pmpi_bind_once calls it unless that was done.
+ */
 void pmpi_bind(const struct pmpi_binding *bindings, size_t num_bindings);
 void pmpi_bind_all(void);
 void pmpi_bind_once(void);

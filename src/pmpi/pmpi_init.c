@@ -13,8 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A child of fork has no MPI and no use of the parent's CUDA contexts: it gets the real MPI's own
- * errors. */
+/*
+ * A child of fork has no MPI and no use of the parent's CUDA contexts: it gets the real MPI's own
+ * errors.
+ */
 static void disable_in_child(void)
 {
 	pmpi_off = true;
@@ -88,8 +90,7 @@ __attribute__((destructor)) static void look_back(void)
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
 		 "this program has taken MPI_Init from the MPI's own library (dlopen, dlsym), past "
 		 "libgpucoll, which did nothing: have it open libgpucoll.so in that one's place, "
-		 "see "
-		 "gpucoll(7)");
+		 "see gpucoll(7)");
 }
 
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)

@@ -44,8 +44,10 @@ static bool has_path(MPI_Info info)
 	return found;
 }
 
-/* The command's arguments behind gpucoll-exec: its options, the command, its own arguments. The
- * list is to be freed. NULL: no memory. */
+/*
+ * The command's arguments behind gpucoll-exec: its options, the command, its own arguments. The
+ * list is to be freed. NULL: no memory.
+ */
 static char **prepend(const struct spawner *spawner, const char *command, char **argv)
 {
 	int num = 0, at = 0;

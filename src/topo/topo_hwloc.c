@@ -101,8 +101,10 @@ static int gpu_of(const struct finder *f, hwloc_obj_t device)
 	return -1;
 }
 
-/* What the device is called as a NIC, by verbs if they know it; NULL: it is none, or nothing goes
- * over its wire. */
+/*
+ * What the device is called as a NIC, by verbs if they know it; NULL: it is none, or nothing goes
+ * over its wire.
+ */
 static const char *name_of_nic(hwloc_obj_t device)
 {
 	const char *name = NULL;

@@ -146,7 +146,8 @@ static double rate_of(struct reader *r, const char *text)
 	char *end;
 	double value = strtod(text, &end);
 
-	/* No sum of what is found is to overflow, and nothing is to be divided by less than this.
+	/*
+	 * No sum of what is found is to overflow, and nothing is to be divided by less than this.
 	 */
 	if (end != text && !*end && value >= 1e-6 && value <= 1e9)
 		return value;

@@ -83,7 +83,8 @@ struct topo_gpu {
 	int copies;                /* copy engines; 0: not known */
 };
 
-/* Whether the text is a PCI address of that device, whatever its function and its number of digits.
+/*
+ * Whether the text is a PCI address of that device, whatever its function and its number of digits.
  */
 bool topo_bus_is(const char *text, unsigned domain, unsigned bus, unsigned device);
 
@@ -94,8 +95,10 @@ const char *topo_kind_name(enum topo_kind kind);
 struct topo_machine *topo_machine_new(void);
 void topo_machine_free(struct topo_machine *machine); /* NULL is allowed */
 
-/* Add an object, whose name must be new, a link, or that two GPUs are apart. Returns the object's
- * number, or 0; -1: no memory. */
+/*
+ * Add an object, whose name must be new, a link, or that two GPUs are apart. Returns the object's
+ * number, or 0; -1: no memory.
+ */
 int topo_machine_add(struct topo_machine *machine, enum topo_kind kind, int parent,
 		     const char *name);
 int topo_machine_link(struct topo_machine *machine, int a, int b, double rate);
@@ -104,8 +107,10 @@ int topo_machine_part(struct topo_machine *machine, int a, int b);
 /* Whether the two GPUs are apart. */
 bool topo_machine_are_apart(const struct topo_machine *machine, int a, int b);
 
-/* The object of the name; -1: there is none. The `index`-th of a kind, from 0; -1: there are
- * fewer. */
+/*
+ * The object of the name; -1: there is none. The `index`-th of a kind, from 0; -1: there are
+ * fewer.
+ */
 int topo_machine_find(const struct topo_machine *machine, const char *name);
 int topo_machine_nth(const struct topo_machine *machine, enum topo_kind kind, int index);
 

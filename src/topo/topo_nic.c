@@ -13,8 +13,10 @@
 
 enum { MOST_PORTS = 8 };
 
-/* The first line of a file. False: there is none; the speed of an interface that is down can't be
- * read. */
+/*
+ * The first line of a file. False: there is none; the speed of an interface that is down can't be
+ * read.
+ */
 static bool read_line(const char *path, char *line, int bytes)
 {
 	FILE *in = fopen(path, "r");
@@ -47,8 +49,10 @@ static bool read_interface(const char *sysfs, const char *name, const char *what
 	return read_line(path, line, bytes);
 }
 
-/* The port that is at work, or else the first one. "4: ACTIVE" is its state. 0: verbs do not know
- * the NIC. */
+/*
+ * The port that is at work, or else the first one. "4: ACTIVE" is its state. 0: verbs do not know
+ * the NIC.
+ */
 static int find_port(const char *sysfs, const char *name, bool *active)
 {
 	char state[64];
@@ -127,8 +131,10 @@ static bool network_of_interface(const char *name, char *text, size_t bytes)
 	return *address && snprintf(text, bytes, "ip %s/%d", address, bits) < (int)bytes;
 }
 
-/* The network interface of a device that does RDMA over Ethernet. False: there is none, or there
- * are several, and it is not known whose the port is. */
+/*
+ * The network interface of a device that does RDMA over Ethernet. False: there is none, or there
+ * are several, and it is not known whose the port is.
+ */
 static bool interface_of(const char *sysfs, const char *name, char *text, size_t bytes)
 {
 	char path[PATH_MAX];

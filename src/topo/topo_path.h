@@ -37,8 +37,10 @@ struct topo_path topo_path_between(const struct topo_machine *machine, int a, in
  */
 enum topo_class topo_path_usual_reach(const struct topo_machine *machine);
 
-/* Whether one of the two GPUs may use the other's memory within that reach. A GPU of which nobody
- * knows where it is counts as far (`hidden_are_far`), or nothing is against it. */
+/*
+ * Whether one of the two GPUs may use the other's memory within that reach. A GPU of which nobody
+ * knows where it is counts as far (`hidden_are_far`), or nothing is against it.
+ */
 bool topo_path_may_reach(const struct topo_machine *machine, int a, int b, enum topo_class reach,
 			 bool hidden_are_far);
 
@@ -52,8 +54,10 @@ int topo_path_numa(const struct topo_machine *machine, int object);
 
 /* ---- */
 
-/* The NIC that a GPU is to use: of those that are not much slower than others the nearest class, of
- * these the fastest; where there are several the GPUs take them in turn. -1: there is none. */
+/*
+ * The NIC that a GPU is to use: of those that are not much slower than others the nearest class, of
+ * these the fastest; where there are several the GPUs take them in turn. -1: there is none.
+ */
 int topo_path_nic_of(const struct topo_machine *machine, int gpu);
 
 #endif

@@ -103,8 +103,10 @@ static int by_size(const void *a, const void *b)
 	return (x < y) - (x > y);
 }
 
-/* What a ring may have: the rates of ways, and of paths, of which some have several ways side by
- * side. The largest first. */
+/*
+ * What a ring may have: the rates of ways, and of paths, of which some have several ways side by
+ * side. The largest first.
+ */
 static int list_rates(struct search *s)
 {
 	int num = 0;

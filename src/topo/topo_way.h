@@ -30,8 +30,10 @@ void topo_way_rates(const struct topo_machine *machine, double *rates);
 int topo_way_up(int object);
 int topo_way_down(int object);
 
-/* The hop between two objects, which is empty if they are one. False: no memory. topo_way_free
- * frees it. */
+/*
+ * The hop between two objects, which is empty if they are one. False: no memory. topo_way_free
+ * frees it.
+ */
 bool topo_way_hop(const struct topo_machine *machine, int from, int to, struct topo_hop *hop);
 void topo_way_free(struct topo_hop *hop);
 

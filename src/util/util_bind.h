@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Set the pointer to a function at `to` to the library's function of the name. False: it has none.
+/*
+ * Set the pointer to a function at `to` to the library's function of the name. False: it has none.
  */
 static inline bool util_bind(void *library, const char *name, void *to)
 {

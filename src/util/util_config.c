@@ -47,16 +47,13 @@ static const char *const subsys_words[] = {"init", "pmpi", "core", "gpu", "net",
 static const struct option options[] = {
 	{"GPUCOLL_DEBUG", TYPE_ENUM, FIELD(debug), "warn", level_words,
 	 "How much is logged. version: one line at start. warn: what is wrong or slower than it "
-	 "should be, "
-	 "once each. info: decisions, once for each kind of call. trace: every call."},
+	 "should be, once each. info: decisions, once for each kind of call. trace: every call."},
 	{"GPUCOLL_DEBUG_SUBSYS", TYPE_FLAGS, FIELD(debug_subsys), "all", subsys_words,
 	 "The parts that log at info and trace: a comma-separated list, or all. A leading ^ takes "
-	 "the "
-	 "listed ones away."},
+	 "the listed ones away."},
 	{"GPUCOLL_DEBUG_FILE", TYPE_STRING, FIELD(debug_file), "", NULL,
 	 "Where the log goes: a file name in which %h stands for the host's name and %p for the "
-	 "process "
-	 "id. Empty: standard error."},
+	 "process id. Empty: standard error."},
 	{"GPUCOLL_DISABLE", TYPE_BOOL, FIELD(disable), "0", NULL,
 	 "Hand every call to the real MPI untouched, as if the library were not loaded."},
 	{"GPUCOLL_ACCEL", TYPE_BOOL, FIELD(accel), "1", NULL,
@@ -64,38 +61,31 @@ static const struct option options[] = {
 	 "memory. A process may decide this for itself: the others then stage too."},
 	{"GPUCOLL_STATS", TYPE_BOOL, FIELD(stats), "0", NULL,
 	 "Print a table at MPI_Finalize: calls, bytes and time by collective, path and algorithm, "
-	 "with the "
-	 "reason whenever a call on device buffers was staged. Rank 0 of MPI_COMM_WORLD prints its "
-	 "own."},
+	 "with the reason whenever a call on device buffers was staged. Rank 0 of MPI_COMM_WORLD "
+	 "prints its own."},
 	{"GPUCOLL_HOSTID", TYPE_STRING, FIELD(hostid), "", NULL,
 	 "The identity of this node, any string. Processes with equal identities share memory. "
-	 "Empty: made "
-	 "from the boot id and the IPC namespace. Used to test several \"nodes\" on one machine."},
+	 "Empty: made from the boot id and the IPC namespace. Used to test several \"nodes\" on "
+	 "one machine."},
 	{"GPUCOLL_STAGING_POOL", TYPE_SIZE, FIELD(staging_pool), "256M", NULL,
 	 "Most pinned host memory kept for staging, in bytes (K, M and G are powers of 1024). A "
-	 "buffer "
-	 "that would exceed it is staged through ordinary memory, which is slower, and is given "
-	 "back."},
+	 "buffer that would exceed it is staged through ordinary memory, which is slower, and is "
+	 "given back."},
 	{"GPUCOLL_IPC_CACHE", TYPE_SIZE, FIELD(ipc_cache), "0", NULL,
 	 "Most device memory of other processes kept mapped, in bytes (K, M and G are powers of "
 	 "1024); 0: no limit. A mapping takes no memory, so a limit spares addresses only, and "
-	 "mapping "
-	 "again what was dropped costs some 100 us. What its process has freed is dropped in any "
-	 "case, and everything that is not in use where the driver is short of memory."},
+	 "mapping again what was dropped costs some 100 us. What its process has freed is dropped "
+	 "in any case, and everything that is not in use where the driver is short of memory."},
 	{"GPUCOLL_WINDOW", TYPE_SIZE, FIELD(window), "32M", NULL,
 	 "Bytes of device memory through which a buffer goes, slice by slice, that other processes "
 	 "can't map: of pools, of the virtual memory API, managed. Ranks that share a GPU have "
 	 "their parts of it, short calls and a GPU without memory smaller ones. At least 64K."},
 	{"GPUCOLL_ALGO", TYPE_STRING, FIELD(algo), "", NULL,
 	 "The algorithms to choose among, by the names that gpucoll-info -p shows: a list with "
-	 "commas, "
-	 "all but those of a list that begins with ^; after a semicolon, lists for some "
-	 "collectives, "
-	 "as in tree;bcast:ring,direct;alltoall:^bruck. Empty: all. The value of the "
-	 "communicator's "
-	 "first rank counts; a call that none of them is possible for is reported once, and is "
-	 "done "
-	 "as if it were empty."},
+	 "commas, all but those of a list that begins with ^; after a semicolon, lists for some "
+	 "collectives, as in tree;bcast:ring,direct;alltoall:^bruck. Empty: all. The value of the "
+	 "communicator's first rank counts; a call that none of them is possible for is reported "
+	 "once, and is done as if it were empty."},
 	{"GPUCOLL_PROTO", TYPE_STRING, FIELD(proto), "", NULL,
 	 "The protocols to choose among for messages between ranks, in algorithms that have them; "
 	 "lists as for GPUCOLL_ALGO. simple: data, then a counter. ll: data and flag in one word, "
@@ -103,49 +93,42 @@ static const struct option options[] = {
 	 "128 bytes, over NVLinks; where it is not known whether such lines arrive whole (within a "
 	 "GPU), only if it alone is asked for. Those with flags only in fused execution, and not "
 	 "for gathers, scatters and calls whose sizes may differ; over several nodes only ll, for "
-	 "messages within them. "
-	 "Empty, or auto: all. The value of the communicator's first rank counts."},
+	 "messages within them. Empty, or auto: all. The value of the communicator's first rank "
+	 "counts."},
 	{"GPUCOLL_TUNING_FILE", TYPE_STRING, FIELD(tuning_file), "", NULL,
 	 "The file in which gpucoll-tune keeps the times that it measured, by which the library "
 	 "chooses then. Rank 0 of MPI_COMM_WORLD reads it for all. Empty: gpucoll/tuning in "
 	 "$XDG_CONFIG_HOME or ~/.config, if it is there."},
 	{"GPUCOLL_EXEC", TYPE_ENUM, FIELD(exec), "auto", exec_words,
 	 "Who waits for messages between ranks. fused: the kernels, which takes one launch for a "
-	 "whole "
-	 "collective, and needs all ranks' kernels to run at the same time. stepped: the "
-	 "processes, which "
-	 "take a launch for each step. auto: fused where it is possible; ranks that share a GPU "
-	 "try that "
-	 "out first. One rank's stepped counts for all; fused where it is not possible is "
-	 "reported once."},
+	 "whole collective, and needs all ranks' kernels to run at the same time. stepped: the "
+	 "processes, which take a launch for each step. auto: fused where it is possible; ranks "
+	 "that share a GPU try that out first. One rank's stepped counts for all; fused where it "
+	 "is not possible is reported once."},
 	{"GPUCOLL_EAGER_MAX", TYPE_SIZE, FIELD(eager_max), "64K", NULL,
 	 "A call over several nodes in which no rank's input has more than this many bytes, "
-	 "divided "
-	 "by the number of ranks, takes one exchange between nodes: the inputs go to all of them "
-	 "along with the agreement on the call's path. There is room for 64K, with a few bytes for "
-	 "each block. MPI_Bcast, MPI_Reduce, MPI_Gather, MPI_Scatter and MPI_Alltoall so short are "
-	 "staged, as the real MPI need not have all ranks wait for all. 0: never."},
+	 "divided by the number of ranks, takes one exchange between nodes: the inputs go to all "
+	 "of them along with the agreement on the call's path. There is room for 64K, with a few "
+	 "bytes for each block. MPI_Bcast, MPI_Reduce, MPI_Gather, MPI_Scatter and MPI_Alltoall so "
+	 "short are staged, as the real MPI need not have all ranks wait for all. 0: never."},
 	{"GPUCOLL_NET", TYPE_ENUM, FIELD(net), "ucx", net_words,
 	 "How messages between nodes travel. ucx: by UCX, which chooses among verbs, RoCE, TCP and "
 	 "so on; its own variables (UCX_TLS, UCX_NET_DEVICES) work as ever. Where UCX_NET_DEVICES "
 	 "says nothing and the node has several NICs, a process uses that of its GPU alone, if all "
-	 "processes' are in one InfiniBand subnet or IPv4 network. off: not at all; "
-	 "calls on communicators of several nodes are staged. One process's off counts for all."},
+	 "processes' are in one InfiniBand subnet or IPv4 network. off: not at all; calls on "
+	 "communicators of several nodes are staged. One process's off counts for all."},
 	{"GPUCOLL_NET_GDR", TYPE_ENUM, FIELD(net_gdr), "auto", gdr_words,
 	 "Whether UCX is given device memory for messages between nodes, the application's buffers "
 	 "as well, which it moves by GPUDirect RDMA or as it knows best. auto: where it was built "
 	 "with CUDA, in calls that are expected to be faster so, unless GPUCOLL_EXEC is fused. on: "
 	 "in all calls, if one process says so; and a warning where it was not. off: this "
-	 "process's "
-	 "messages go through pinned host memory."},
+	 "process's messages go through pinned host memory."},
 	{"GPUCOLL_P2P", TYPE_ENUM, FIELD(p2p), "auto", message_words,
 	 "What becomes of point-to-point messages, and of MPI_Pack, on device memory. stage: they "
-	 "go "
-	 "through pinned host memory and the real MPI. mpi: the real MPI gets them as they are. "
-	 "auto: "
-	 "those on memory of cudaMalloc do so if the MPI says that it is CUDA-aware, and a message "
-	 "from and to device memory that a process sends to itself at first arrives; others are "
-	 "staged."},
+	 "go through pinned host memory and the real MPI. mpi: the real MPI gets them as they are. "
+	 "auto: those on memory of cudaMalloc do so if the MPI says that it is CUDA-aware, and a "
+	 "message from and to device memory that a process sends to itself at first arrives; "
+	 "others are staged."},
 	{"GPUCOLL_QUERY", TYPE_ENUM, FIELD(query), "yes", query_words,
 	 "The answer to MPIX_Query_cuda_support, and to MPIX_GPU_query_support. yes: yes where the "
 	 "library is at work on all ranks. mpi: the real MPI's."},
@@ -158,15 +141,11 @@ static const struct option options[] = {
 	 "What is within reach is tried out before it is used, see gpucoll(7)."},
 	{"GPUCOLL_CHANNELS", TYPE_STRING, FIELD(channels), "", NULL,
 	 "How many times an algorithm with messages uses each connection side by side, 1 to 16; "
-	 "also "
-	 "for some collectives, as in 4;bcast:8. Empty, or 0 alone: the library chooses. The value "
-	 "of "
-	 "the "
-	 "communicator's first rank counts."},
+	 "also for some collectives, as in 4;bcast:8. Empty, or 0 alone: the library chooses. The "
+	 "value of the communicator's first rank counts."},
 	{"GPUCOLL_TOPO_FILE", TYPE_STRING, FIELD(topo_file), "", NULL,
 	 "A file that says what machine a node is, as gpucoll-info -t writes it, instead of what "
-	 "hwloc "
-	 "and NVML find. GPUs are known by their bus=. Empty: the machine is looked at."},
+	 "hwloc and NVML find. GPUs are known by their bus=. Empty: the machine is looked at."},
 	{"GPUCOLL_SCRATCH", TYPE_SIZE, FIELD(scratch), "32M", NULL,
 	 "Bytes of a GPU's memory for messages between ranks, of all processes on it together, for "
 	 "each communicator that uses algorithms with messages. Where messages take pinned memory "
@@ -182,11 +161,10 @@ static const struct option options[] = {
 	 "there are no nonblocking collectives on MPI_COMM_WORLD: the library has begun one."},
 	{"GPUCOLL_WAIT_DEFAULT_STREAM", TYPE_BOOL, FIELD(wait_default), "1", NULL,
 	 "Whether a call waits for what the program has put on the legacy default stream, and, "
-	 "where "
-	 "the driver counts that in, on streams that it orders with that one. 0: the program has "
-	 "its "
-	 "buffers ready by itself, and its kernels elsewhere are not to hold up its calls; copies "
-	 "and fills by calls that are synchronous are done in any case, but the first ones."},
+	 "where the driver counts that in, on streams that it orders with that one. 0: the program "
+	 "has its buffers ready by itself, and its kernels elsewhere are not to hold up its calls; "
+	 "copies and fills by calls that are synchronous are done in any case, but the first "
+	 "ones."},
 	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
 	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
 	 "0: never."},

@@ -76,8 +76,10 @@ enum util_subsys {
 	UTIL_SUBSYS_NUM
 };
 
-/* The process's configuration, filled by util_config_load. Read-only afterwards, so any thread may
- * read. */
+/*
+ * The process's configuration, filled by util_config_load. Read-only afterwards, so any thread may
+ * read.
+ */
 extern struct util_config util_config;
 
 /*
@@ -86,8 +88,10 @@ extern struct util_config util_config;
  */
 void util_config_load(void);
 
-/* The file of times that were measured, into `path`: GPUCOLL_TUNING_FILE, or gpucoll/tuning in the
- * XDG directory for configuration; "": there is none. */
+/*
+ * The file of times that were measured, into `path`: GPUCOLL_TUNING_FILE, or gpucoll/tuning in the
+ * XDG directory for configuration; "": there is none.
+ */
 void util_config_tuning_path(char *path, size_t bytes);
 
 /* Log what util_config_load found wrong, one warning each. Call once logging works. */

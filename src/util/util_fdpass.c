@@ -156,8 +156,10 @@ static bool is_from_our_user(struct msghdr *message)
 	return false;
 }
 
-/* Under the lock. A note of ours without a descriptor is one of which this process had no room for
- * the descriptor: who waits for it is told so. */
+/*
+ * Under the lock. A note of ours without a descriptor is one of which this process had no room for
+ * the descriptor: who waits for it is told so.
+ */
 static void take_in(struct msghdr *message, const struct note *note, ssize_t bytes)
 {
 	int fd = take_only(message);

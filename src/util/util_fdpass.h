@@ -14,8 +14,10 @@
 
 #include <stdint.h>
 
-/* Open the socket of this process, number `self` of the job. Without it nothing is sent or
- * received. */
+/*
+ * Open the socket of this process, number `self` of the job. Without it nothing is sent or
+ * received.
+ */
 void util_fdpass_start(uint64_t job, int self);
 void util_fdpass_stop(void);
 

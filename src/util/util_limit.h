@@ -8,8 +8,10 @@
 #include <stddef.h>
 #include <sys/resource.h>
 
-/* Whether a file, also one in memory, may have so many bytes (ulimit -f): making it larger would end
- * the process by SIGXFSZ. False with errno EFBIG. */
+/*
+ * Whether a file, also one in memory, may have so many bytes (ulimit -f): making it larger would
+ * end the process by SIGXFSZ. False with errno EFBIG.
+ */
 static inline bool util_file_may_have(size_t bytes)
 {
 	struct rlimit limit;

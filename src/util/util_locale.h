@@ -8,8 +8,10 @@
 
 #include <locale.h>
 
-/* Have this thread read and write numbers as C does, until util_locale_leave is given what
- * util_locale_enter returned. */
+/*
+ * Have this thread read and write numbers as C does, until util_locale_leave is given what
+ * util_locale_enter returned.
+ */
 locale_t util_locale_enter(void);
 void util_locale_leave(locale_t before);
 

@@ -17,8 +17,10 @@
 /* Set the rank that lines carry; -1, the value at start, prints none. */
 void util_log_set_rank(int rank);
 
-/* Write one line whatever the level: for util_log and for output that the user asked for
- * (statistics). */
+/*
+ * Write one line whatever the level: for util_log and for output that the user asked for
+ * (statistics).
+ */
 void util_log_write(const char *level, const char *subsys, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A program that takes MPI's functions from the MPI's own library, as bindings of other languages
- * do: argv[1]. */
+/*
+ * A program that takes MPI's functions from the MPI's own library, as bindings of other languages
+ * do: argv[1].
+ */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>

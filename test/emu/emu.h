@@ -38,8 +38,10 @@
 
 enum { EMU_MAX_DEVICES = 16 };
 
-/* Of a device that is to reach another's memory. What lies maps, and then loses what is written and
- * reads other bytes: kernels and copies alike, or kernels only. */
+/*
+ * Of a device that is to reach another's memory. What lies maps, and then loses what is written and
+ * reads other bytes: kernels and copies alike, or kernels only.
+ */
 enum emu_p2p { EMU_P2P_NONE, EMU_P2P_WORKS, EMU_P2P_LIES, EMU_P2P_LIES_TO_KERNELS };
 
 struct emu_config {
@@ -54,7 +56,8 @@ extern struct emu_config emu_config;
 /* Read the environment once. A bad value ends the program with a message that names it. */
 void emu_config_load(void);
 
-/* Print "cuemu: ..." and end the program: for what a program must not do, and what is not emulated.
+/*
+ * Print "cuemu: ..." and end the program: for what a program must not do, and what is not emulated.
  */
 void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
@@ -145,12 +148,16 @@ bool emu_covers(const struct emu_alloc *alloc, uintptr_t address, size_t size);
 bool emu_in_arena(uintptr_t address);
 /* Some host memory is no longer pinned: kernels may not touch it. */
 void emu_forget_pinned(void);
-/* Where the emulator may touch the byte that a program knows by this address; and where copies
- * do. */
+/*
+ * Where the emulator may touch the byte that a program knows by this address; and where copies
+ * do.
+ */
 void *emu_shadow(uintptr_t address);
 void *emu_copy_place(uintptr_t address);
-/* The same for other hardware, which begins (1) or ends (-1) to read or write what is allocated
- * there, and must not be when it is freed (emu_ucp.c, which finds this with dlsym). */
+/*
+ * The same for other hardware, which begins (1) or ends (-1) to read or write what is allocated
+ * there, and must not be when it is freed (emu_ucp.c, which finds this with dlsym).
+ */
 EMU_API void *cuemu_reach(uintptr_t address, int change);
 /* Whether [address, address + size) is host memory or lies within one live allocation. */
 bool emu_range_is_valid(uintptr_t address, size_t size);
@@ -190,8 +197,10 @@ struct emu_stream *emu_stream_of(CUstream handle);
 bool emu_capture_is_on(const struct emu_stream *stream);
 /* The stream ends. */
 void emu_capture_drop(const struct emu_stream *stream);
-/* Each breaks the captures that do not allow it, and returns the error then: a call that may be
- * unsafe; work on a stream of the context; waiting for a stream. */
+/*
+ * Each breaks the captures that do not allow it, and returns the error then: a call that may be
+ * unsafe; work on a stream of the context; waiting for a stream.
+ */
 CUresult emu_capture_unsafe(void);
 CUresult emu_capture_use(struct emu_stream *stream, CUcontext context);
 CUresult emu_capture_wait(struct emu_stream *stream);

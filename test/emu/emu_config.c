@@ -157,8 +157,10 @@ void emu_config_load(void)
 	pthread_once(&once, load);
 }
 
-/* A function that cuda.h calls cuMemAlloc is defined as cuMemAlloc_v2; a fault names it without
- * that. */
+/*
+ * A function that cuda.h calls cuMemAlloc is defined as cuMemAlloc_v2; a fault names it without
+ * that.
+ */
 static bool matches(const struct fault *fault, const char *name)
 {
 	size_t length = strlen(fault->name);

@@ -488,8 +488,10 @@ static void *find_symbol(const char *name, const char *suffix)
 	return NULL;
 }
 
-/* The newest form that is no newer than the program was built for: _v4 came with 13.0
- * (cuCtxCreate). */
+/*
+ * The newest form that is no newer than the program was built for: _v4 came with 13.0
+ * (cuCtxCreate).
+ */
 EMU_API CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **function, int version,
 					  cuuint64_t flags, CUdriverProcAddressQueryResult *status)
 {

@@ -106,7 +106,8 @@ static bool look_at(uintptr_t address, size_t size, struct side *side)
 	return true;
 }
 
-/* Take the source as it is now, as the driver does with pageable memory that it copies away first.
+/*
+ * Take the source as it is now, as the driver does with pageable memory that it copies away first.
  */
 static void snapshot(struct copy *copy)
 {

@@ -40,7 +40,8 @@ static cudaError_t done(CUresult result)
 	return from_driver(result);
 }
 
-/* Make the current device's primary context current, unless the program set a context of its own.
+/*
+ * Make the current device's primary context current, unless the program set a context of its own.
  */
 static CUresult enter(void)
 {
@@ -470,8 +471,10 @@ RT_API cudaError_t CUDARTAPI cudaPeekAtLastError(void)
 	return last_error;
 }
 
-/* ---- the launch ABI: programs with kernels load and register; a launch of a kernel of theirs
- * can't work ---- */
+/*
+ * ---- the launch ABI: programs with kernels load and register; a launch of a kernel of theirs
+ * can't work ----
+ */
 
 RT_API void **CUDARTAPI __cudaRegisterFatBinary(void *binary);
 RT_API void **CUDARTAPI __cudaRegisterFatBinary(void *binary)

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the twins of kernels call, as gpu_kernel.h declares it for them: emu_kernel.c has it for the
- * emulated driver, emu_alone.c for blocks that a test runs itself. */
+/*
+ * What the twins of kernels call, as gpu_kernel.h declares it for them: emu_kernel.c has it for the
+ * emulated driver, emu_alone.c for blocks that a test runs itself.
+ */
 #ifndef EMU_DEVICE_H
 #define EMU_DEVICE_H
 
 #include <stdint.h>
 
-/* The pinned memory that a kernel touched last, which another one finds without emu_kernel_place:
+/*
+ * The pinned memory that a kernel touched last, which another one finds without emu_kernel_place:
  * many do so again and again. What it points to never changes, and is not freed. No variables of
- * threads, which a library that is loaded late may only have by a call. */
+ * threads, which a library that is loaded late may only have by a call.
+ */
 struct emu_range {
 	uint64_t start, bytes;
 };

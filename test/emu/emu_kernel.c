@@ -121,8 +121,10 @@ static const struct known *add_known(uint64_t address)
 	return known;
 }
 
-/* Where a kernel finds the byte of this address. Host memory must be pinned: on hardware a kernel
- * that touches other host memory ends with its context. */
+/*
+ * Where a kernel finds the byte of this address. Host memory must be pinned: on hardware a kernel
+ * that touches other host memory ends with its context.
+ */
 void *emu_kernel_place(uint64_t address)
 {
 	unsigned before = atomic_load(&unpinned);
@@ -217,8 +219,10 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-/* The kernel is preempted when its slice is over, here by the first block that waits: the others
- * then wait for the lock. Who is away does not know it, but for the clock, which goes on. */
+/*
+ * The kernel is preempted when its slice is over, here by the first block that waits: the others
+ * then wait for the lock. Who is away does not know it, but for the clock, which goes on.
+ */
 static void give_turn_away(struct launch *launch)
 {
 	uint64_t slice = (uint64_t)emu_config.slice_us * 1000 * (uint64_t)emu_config.slowness, left;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A process, rank 1, that reads rates of 16 GB/s as 17: the texts that others sent it are as if
- * they had come otherwise. */
+/*
+ * A process, rank 1, that reads rates of 16 GB/s as 17: the texts that others sent it are as if
+ * they had come otherwise.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

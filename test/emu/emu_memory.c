@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* As the hardware's driver: small allocations share blocks of 2 MiB and are aligned to 512 bytes.
+/*
+ * As the hardware's driver: small allocations share blocks of 2 MiB and are aligned to 512 bytes.
  */
 enum { BLOCK = 2 << 20, SMALL = 1 << 20, ALIGNMENT = 512 };
 
@@ -509,8 +510,10 @@ static bool is_host(const struct emu_alloc *alloc)
 	return alloc->kind == EMU_HOST || alloc->kind == EMU_REGISTERED;
 }
 
-/* `alloc` is all zero, with device -2, for memory that CUDA does not know: attributes are then zero
- * too. */
+/*
+ * `alloc` is all zero, with device -2, for memory that CUDA does not know: attributes are then zero
+ * too.
+ */
 static void put_attribute(void *data, CUpointer_attribute attribute, const struct emu_alloc *alloc,
 			  CUdeviceptr address)
 {
@@ -617,8 +620,10 @@ EMU_API CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attr
 		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&lock);
-	/* "If there are some previously initiated synchronous memory operations that are pending
-	 * when this attribute is set, the function does not return until [they] are complete." */
+	/*
+	 * "If there are some previously initiated synchronous memory operations that are pending
+	 * when this attribute is set, the function does not return until [they] are complete."
+	 */
 	emu_copy_wait(start, size);
 	return result;
 }
@@ -641,8 +646,10 @@ EMU_API CUresult CUDAAPI cuMemGetAddressRange(CUdeviceptr *base, size_t *size, C
 
 /* ---- IPC ---- */
 
-/* What a CUipcMemHandle holds. The start time tells a process from a later one with the same
- * number. */
+/*
+ * What a CUipcMemHandle holds. The start time tells a process from a later one with the same
+ * number.
+ */
 struct handle {
 	uint64_t magic, node;
 	uint64_t start_time;
@@ -968,8 +975,10 @@ EMU_API CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t size)
 	return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Under the lock. Whether a buffer's id is a mapping's or its reservation's the driver's header
- * does not say: here it is what is worse. */
+/*
+ * Under the lock. Whether a buffer's id is a mapping's or its reservation's the driver's header
+ * does not say: here it is what is worse.
+ */
 static void put_into_reservation(struct emu_alloc *alloc)
 {
 	const struct emu_region *region = regions;

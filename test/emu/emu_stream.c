@@ -174,8 +174,10 @@ static void add_legacy_order(struct emu_stream *stream, struct mark **after)
 	}
 }
 
-/* Without a thread to wake, where nothing comes before the operation: for benchmarks. Under the
- * lock, which is given up meanwhile. */
+/*
+ * Without a thread to wake, where nothing comes before the operation: for benchmarks. Under the
+ * lock, which is given up meanwhile.
+ */
 static void run_in_caller(struct emu_stream *stream, struct operation *operation)
 {
 	stream->busy = true;
@@ -224,8 +226,10 @@ static void wait_locked(struct emu_stream *stream, unsigned long long sequence)
 		pthread_cond_wait(&changed, &lock);
 }
 
-/* A wait for the legacy stream is one for the blocking streams too, whose work comes before its
- * next. */
+/*
+ * A wait for the legacy stream is one for the blocking streams too, whose work comes before its
+ * next.
+ */
 static bool idle_locked(struct emu_stream *stream)
 {
 	if (stream->completed < stream->submitted)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A kernel for the emulator's own tests: each block shifts its numbers round by one, with or without the barrier. */
+/*
+ * A kernel for the emulator's own tests: each block shifts its numbers round by one, with or
+ * without the barrier.
+ */
 #include "gpu/kernels/gpu_kernel.h"
 
 struct emu_rotate_args {

@@ -52,8 +52,10 @@ static void *driver(const char *name)
 	return address;
 }
 
-/* Aborts where it is not device memory, or its context is not current, as CUDA's parts of UCX take
- * the one that is. */
+/*
+ * Aborts where it is not device memory, or its context is not current, as CUDA's parts of UCX take
+ * the one that is.
+ */
 static void check(CUdeviceptr address, size_t bytes)
 {
 	__typeof__(&cuPointerGetAttribute) get = driver(NAME_OF(cuPointerGetAttribute));
@@ -76,8 +78,10 @@ static void *reach(uintptr_t device, int change)
 	return reach_memory(device, change);
 }
 
-/* `*ours`: the parameters for where the network finds device memory, and for a callback that gets
- * the use. */
+/*
+ * `*ours`: the parameters for where the network finds device memory, and for a callback that gets
+ * the use.
+ */
 static struct use *begin_use(const void *device, size_t bytes, const ucp_request_param_t *param,
 			     ucp_request_param_t *ours)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The demonstration: three collectives on device buffers, every value checked, one row for each
- * size. */
+/*
+ * The demonstration: three collectives on device buffers, every value checked, one row for each
+ * size.
+ */
 #include "test.h"
 
 #include <dlfcn.h>
@@ -9,8 +11,10 @@ enum { ALLREDUCE, BCAST, ALLTOALL, NUM_COLLS };
 static const char *const names[] = {"MPI_Allreduce", "MPI_Bcast", "MPI_Alltoall"};
 static const char *const paths[] = {"pass", "stage", "accel"};
 
-/* How the library did the last call; the program runs without it too, and then there is nobody to
- * ask. */
+/*
+ * How the library did the last call; the program runs without it too, and then there is nobody to
+ * ask.
+ */
 static const char *last_path(void)
 {
 	int (*ask)(void);

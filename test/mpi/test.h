@@ -71,8 +71,10 @@ static inline void buffer_put(struct buffer *b, const void *data, size_t bytes)
 		cuda_check(cudaMemcpy(b->data, data, bytes, cudaMemcpyDefault), "cudaMemcpy");
 }
 
-/* Compare with what is expected, poison included, and look at the guards. The first wrong byte is
- * printed. */
+/*
+ * Compare with what is expected, poison included, and look at the guards. The first wrong byte is
+ * printed.
+ */
 static inline bool buffer_equals(struct buffer *b, const void *expected, const char *what)
 {
 	size_t total = b->bytes + 2 * GUARD;

@@ -353,8 +353,10 @@ static void call_others(MPI_Comm others)
 	buffer_free(&to);
 }
 
-/* Who has failed in a call on a communicator that has lost a member fails in all later ones, soon,
- * whoever else makes them. Returns how many did not. */
+/*
+ * Who has failed in a call on a communicator that has lost a member fails in all later ones, soon,
+ * whoever else makes them. Returns how many did not.
+ */
 static int call_lost(MPI_Comm comm)
 {
 	enum { CALLS = 5, COUNT = 100 };
@@ -435,9 +437,11 @@ static void test_killed(int victim, int ms)
 	survive(error, MPI_COMM_WORLD, victim >= 0 ? others : MPI_COMM_NULL);
 }
 
-/* One rank is killed between calls, and another comes to the next one when the first of those who
+/*
+ * One rank is killed between calls, and another comes to the next one when the first of those who
  * are left has left it: that one must not wait for it. `orphaned`: the calls are the others' alone,
- * and who comes late is of the victim's node. */
+ * and who comes late is of the victim's node.
+ */
 static void test_missed(int victim, int late, bool orphaned)
 {
 	enum { CALLS = 20, COUNT = 100000 };
@@ -627,8 +631,10 @@ static void test_window_fault(void)
 	buffer_free(&recv);
 }
 
-/* Once every kind of call has been made on its buffers, nothing is allocated, opened or loaded
- * again: the emulated driver refuses it. */
+/*
+ * Once every kind of call has been made on its buffers, nothing is allocated, opened or loaded
+ * again: the emulated driver refuses it.
+ */
 static void test_warm(void)
 {
 	void (*add_faults)(const char *);
@@ -772,11 +778,15 @@ static void test_ahead(void)
 	buffer_free(&device);
 }
 
-/* All ranks leave the loop, with an error each, in the same call, or in the next one where they had
+/*
+ * All ranks leave the loop, with an error each, in the same call, or in the next one where they had
  * all that they needed of that; or never. Not even MPI_Finalize can be expected of the real MPI
- * afterwards. */
-/* `stop`: at the first error, which all have in that call or the next. Otherwise, as of a shortage
- * that passes: who has an error and who has not both go on. */
+ * afterwards.
+ */
+/*
+ * `stop`: at the first error, which all have in that call or the next. Otherwise, as of a shortage
+ * that passes: who has an error and who has not both go on.
+ */
 static void test_fault(bool stop)
 {
 	enum { COUNT = 50000 };

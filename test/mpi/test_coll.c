@@ -62,8 +62,10 @@ static const char *const names[NUM_COLLS] = {"Bcast",
 
 enum { MAX_PEERS = 64 };
 
-/* A case: everything that a call needs. Sizes in elements; a block of the v forms is count + peer %
- * 3 long. */
+/*
+ * A case: everything that a call needs. Sizes in elements; a block of the v forms is count + peer %
+ * 3 long.
+ */
 struct test {
 	enum coll coll;
 	MPI_Comm comm;
@@ -260,7 +262,8 @@ static void run(const struct test *t, enum place send_place, enum place recv_pla
 	struct buffer test_send, test_recv;
 	bool ok;
 
-	/* The same defect of MPICH on the root's own host buffer, which would reach it untouched.
+	/*
+	 * The same defect of MPICH on the root's own host buffer, which would reach it untouched.
 	 */
 	if (t->coll == REDUCE && t->in_place && t->rank == t->root && recv_place == PLACE_HOST)
 		recv_place = PLACE_DEVICE;
@@ -338,8 +341,10 @@ static struct test make(enum coll coll, MPI_Comm comm, MPI_Datatype type, int co
 	return t;
 }
 
-/* Whether the list, as "gather,scan", has the collective's name or that of which it is a form. NULL
- * has all. */
+/*
+ * Whether the list, as "gather,scan", has the collective's name or that of which it is a form. NULL
+ * has all.
+ */
 static bool is_wanted(const char *list, enum coll coll)
 {
 	static const char *const forms[] = {"", "v", "w", "_block"};
@@ -385,8 +390,10 @@ static void test_intra(int rounds, const char *list)
 	}
 }
 
-/* Elements with gaps of each shape that the staging copies in another way, and one that is longer
- * than its extent. */
+/*
+ * Elements with gaps of each shape that the staging copies in another way, and one that is longer
+ * than its extent.
+ */
 enum { NUM_TYPES = 5 };
 
 static void make_types(MPI_Datatype types[NUM_TYPES])
@@ -402,8 +409,10 @@ static void make_types(MPI_Datatype types[NUM_TYPES])
 	MPI_Type_vector(2, 1, 3, MPI_INT,
 			&overlapping); /* elements interleave: extent of 4, two ints 12 apart */
 	MPI_Type_create_resized(overlapping, 0, 4, &types[3]);
-	/* Forty runs of 1 to 9 shorts, at all alignments: more than the driver is asked to copy one
-	 * by one. */
+	/*
+	 * Forty runs of 1 to 9 shorts, at all alignments: more than the driver is asked to copy one
+	 * by one.
+	 */
 	for (int i = 0; i < 40; i++) {
 		many_lengths[i] = 1 + i % 9;
 		many_displs[i] = at;
@@ -427,8 +436,10 @@ static void test_derived(int rounds, const char *list)
 		for (int type = 0; type < NUM_TYPES; type++) {
 			struct test t = make(colls[i], MPI_COMM_WORLD, types[type], 7);
 
-			/* Interleaved elements of several blocks would overlap, which receivers may
-			 * not do. */
+			/*
+			 * Interleaved elements of several blocks would overlap, which receivers may
+			 * not do.
+			 */
 			if (type == 3 && (t.coll != BCAST || t.size > 1))
 				continue;
 			if (!is_wanted(list, t.coll))
@@ -529,8 +540,10 @@ static void test_halo(void)
 	MPI_Comm_free(&comm);
 }
 
-/* Rooted calls of an intercommunicator: the root's group says MPI_ROOT once and MPI_PROC_NULL
- * otherwise. */
+/*
+ * Rooted calls of an intercommunicator: the root's group says MPI_ROOT once and MPI_PROC_NULL
+ * otherwise.
+ */
 static void test_inter(int rounds)
 {
 	static const enum coll colls[] = {BCAST,      REDUCE,   ALLREDUCE, GATHER,
@@ -549,8 +562,10 @@ static void test_inter(int rounds)
 		struct test t = make(colls[i], inter, MPI_INT, 12);
 
 		t.inter = true;
-		/* Both groups must contribute the same total: a block for each member of the other
-		 * group. */
+		/*
+		 * Both groups must contribute the same total: a block for each member of the other
+		 * group.
+		 */
 		if (t.coll == REDUCE_SCATTER_BLOCK && test_size % 2)
 			continue;
 		t.peers_in = t.peers_out = remote;

@@ -36,7 +36,8 @@ static int int_at(const int *device, int index)
 	return value;
 }
 
-/* The buffer's address is no memory of anybody's; the datatype, or the displacements, lead to it.
+/*
+ * The buffer's address is no memory of anybody's; the datatype, or the displacements, lead to it.
  */
 static void outside(void)
 {
@@ -98,8 +99,10 @@ static void host_structure(void)
 	cuda_check(cudaFree(device), "cudaFree");
 }
 
-/* One datatype over two allocations, side by side or not, one of which was never seen before and
- * has a late memset on it. */
+/*
+ * One datatype over two allocations, side by side or not, one of which was never seen before and
+ * has a late memset on it.
+ */
 static void two_allocations(void)
 {
 	enum { COUNT = 1 << 18 };
@@ -249,8 +252,10 @@ static void new_type_in_threads(void)
 	test_result(true);
 }
 
-/* Types that are one piece of memory, whose parts MPI sends in another order than that of
- * addresses. */
+/*
+ * Types that are one piece of memory, whose parts MPI sends in another order than that of
+ * addresses.
+ */
 static void permuted_type(void)
 {
 	int lengths[4] = {1, 1, 1, 1}, displs[4] = {3, 2, 1, 0};
@@ -284,8 +289,10 @@ static void permuted_type(void)
 	MPI_Type_free(&transposed);
 }
 
-/* The same type in another dress: lengths in bytes must not be compared before padding is counted
- * alike. */
+/*
+ * The same type in another dress: lengths in bytes must not be compared before padding is counted
+ * alike.
+ */
 static void pair_in_disguise(void)
 {
 	struct {
@@ -323,8 +330,10 @@ static void pair_in_disguise(void)
 	MPI_Type_free(&one);
 }
 
-/* A call that one rank alone makes, and its MPI refuses: the others' next calls are this rank's
- * next. */
+/*
+ * A call that one rank alone makes, and its MPI refuses: the others' next calls are this rank's
+ * next.
+ */
 static void refused_call(void)
 {
 	int *device = device_ints(1, test_rank), got[3], result = MPI_SUCCESS;
@@ -558,7 +567,8 @@ static void no_data_and_a_busy_stream(void)
 	test_result(test_rank || int_at(recv, COUNT - 1) == 3);
 }
 
-/* Calls in one context and without data in another, over and over, take no more memory each time.
+/*
+ * Calls in one context and without data in another, over and over, take no more memory each time.
  */
 static void no_data_elsewhere(void)
 {
@@ -615,8 +625,10 @@ static void too_long_for_nobody(void)
 	test_result(last ? class == MPI_ERR_TRUNCATE : class == MPI_SUCCESS);
 }
 
-/* Who sends too much to a root on another node has the root fail, and nobody else, nor any value
- * beyond what was asked for. */
+/*
+ * Who sends too much to a root on another node has the root fail, and nobody else, nor any value
+ * beyond what was asked for.
+ */
 static void gather_too_long(void)
 {
 	enum { COUNT = 20000, MORE = 100 };
@@ -679,8 +691,10 @@ static void allgather_layouts(void)
 
 enum { MOST_NEIGHBOURS = 64 };
 
-/* One side of a rank's part of a graph: its neighbours, in an order of its own, and the bytes for
- * or from each, one block after the other with gaps. */
+/*
+ * One side of a rank's part of a graph: its neighbours, in an order of its own, and the bytes for
+ * or from each, one block after the other with gaps.
+ */
 struct side {
 	int num, ranks[MOST_NEIGHBOURS], weights[MOST_NEIGHBOURS];
 	int counts[MOST_NEIGHBOURS], displs[MOST_NEIGHBOURS];
@@ -714,8 +728,10 @@ static void draw_side(struct side *side, int round, bool out)
 	}
 }
 
-/* Exchanges along graphs that were drawn, of which some ranks may have no part, as the real MPI
- * does them. */
+/*
+ * Exchanges along graphs that were drawn, of which some ranks may have no part, as the real MPI
+ * does them.
+ */
 static void any_graph(void)
 {
 	for (int round = 0; round < 12; round++) {
@@ -807,8 +823,10 @@ static void room_grows(void)
 	MPI_Comm_free(&pair);
 }
 
-/* The first call of a communicator says where its ranks' GPUs are, unless some have no data; and
- * which way a call went is told of the last one only. */
+/*
+ * The first call of a communicator says where its ranks' GPUs are, unless some have no data; and
+ * which way a call went is told of the last one only.
+ */
 static void ways(void)
 {
 	enum { COUNT = 1 << 16 };

@@ -36,7 +36,8 @@ static uint16_t encode(const struct format *f, int number)
 			  (int)((2 * fraction - 1) * (1 << f->fraction_bits)));
 }
 
-/* One and two in most places of a product, so that it stays a power of two that the formats have.
+/*
+ * One and two in most places of a product, so that it stays a power of two that the formats have.
  */
 static int input(enum op op, int rank, size_t at)
 {

@@ -66,8 +66,10 @@ static void late_work(void)
 		cuda_check(cudaMemset(recv, 0xff, COUNT * sizeof(int)), "cudaMemset");
 		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
 		bool ok = all_are(recv, COUNT, value);
-		/* And again: by now the allocation is known, and the fill of the receive buffer
-		 * must not come late. */
+		/*
+		 * And again: by now the allocation is known, and the fill of the receive buffer
+		 * must not come late.
+		 */
 		cuda_check(cudaMemset(send, (i + 1) % 7, COUNT * sizeof(int)), "cudaMemset");
 		cuda_check(cudaMemset(recv, 0xff, COUNT * sizeof(int)), "cudaMemset");
 		MPI_Allreduce(send, recv, COUNT, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
@@ -166,8 +168,10 @@ static void pool_windows(void)
 	cuda_check(cudaFreeAsync(recv, 0), "cudaFreeAsync");
 }
 
-/* Memory of the virtual memory API, which may or may not be made to be shared: `num` allocations of
- * `bytes` each, side by side. */
+/*
+ * Memory of the virtual memory API, which may or may not be made to be shared: `num` allocations of
+ * `bytes` each, side by side.
+ */
 static bool vmm_on_host; /* on a NUMA node of the host's */
 
 static CUdeviceptr vmm_alloc(size_t bytes, int num, bool shareable)
@@ -302,8 +306,10 @@ static CUresult create_context(CUcontext *context, CUdevice device)
 #endif
 }
 
-/* Device memory inside another context than the one that is current, and a current context that
- * must stay. */
+/*
+ * Device memory inside another context than the one that is current, and a current context that
+ * must stay.
+ */
 static void other_context(void)
 {
 	CUcontext before, created, after;
@@ -535,7 +541,8 @@ static size_t free_memory(void)
 	return bytes;
 }
 
-/* Communicators with messages between ranks, one after the other, most of which some member frees
+/*
+ * Communicators with messages between ranks, one after the other, most of which some member frees
  * while others are still in the last call: device memory does not get less. TEST_COMMS: how many.
  */
 static void freed_communicators(void)
@@ -588,8 +595,10 @@ static void short_calls(void)
 	test_result(ok && allreduce_works(send, recv, 100, MPI_COMM_WORLD));
 }
 
-/* Communicators without an identity: never completed by a constructor that is collective in the
- * usual way. */
+/*
+ * Communicators without an identity: never completed by a constructor that is collective in the
+ * usual way.
+ */
 static void idup(void)
 {
 	MPI_Request request;
@@ -642,7 +651,8 @@ static void huge(void)
 	cuda_check(cudaFree(buffer), "cudaFree");
 }
 
-/* More elements than an int counts, through the large-count form of the call where the MPI has it.
+/*
+ * More elements than an int counts, through the large-count form of the call where the MPI has it.
  */
 static void large_count(void)
 {
@@ -688,8 +698,10 @@ static void late_at_the_end(void)
 }
 
 #if MPI_VERSION >= 4
-/* One element of the type, whose data begin each with the root's rank, in this memory: what the
- * type covers has come, and nothing else has changed. The type is freed. */
+/*
+ * One element of the type, whose data begin each with the root's rank, in this memory: what the
+ * type covers has come, and nothing else has changed. The type is freed.
+ */
 static void one_element(MPI_Datatype type, enum place place, const char *what)
 {
 	enum { INTS = 64 };
@@ -719,8 +731,10 @@ static void one_element(MPI_Datatype type, enum place place, const char *what)
 }
 #endif
 
-/* Datatypes made by constructors with large counts, and others made of them: not to be asked about
- * as others are. */
+/*
+ * Datatypes made by constructors with large counts, and others made of them: not to be asked about
+ * as others are.
+ */
 static void large_types(void)
 {
 #if MPI_VERSION >= 4

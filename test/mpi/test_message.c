@@ -519,8 +519,10 @@ static void cancel_one(void)
 	data_free(&data);
 }
 
-/* Or the nonblocking form, which is new in MPI 4; MPICH 4.0.2 lets go of derived types in it, which
- * are then freed too early. */
+/*
+ * Or the nonblocking form, which is new in MPI 4; MPICH 4.0.2 lets go of derived types in it, which
+ * are then freed too early.
+ */
 static void send_both(const struct data *in, int dest, const struct data *out, int source)
 {
 #if MPI_VERSION >= 4
@@ -911,8 +913,10 @@ static void persistent(void)
 	buffer_free(&out);
 }
 
-/* Starts one after the other of a buffered send whose receiver is late: Open MPI has a new request,
- * and a new handle, for each. */
+/*
+ * Starts one after the other of a buffered send whose receiver is late: Open MPI has a new request,
+ * and a new handle, for each.
+ */
 static void started_again(void)
 {
 	enum { NUM = 1 << 18, TIMES = 4, ATTACHED = 8 << 20 };

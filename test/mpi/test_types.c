@@ -92,8 +92,10 @@ struct type {
 			a[i] = op == SUM ? a[i] + b[i] : a[i] * b[i];                              \
 	}
 
-/* The index of the rank that has the value comes from the value's place, so that ties are made and
- * broken. */
+/*
+ * The index of the rank that has the value comes from the value's place, so that ties are made and
+ * broken.
+ */
 #define DEFINE_PAIR(id, T)                                                                         \
 	struct id##_pair {                                                                         \
 		T value;                                                                           \

@@ -460,7 +460,8 @@ static void *run_rank(void *argument)
 	return NULL;
 }
 
-/* The machine of every node: GPUs with NVLinks, at the addresses that threads_driver.c gives them.
+/*
+ * The machine of every node: GPUs with NVLinks, at the addresses that threads_driver.c gives them.
  */
 static void invent_machine(int devices)
 {
@@ -497,8 +498,10 @@ static void set_up(const struct configuration *c)
 	}
 	set_groups(c->ranks);
 	setenv("UCX_TLS", "tcp,self", 1);
-	/* UCX would put itself before calls that threads make when ThreadSanitizer has given them
-	 * up. */
+	/*
+	 * UCX would put itself before calls that threads make when ThreadSanitizer has given them
+	 * up.
+	 */
 	setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 1);
 	for (int i = 0; c->options[i]; i += 2)
 		setenv(c->options[i], c->options[i + 1], 1);
@@ -549,8 +552,10 @@ int main(int argc, char **argv)
 	const char *slash = strrchr(argv[0], '/');
 	struct CMUnitTest tests[NUM_CONFIGURATIONS];
 
-	/* Where a user has not set it, a process sets it while it loads UCX (net_ucx.c); the ranks
-	 * here have one environment together. */
+	/*
+	 * Where a user has not set it, a process sets it while it loads UCX (net_ucx.c); the ranks
+	 * here have one environment together.
+	 */
 	setenv("UCX_ERROR_SIGNALS", "", 0);
 	(void)argc;
 	snprintf(library, sizeof(library), "%.*s/threads-rank.so",

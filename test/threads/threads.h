@@ -62,7 +62,8 @@ int threads_unmap(void *address, size_t bytes);
 void rank_start(int rank);
 void rank_stop(void);
 
-/* The state of a communicator of the group's ranks; collective over them. Its handle is the group.
+/*
+ * The state of a communicator of the group's ranks; collective over them. Its handle is the group.
  */
 void rank_comm(struct threads_group *group);
 void rank_comm_free(struct threads_group *group);
@@ -71,8 +72,10 @@ void rank_comm_free(struct threads_group *group);
 int rank_call(struct core_call *call);
 enum core_path rank_path(void);
 
-/* How many kernels that carry out schedules the rank has launched: without messages, by hosts that
- * wait, by each protocol in kernels that wait (enum gpu_protocol, behind the others). */
+/*
+ * How many kernels that carry out schedules the rank has launched: without messages, by hosts that
+ * wait, by each protocol in kernels that wait (enum gpu_protocol, behind the others).
+ */
 enum {
 	THREADS_DIRECT,
 	THREADS_STEPPED,

@@ -625,7 +625,8 @@ static void append(CUstream handle, struct operation *operation)
 	pthread_mutex_unlock(&stream->lock);
 }
 
-/* As CUDA does it: from pageable memory all is read before this returns, and to it all is written.
+/*
+ * As CUDA does it: from pageable memory all is read before this returns, and to it all is written.
  */
 static CUresult copy_async(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {

@@ -204,7 +204,8 @@ struct core_comm *core_mpi_comm_find(core_handle comm)
 	return NULL;
 }
 
-/* As core_mpi_comm.c does it: on one node who draws the id takes the slot, on several one on each.
+/*
+ * As core_mpi_comm.c does it: on one node who draws the id takes the slot, on several one on each.
  */
 void core_mpi_comm_identify(core_handle comm)
 {

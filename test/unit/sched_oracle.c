@@ -258,7 +258,8 @@ static void write_chunk(struct world *w, const struct chunk *c, const struct num
 	}
 }
 
-/* The message that is next, or `ahead` of that, as long as the step is. NULL: there is none such.
+/*
+ * The message that is next, or `ahead` of that, as long as the step is. NULL: there is none such.
  */
 static struct message *next_message(struct world *w, struct fifo *fifo, unsigned ahead,
 				    const struct sched_step *step)
@@ -448,8 +449,10 @@ static bool advance(struct world *w, struct lane *lane)
 	return true;
 }
 
-/* Lanes of the phase in random order; now one runs on, now each does one thing. False: they wait
- * for ever. */
+/*
+ * Lanes of the phase in random order; now one runs on, now each does one thing. False: they wait
+ * for ever.
+ */
 static bool run_phase(struct world *w, int phase)
 {
 	uint32_t num = w->sched->num_lanes, *order = malloc((num + 1) * sizeof(*order)), here = 0;

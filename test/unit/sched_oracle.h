@@ -10,7 +10,8 @@
 
 enum oracle_verdict { ORACLE_RIGHT, ORACLE_WRONG, ORACLE_STUCK };
 
-/* What contributions are combined with: sums, or functions one after the other, whose order counts.
+/*
+ * What contributions are combined with: sums, or functions one after the other, whose order counts.
  */
 enum oracle_op { ORACLE_SUM, ORACLE_COMPOSE };
 

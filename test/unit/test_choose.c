@@ -118,8 +118,10 @@ static void direct_by_hand(void **state)
 	sched_fabric_free(&fabric);
 }
 
-/* A chain of three: each hop is a step, the bytes, and the counter that follows them; with LL twice
- * the bytes, with LL128 8 more for each 120. Where hosts wait, each hop is a launch. */
+/*
+ * A chain of three: each hop is a step, the bytes, and the counter that follows them; with LL twice
+ * the bytes, with LL128 8 more for each 120. Where hosts wait, each hop is a launch.
+ */
 static void messages_by_hand(void **state)
 {
 	struct sched_request request = request_of(SCHED_BCAST, 3);
@@ -163,8 +165,10 @@ static void nodes_by_hand(void **state)
 	sched_fabric_free(&fabric);
 }
 
-/* Both hosts have to do with each message and its bytes, one after the other; three times where it
- * is announced and asked for. */
+/*
+ * Both hosts have to do with each message and its bytes, one after the other; three times where it
+ * is announced and asked for.
+ */
 static void sockets_by_hand(void **state)
 {
 	static const int nodes[] = {0, 1};
@@ -197,8 +201,10 @@ static void sockets_by_hand(void **state)
 	sched_fabric_free(&fabric);
 }
 
-/* Where the network reaches device memory all messages are fetched, and only what is added takes a
- * launch. */
+/*
+ * Where the network reaches device memory all messages are fetched, and only what is added takes a
+ * launch.
+ */
 static void gdr_by_hand(void **state)
 {
 	static const int nodes[] = {0, 1};
@@ -265,8 +271,10 @@ static int imitation_wait(void *state, double until, double *at)
 	return message;
 }
 
-/* With a network that is simulated elsewhere times are the same, if it is the same network; all
- * rounds or some. */
+/*
+ * With a network that is simulated elsewhere times are the same, if it is the same network; all
+ * rounds or some.
+ */
 static void network_may_be_elsewhere(void **state)
 {
 	static const char *const names[] = {"ring", "hier-tree", "tree", "doubling"};
@@ -297,8 +305,10 @@ static void network_may_be_elsewhere(void **state)
 
 /* ---- limits ---- */
 
-/* Two-shot and ring move 2 (n - 1) / n of the bytes into each rank, in a pipeline, and have nothing
- * else to do that takes long. Two-shot loads one half of them, and stores the other. */
+/*
+ * Two-shot and ring move 2 (n - 1) / n of the bytes into each rank, in a pipeline, and have nothing
+ * else to do that takes long. Two-shot loads one half of them, and stores the other.
+ */
 static void large_calls_reach_the_limit(void **state)
 {
 	struct sched_request request = request_of(SCHED_ALLREDUCE, 8);
@@ -680,8 +690,10 @@ static void history_does_not_matter(void **state)
 	}
 }
 
-/* Whether the alltoall goes pairwise though Bruck's is faster. It never goes by Bruck's, through
- * scratch, where pairwise is slower by less than the model knows. */
+/*
+ * Whether the alltoall goes pairwise though Bruck's is faster. It never goes by Bruck's, through
+ * scratch, where pairwise is slower by less than the model knows.
+ */
 static bool is_modest(struct algo_table *table, uint64_t bytes)
 {
 	enum { MOST = 64 };
@@ -731,8 +743,10 @@ static double time_of_fastest(const struct algo_choice *choices, int num)
 	return least;
 }
 
-/* What has several channels is faster by that than with fewer, by more than the model is sure of;
- * also where only one is asked for. */
+/*
+ * What has several channels is faster by that than with fewer, by more than the model is sure of;
+ * also where only one is asked for.
+ */
 static void channels_are_worth_it(void **state)
 {
 	enum { MOST = 256 };
@@ -817,8 +831,10 @@ static void choices_are_best(void **state)
 	}
 }
 
-/* By samples of a half, a quarter and an eighth of the job: what they say a way takes, it takes,
- * and it is as good as the best. */
+/*
+ * By samples of a half, a quarter and an eighth of the job: what they say a way takes, it takes,
+ * and it is as good as the best.
+ */
 static void check_samples(const struct place *p, uint64_t bytes)
 {
 	struct algo_setting setting = p->setting;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The configuration table: values, units, what is refused. The environment is read once, so each
- * test forks. */
+/*
+ * The configuration table: values, units, what is refused. The environment is read once, so each
+ * test forks.
+ */
 #include "util/util_config.h"
 
 #include <setjmp.h>
@@ -13,8 +15,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Load with one variable set; exit status 0 when `check` holds and as many complaints are printed
- * as wanted. */
+/*
+ * Load with one variable set; exit status 0 when `check` holds and as many complaints are printed
+ * as wanted.
+ */
 static void in_child(const char *name, const char *value, bool (*check)(void),
 		     const char *complaint)
 {

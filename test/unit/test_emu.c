@@ -221,8 +221,10 @@ static void events_order_streams(void **state)
 	ok(cuMemFree(address));
 }
 
-/* Another process opens the memory; one's own handle, and one of a process that has ended, are
- * refused. */
+/*
+ * Another process opens the memory; one's own handle, and one of a process that has ended, are
+ * refused.
+ */
 static void ipc_between_processes(void **state)
 {
 	int to_parent[2], to_child[2], status;
@@ -233,8 +235,10 @@ static void ipc_between_processes(void **state)
 
 	(void)state;
 	assert_false(pipe(to_parent) || pipe(to_child));
-	/* The emulator's threads do not survive a fork, so the exporter is a new program: this one,
-	 * with an argument. */
+	/*
+	 * The emulator's threads do not survive a fork, so the exporter is a new program: this one,
+	 * with an argument.
+	 */
 	child = fork();
 	if (child == 0) {
 		dup2(to_parent[1], 10);
@@ -315,8 +319,10 @@ static void a_missing_barrier_shows(void **state)
 	assert_false(rotates(false));
 }
 
-/* In a process of its own: kernels on memory that is pinned, and, if told to, on what is pinned no
- * longer. */
+/*
+ * In a process of its own: kernels on memory that is pinned, and, if told to, on what is pinned no
+ * longer.
+ */
 static int touch_pinned(bool to_the_end)
 {
 	static _Alignas(4096) uint64_t registered[512];

@@ -338,8 +338,10 @@ static void tell(const struct a_case *c, uint64_t *words, uint64_t count)
 		__atomic_store_n(&words[i], epoch + count, __ATOMIC_RELEASE);
 }
 
-/* Take the next message from the sender's outbox to the receiver's inbox, if it is written and what
- * was in its slot there was read. */
+/*
+ * Take the next message from the sender's outbox to the receiver's inbox, if it is written and what
+ * was in its slot there was read.
+ */
 static bool carry_one(const struct a_case *c, int from, unsigned out, uint64_t message)
 {
 	const struct gpu_execute_args *args = &c->ranks[from].args;
@@ -453,8 +455,10 @@ static void run_case(struct a_case *c)
 
 /* ---- cases ---- */
 
-/* Sizes from nothing to several rounds. Where they may differ they do; an alltoall would need one
- * for each pair. */
+/*
+ * Sizes from nothing to several rounds. Where they may differ they do; an alltoall would need one
+ * for each pair.
+ */
 static void draw_sizes(struct a_case *c)
 {
 	static const uint32_t most[] = {1, 2, 40, 3000, 30000};
@@ -539,9 +543,11 @@ static void run_all(int ranks)
 	}
 }
 
-/* Each algorithm for each number of ranks, with other sizes and so on each time; ThreadSanitizer
+/*
+ * Each algorithm for each number of ranks, with other sizes and so on each time; ThreadSanitizer
  * takes some twenty times as long, and sees in 3 ranks what it would in 5 or 7. REPEATS and SEED in
- * the environment: how often, and which. */
+ * the environment: how often, and which.
+ */
 static void all_algorithms_are_carried_out(void **state)
 {
 	const char *repeats = getenv("REPEATS"), *seed = getenv("SEED");

@@ -57,8 +57,10 @@ static void bounds_with_negative_extents(void **state)
 	core_operand_release(&operand);
 }
 
-/* Bytes at such offsets, numbered as MPI would send them: whatever the order, a walk through the
- * runs meets the bytes in it. */
+/*
+ * Bytes at such offsets, numbered as MPI would send them: whatever the order, a walk through the
+ * runs meets the bytes in it.
+ */
 static void check_order(const int *numbers, int num)
 {
 	struct core_run_list list = {0};

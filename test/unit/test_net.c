@@ -114,7 +114,8 @@ static void start(void)
 	int sizes[2];
 	const void *mine;
 
-	check(both && net_start(1, me, 2, true, &(struct net_devices){0}) == UTIL_OK, "can't start");
+	check(both && net_start(1, me, 2, true, &(struct net_devices){0}) == UTIL_OK,
+	      "it does not start");
 	mine = net_address(&bytes);
 	check(bytes <= most, "a long address");
 	sizes[me] = (int)bytes;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu_execute: the executor. Each block takes one lane of the rank's program, and one part of every piece in it, and goes
- * through the lane's steps in order, in each round: wait for messages and for room, combine, tell the others.
+ * gpu_execute: the executor. Each block takes one lane of the rank's program, and one part of every
+ * piece in it, and goes through the lane's steps in order, in each round: wait for messages and for
+ * room, combine, tell the others.
  *
- * Fused, the whole collective is one launch and the blocks of different ranks meet here. Stepped, the host launches only
- * steps that have nothing to wait for, and tells the others itself.
+ * Fused, the whole collective is one launch and the blocks of different ranks meet here. Stepped,
+ * the host launches only steps that have nothing to wait for, and tells the others itself.
  *
- * The pairs of type and operation that programs spend their time in have kernels of their own; gpu_execute chooses at run
- * time, which costs arithmetic that memory hides for all but the narrowest types.
+ * The pairs of type and operation that programs spend their time in have kernels of their own;
+ * gpu_execute chooses at run time, which costs arithmetic that memory hides for all but the
+ * narrowest types.
  */
 #include "gpu/kernels/gpu_combine.h"
 #include "gpu/kernels/gpu_ll.h"
@@ -61,7 +63,8 @@ struct any_type {
 		gpu_for_type(type, &what);
 	}
 
-	GPU_DEVICE bool combine_ll(uint32_t type, const struct gpu_ll *ll, const struct gpu_chunk *c)
+	GPU_DEVICE bool combine_ll(uint32_t type, const struct gpu_ll *ll,
+				   const struct gpu_chunk *c)
 	{
 		struct combination_ll what = {ll, c, true};
 
@@ -83,11 +86,13 @@ struct state {
 struct context {
 	struct gpu_step step;
 	uint64_t round;
-	uint64_t index;        /* of the piece among the step's */
-	uint64_t offset;       /* of the round in a block */
-	uint64_t first, bytes; /* this block's part of the piece, from the beginning of the round on */
-	uint64_t packed;       /* where it is in the chunk */
-	uint64_t inner;        /* where it is in memory that every round uses again, from its piece's place on */
+	uint64_t index;  /* of the piece among the step's */
+	uint64_t offset; /* of the round in a block */
+	/* This block's part of the piece, from the beginning of the round on. */
+	uint64_t first, bytes;
+	uint64_t packed; /* where it is in the chunk */
+	/* Where it is in memory that every round uses again, from its piece's place on. */
+	uint64_t inner;
 };
 
 template <typename T> GPU_DEVICE T load_record(uint64_t address)
@@ -101,10 +106,14 @@ template <typename T> GPU_DEVICE T load_record(uint64_t address)
 
 GPU_DEVICE struct gpu_place place_at(const struct gpu_execute_args &args, uint32_t index)
 {
-	return args.table ? load_record<struct gpu_place>(args.table + sizeof(struct gpu_place) * index) : args.places[index];
+	return args.table ? load_record<struct gpu_place>(args.table +
+							  sizeof(struct gpu_place) * index)
+			  : args.places[index];
 }
 
-/* See sched_range: a block of `bytes` bytes is cut into pieces that begin at multiples of the unit. */
+/*
+ * See sched_range: a block of `bytes` bytes is cut into pieces that begin at multiples of the unit.
+ */
 GPU_DEVICE uint64_t piece_start(const struct gpu_execute_args &args, uint64_t bytes, uint64_t piece)
 {
 	uint64_t units = (bytes + args.unit - 1) / args.unit;
@@ -114,10 +123,11 @@ GPU_DEVICE uint64_t piece_start(const struct gpu_execute_args &args, uint64_t by
 }
 
 /*
- * Fused, a part's place in a slot must not depend on how long the message is: in a short one the parts are shorter, and one block's
- * would lie where another block, which nobody waits for, still has to do with the last round's. Stepped, all blocks wait for all, and
- * the parts of a message follow on each other. So they do on their way to another node in any case: the network takes one piece, and
- * the host waits for all parts before it says that a slot is free.
+ * Fused, a part's place in a slot must not depend on how long the message is: in a short one the
+ * parts are shorter, and one block's would lie where another block, which nobody waits for, still
+ * has to do with the last round's. Stepped, all blocks wait for all, and the parts of a message
+ * follow on each other. So they do on their way to another node in any case: the network takes one
+ * piece, and the host waits for all parts before it says that a slot is free.
  */
 GPU_DEVICE uint64_t fixed_offset(const struct gpu_execute_args &args)
 {
@@ -125,11 +135,12 @@ GPU_DEVICE uint64_t fixed_offset(const struct gpu_execute_args &args)
 }
 
 /*
- * Which bytes of the step's blocks this block moves: those of the round, of them the index-th of the step's pieces, of that the part.
- * A piece is cut alike in all steps: what a block reads it has written itself, or waited for.
+ * Which bytes of the step's blocks this block moves: those of the round, of them the index-th of
+ * the step's pieces, of that the part. A piece is cut alike in all steps: what a block reads it has
+ * written itself, or waited for.
  */
-GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct gpu_step step, uint64_t round, uint64_t index,
-				     uint64_t part, uint64_t parts)
+GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct gpu_step step,
+				     uint64_t round, uint64_t index, uint64_t part, uint64_t parts)
 {
 	struct context c = {step, round, index, round * args.width, 0, 0, 0, 0};
 	uint64_t bytes = place_at(args, step.sized).bytes, chunk, start, units, first, end;
@@ -138,7 +149,8 @@ GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct
 	bytes = args.width && bytes > args.width ? args.width : bytes;
 	chunk = args.pieces > 1 ? piece_start(args, bytes, step.piece) : 0;
 	start = index ? piece_start(args, bytes, step.piece + index) : chunk;
-	bytes = (args.pieces > 1 ? piece_start(args, bytes, step.piece + index + 1) : bytes) - start;
+	bytes = (args.pieces > 1 ? piece_start(args, bytes, step.piece + index + 1) : bytes) -
+		start;
 	units = (bytes + GPU_PART_UNIT - 1) / GPU_PART_UNIT;
 	first = units * part / parts * GPU_PART_UNIT;
 	end = units * (part + 1) / parts * GPU_PART_UNIT;
@@ -157,7 +169,10 @@ GPU_DEVICE bool is_far(const struct gpu_operand *o)
 	return o->peer == GPU_PEER_FAR;
 }
 
-/* How the link's messages travel: to other nodes hosts pass them on, for whom words tell that they are there. */
+/*
+ * How the link's messages travel: to other nodes hosts pass them on, for whom words tell that they
+ * are there.
+ */
 GPU_DEVICE uint32_t protocol_of(const struct gpu_execute_args &args, const struct gpu_operand *o)
 {
 	return is_far(o) ? (uint32_t)GPU_PROTOCOL_SIMPLE : args.protocol;
@@ -182,7 +197,8 @@ GPU_DEVICE uint64_t mine(const struct gpu_execute_args &args, const struct gpu_o
 }
 
 /* A word of an arena, of this block's part of a link. */
-GPU_DEVICE uint64_t word_of(const struct gpu_execute_args &args, uint64_t arena, uint64_t words, uint32_t link)
+GPU_DEVICE uint64_t word_of(const struct gpu_execute_args &args, uint64_t arena, uint64_t words,
+			    uint32_t link)
 {
 	return arena + words + 8 * ((uint64_t)link * GPU_MAX_PARTS + gpu_block() % args.parts);
 }
@@ -192,15 +208,20 @@ GPU_DEVICE uint64_t message_of(const struct context *c, const struct gpu_operand
 	return c->round * o->per_round + o->message;
 }
 
-GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const struct context *c, const struct gpu_operand *o)
+GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const struct context *c,
+				    const struct gpu_operand *o)
 {
 	bool receives = o->kind == GPU_OPERAND_RECEIVE;
 	uint64_t arena = receives ? mine(args, o) : args.theirs[o->peer];
 	uint64_t link = receives ? o->index : far_index(o);
 	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
-	/* Flags and, in LL128, parts that fill no pair of lines: twice is enough, as parts begin at multiples of GPU_PART_UNIT. */
+	/*
+	 * Flags and, in LL128, parts that fill no pair of lines: twice is enough, as parts begin at
+	 * multiples of GPU_PART_UNIT.
+	 */
 	uint64_t scale = protocol_of(args, o) == GPU_PROTOCOL_SIMPLE ? 1 : 2;
-	uint64_t inner = args.waits && !is_far(o) ? c->index * args.piece_bytes + c->inner : c->packed;
+	uint64_t inner =
+		args.waits && !is_far(o) ? c->index * args.piece_bytes + c->inner : c->packed;
 
 	return arena + args.slots[protocol_of(args, o)] + scale * (slot * args.slot_bytes + inner);
 }
@@ -217,39 +238,48 @@ GPU_DEVICE bool wait_until(const struct gpu_execute_args &args, uint64_t word, u
 }
 
 /*
- * Wait until the message is there, or until there is room for it. Acquire, the pairs of pass_on's releases: what the block
- * reads of the message comes after its sender wrote it; what it writes comes after the receiver read what was in the slot.
- * The thread that waits has the block's other threads wait for it at the barrier that follows.
+ * Wait until the message is there, or until there is room for it. Acquire, the pairs of pass_on's
+ * releases: what the block reads of the message comes after its sender wrote it; what it writes
+ * comes after the receiver read what was in the slot. The thread that waits has the block's other
+ * threads wait for it at the barrier that follows.
  */
-GPU_DEVICE bool wait_for_link(const struct gpu_execute_args &args, const struct context *c, const struct gpu_operand *o)
+GPU_DEVICE bool wait_for_link(const struct gpu_execute_args &args, const struct context *c,
+			      const struct gpu_operand *o)
 {
 	uint64_t k = message_of(c, o);
 
 	if (o->kind == GPU_OPERAND_RECEIVE)
 		return protocol_of(args, o) != GPU_PROTOCOL_SIMPLE ||
-		       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_TAILS, o->index), args.epoch + k + 1);
+		       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_TAILS, o->index),
+				  args.epoch + k + 1);
 	return k < args.num_slots ||
-	       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_HEADS, o->index), args.epoch + k + 1 - args.num_slots);
+	       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_HEADS, o->index),
+			  args.epoch + k + 1 - args.num_slots);
 }
 
 /*
- * The step is done. Release, after the block's barrier. To the receiver: writer, one thread, for all that the block wrote
- * into the slot; reader, the receiver's wait_for_link. To the sender: for all that the block read from the slot.
+ * The step is done. Release, after the block's barrier. To the receiver: writer, one thread, for
+ * all that the block wrote into the slot; reader, the receiver's wait_for_link. To the sender: for
+ * all that the block read from the slot.
  */
-GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct context *c, const struct gpu_operand *o)
+GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct context *c,
+			const struct gpu_operand *o)
 {
 	uint64_t words = o->kind == GPU_OPERAND_SEND ? GPU_ARENA_TAILS : GPU_ARENA_HEADS;
 
 	if (o->kind == GPU_OPERAND_SEND && protocol_of(args, o) != GPU_PROTOCOL_SIMPLE)
 		return;
-	gpu_store_release(word_of(args, args.theirs[o->peer], words, far_index(o)), args.epoch + message_of(c, o) + 1);
+	gpu_store_release(word_of(args, args.theirs[o->peer], words, far_index(o)),
+			  args.epoch + message_of(c, o) + 1);
 }
 
 /* ---- going through the steps ---- */
 
-GPU_DEVICE struct gpu_operand load_operand(const struct gpu_execute_args &args, const struct gpu_step *step, uint32_t index)
+GPU_DEVICE struct gpu_operand load_operand(const struct gpu_execute_args &args,
+					   const struct gpu_step *step, uint32_t index)
 {
-	return load_record<struct gpu_operand>(args.operands + sizeof(struct gpu_operand) * (step->first + index));
+	return load_record<struct gpu_operand>(args.operands +
+					       sizeof(struct gpu_operand) * (step->first + index));
 }
 
 GPU_DEVICE bool is_link(const struct gpu_operand *o)
@@ -257,8 +287,12 @@ GPU_DEVICE bool is_link(const struct gpu_operand *o)
 	return o->kind >= GPU_OPERAND_RECEIVE;
 }
 
-/* 0: the message has none. That of LL has 32 bits, and the host sees to it that they are enough; the other never comes again. */
-GPU_DEVICE uint64_t flag_of(const struct gpu_execute_args &args, const struct context *c, const struct gpu_operand *o)
+/*
+ * 0: the message has none. That of LL has 32 bits, and the host sees to it that they are enough;
+ * the other never comes again.
+ */
+GPU_DEVICE uint64_t flag_of(const struct gpu_execute_args &args, const struct context *c,
+			    const struct gpu_operand *o)
 {
 	uint64_t message = message_of(c, o);
 
@@ -273,7 +307,8 @@ GPU_DEVICE uint64_t flag_of(const struct gpu_execute_args &args, const struct co
 }
 
 /* Where the operand is; and wait for it. */
-GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state, const struct context *c, uint32_t index)
+GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state,
+			const struct context *c, uint32_t index)
 {
 	struct gpu_operand o = load_operand(args, &c->step, index);
 
@@ -292,17 +327,26 @@ GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state
 		state->addresses[index] += c->offset + c->first;
 }
 
-template <typename K> GPU_DEVICE bool combine(const struct gpu_execute_args &args, const struct state *state, const struct context *c)
+template <typename K>
+GPU_DEVICE bool combine(const struct gpu_execute_args &args, const struct state *state,
+			const struct context *c)
 {
-	struct gpu_chunk chunk = {state->addresses, state->addresses + c->step.num_sources, c->step.num_sources, c->step.num_targets,
-				  args.op,          c->bytes};
-	struct gpu_ll ll = {state->flags, state->flags + c->step.num_sources, args.abort, args.protocol == GPU_PROTOCOL_LL128};
+	struct gpu_chunk chunk = {state->addresses,
+				  state->addresses + c->step.num_sources,
+				  c->step.num_sources,
+				  c->step.num_targets,
+				  args.op,
+				  c->bytes};
+	struct gpu_ll ll = {state->flags, state->flags + c->step.num_sources, args.abort,
+			    args.protocol == GPU_PROTOCOL_LL128};
 
 	if (args.protocol != GPU_PROTOCOL_SIMPLE)
-		return c->step.num_sources == 1 ? gpu_ll_copy(&ll, &chunk) : K::combine_ll(args.type, &ll, &chunk);
+		return c->step.num_sources == 1 ? gpu_ll_copy(&ll, &chunk)
+						: K::combine_ll(args.type, &ll, &chunk);
 	if (c->step.swap)
 		gpu_swap(&chunk);
-	else if (c->step.num_sources == 1 && (c->step.num_targets > 1 || state->addresses[0] != state->addresses[1]))
+	else if (c->step.num_sources == 1 &&
+		 (c->step.num_targets > 1 || state->addresses[0] != state->addresses[1]))
 		gpu_copy(&chunk); /* in place, a block may be where it belongs */
 	else if (c->step.num_sources == 1)
 		return true;
@@ -313,7 +357,8 @@ template <typename K> GPU_DEVICE bool combine(const struct gpu_execute_args &arg
 
 /* False: given up. */
 template <typename K>
-GPU_DEVICE bool run_piece(const struct gpu_execute_args &args, struct state *state, const struct context *c)
+GPU_DEVICE bool run_piece(const struct gpu_execute_args &args, struct state *state,
+			  const struct context *c)
 {
 	uint32_t num = c->step.num_sources + c->step.num_targets;
 
@@ -329,12 +374,13 @@ GPU_DEVICE bool run_piece(const struct gpu_execute_args &args, struct state *sta
 }
 
 /*
- * False: given up. A thread may wait for the next step's messages while another still passes on this one's: threads of a block
- * make progress independently of each other (compute capability 7.0 and later).
+ * False: given up. A thread may wait for the next step's messages while another still passes on
+ * this one's: threads of a block make progress independently of each other (compute capability 7.0
+ * and later).
  */
 template <typename K>
-GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *state, struct gpu_step step, uint64_t round, uint64_t part,
-			 uint64_t parts)
+GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *state,
+			 struct gpu_step step, uint64_t round, uint64_t part, uint64_t parts)
 {
 	struct context c = context_of(args, step, round, 0, part, parts);
 
@@ -345,7 +391,8 @@ GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *stat
 		if (c.bytes && !run_piece<K>(args, state, &c))
 			return false;
 	}
-	for (uint32_t i = gpu_thread(); args.waits && i < (uint32_t)step.num_sources + step.num_targets; i += gpu_threads()) {
+	for (uint32_t i = gpu_thread();
+	     args.waits && i < (uint32_t)step.num_sources + step.num_targets; i += gpu_threads()) {
 		struct gpu_operand o = load_operand(args, &step, i);
 
 		if (is_link(&o))
@@ -356,12 +403,14 @@ GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *stat
 
 /* Each step of a lane has some of the lane's blocks for itself, or all of them share each. */
 template <typename K>
-GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *state, struct gpu_work work)
+GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *state,
+			 struct gpu_work work)
 {
 	uint64_t part = gpu_block() % args.parts, teams = args.spread ? work.num_steps : 1;
 	uint64_t team = part % teams, size = (args.parts - team + teams - 1) / teams;
 
-	for (uint64_t round = work.first_round; round < (uint64_t)work.first_round + work.num_rounds; round++) {
+	for (uint64_t round = work.first_round;
+	     round < (uint64_t)work.first_round + work.num_rounds; round++) {
 		for (uint64_t i = team; i < work.num_steps; i += teams) {
 			uint64_t at = args.steps + sizeof(struct gpu_step) * (work.first_step + i);
 			struct gpu_step step = load_record<struct gpu_step>(at);
@@ -406,12 +455,14 @@ GPU_KERNEL(gpu_execute_double_sum, struct gpu_execute_args)
 
 GPU_KERNEL(gpu_execute_int32_sum, struct gpu_execute_args)
 {
-	execute<known_type<int32_t, fixed_op<GPU_OP_SUM, integer_op<int32_t, uint32_t>, int32_t>>>(args);
+	execute<known_type<int32_t, fixed_op<GPU_OP_SUM, integer_op<int32_t, uint32_t>, int32_t>>>(
+		args);
 }
 
 GPU_KERNEL(gpu_execute_int64_sum, struct gpu_execute_args)
 {
-	execute<known_type<int64_t, fixed_op<GPU_OP_SUM, integer_op<int64_t, uint64_t>, int64_t>>>(args);
+	execute<known_type<int64_t, fixed_op<GPU_OP_SUM, integer_op<int64_t, uint64_t>, int64_t>>>(
+		args);
 }
 
 GPU_KERNEL(gpu_execute_float16_sum, struct gpu_execute_args)

@@ -23,8 +23,10 @@ enum { GPU_VEC = 16, GPU_LINE = 128, GPU_LINE_SHARES = GPU_LINE / GPU_VEC };
 
 #ifdef __CUDACC__
 
-/* A kernel takes one argument, a struct that fits the launch's parameter space, and reads it there.
- * The bound keeps its registers to what GPU_THREADS threads can have. */
+/*
+ * A kernel takes one argument, a struct that fits the launch's parameter space, and reads it there.
+ * The bound keeps its registers to what GPU_THREADS threads can have.
+ */
 #define GPU_KERNEL(name, type)                                                                     \
 	extern "C" __global__ void __launch_bounds__(GPU_THREADS, 1)                               \
 		name(const __grid_constant__ type args)
@@ -138,8 +140,10 @@ GPU_DEVICE bool gpu_line_any(bool mine)
 	return __any_sync(gpu_line_mask(), mine);
 }
 
-/* The thread's shares of two lines that follow on each other; the last 8 bytes of each are its
- * flag. False: these are not the lines with that flag. */
+/*
+ * The thread's shares of two lines that follow on each other; the last 8 bytes of each are its
+ * flag. False: these are not the lines with that flag.
+ */
 GPU_DEVICE bool gpu_load_lines(uint64_t lines, uint32_t share, uint64_t flag, struct gpu_vec *vecs)
 {
 	bool other = false;
@@ -178,7 +182,8 @@ GPU_DEVICE void gpu_pause(void)
 
 #else
 
-/* The host twin: test/emu/emu_kernel.c says which thread of which block runs, and where memory is.
+/*
+ * The host twin: test/emu/emu_kernel.c says which thread of which block runs, and where memory is.
  */
 extern "C" unsigned emu_thread(void);
 extern "C" unsigned emu_threads(void);
@@ -283,8 +288,10 @@ GPU_DEVICE void gpu_store_pair(uint64_t address, struct gpu_vec vec)
 	gpu_store_relaxed(address + 8, vec.w[1]);
 }
 
-/* In the twin one thread has all shares of a line, and comes with one after the other; the last
- * one's flag stands for the whole. */
+/*
+ * In the twin one thread has all shares of a line, and comes with one after the other; the last
+ * one's flag stands for the whole.
+ */
 enum { GPU_LINE_THREADS = 1 };
 
 GPU_DEVICE bool gpu_line_any(bool mine)
@@ -327,8 +334,10 @@ GPU_DEVICE void gpu_pause(void)
 
 #endif
 
-/* Plain loads and stores of naturally aligned words, which no other thread accesses at the same
- * time. */
+/*
+ * Plain loads and stores of naturally aligned words, which no other thread accesses at the same
+ * time.
+ */
 GPU_DEVICE uint8_t gpu_load8(uint64_t address)
 {
 	return *(const uint8_t *)gpu_place(address);

@@ -59,8 +59,10 @@ GPU_DEVICE struct gpu_ll_turn gpu_ll_packets(uint64_t at, uint64_t bytes)
 	return {2 * group + (at - group), GPU_LL_GROUP, {at, 0}, 1, 0};
 }
 
-/* Writer: the peer's gpu_ll_send, for this packet; reader: this thread, which alone uses the data
- * it gets here. False: given up. */
+/*
+ * Writer: the peer's gpu_ll_send, for this packet; reader: this thread, which alone uses the data
+ * it gets here. False: given up.
+ */
 GPU_DEVICE bool gpu_ll_receive(uint64_t address, uint64_t apart, uint32_t flag, uint64_t abort,
 			       struct gpu_vec *data)
 {

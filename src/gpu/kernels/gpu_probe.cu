@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu_probe: whether as many blocks of every rank's as a fused collective may have run at the same time.
+ * gpu_probe: whether as many blocks of every rank's as a fused collective may have run at the same
+ * time.
  *
- * When: before the first fused collective of ranks that share a GPU. Contexts that are time-sliced take turns of a millisecond
- * and more; blocks that run together meet within microseconds. So all wait for all, patiently at first, since ranks do not start
- * at the same moment, and then several times more within a bound. Contexts that take turns come well within the patience, too: who
- * has not come by then was late, which says nothing of how kernels run.
+ * When: before the first fused collective of ranks that share a GPU. Contexts that are time-sliced
+ * take turns of a millisecond and more; blocks that run together meet within microseconds. So all
+ * wait for all, patiently at first, since ranks do not start at the same moment, and then several
+ * times more within a bound. Contexts that take turns come well within the patience, too: who has
+ * not come by then was late, which says nothing of how kernels run.
  *
- * The word of block b of rank r, in every rank's arena: writer, that block; readers, all blocks of the arena's rank. It counts
- * the rounds in which the block came, above the call's number. Release and acquire order nothing but the words.
+ * The word of block b of rank r, in every rank's arena: writer, that block; readers, all blocks of
+ * the arena's rank. It counts the rounds in which the block came, above the call's number. Release
+ * and acquire order nothing but the words.
  */
 #include "gpu/kernels/gpu_kernel.h"
 #include "gpu/kernels/gpu_program.h"
@@ -21,7 +24,8 @@ GPU_DEVICE uint64_t word_in(uint64_t arena, uint64_t rank)
 GPU_DEVICE void come(const struct gpu_probe_args &args, uint64_t round)
 {
 	for (uint32_t i = 0; i < args.ranks; i++)
-		gpu_store_release(word_in(i == args.rank ? args.mine : args.theirs[i], args.rank), args.epoch + round);
+		gpu_store_release(word_in(i == args.rank ? args.mine : args.theirs[i], args.rank),
+				  args.epoch + round);
 }
 
 GPU_DEVICE bool all_come(const struct gpu_probe_args &args, uint64_t round, uint64_t until)

@@ -106,8 +106,10 @@ struct gpu_place {
 };
 
 struct gpu_execute_args {
-	/* A row of words in pinned memory that the host cleared, one for each block. Writer: each
-	 * block, at its end, with an enum gpu_end; reader: the host that launched it. */
+	/*
+	 * A row of words in pinned memory that the host cleared, one for each block. Writer: each
+	 * block, at its end, with an enum gpu_end; reader: the host that launched it.
+	 */
 	uint64_t done;
 	uint64_t steps, operands; /* in device memory */
 	uint64_t work;            /* a row of struct gpu_work, or 0: it is `only` */
@@ -127,8 +129,10 @@ struct gpu_execute_args {
 	uint32_t waits;  /* for messages, in the kernel: fused */
 	uint32_t spread; /* each step of a lane has blocks of its own */
 	struct gpu_work only;
-	/* The others' arenas, as this rank's kernels reach them; of GPU_PEER_FAR, its own for what
-	 * goes out. */
+	/*
+	 * The others' arenas, as this rank's kernels reach them; of GPU_PEER_FAR, its own for what
+	 * goes out.
+	 */
 	uint64_t theirs[GPU_MAX_PEERS + 1];
 	struct gpu_place places[GPU_FEW_PLACES];
 };

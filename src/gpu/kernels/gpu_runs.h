@@ -10,8 +10,10 @@ struct gpu_run {
 	uint64_t length;
 };
 
-/* Copy `num_runs` runs of each of `num_elements` elements, which stand `extent` bytes apart on both
- * sides. */
+/*
+ * Copy `num_runs` runs of each of `num_elements` elements, which stand `extent` bytes apart on both
+ * sides.
+ */
 struct gpu_copy_runs_args {
 	uint64_t to, from; /* addresses of the first elements' origins */
 	uint64_t runs;     /* address of struct gpu_run[num_runs] */
@@ -38,8 +40,8 @@ struct gpu_pack_args {
 	uint64_t num_runs, num_elements;
 	int64_t extent, pitch;
 	uint64_t length;
-	uint64_t size;  /* bytes of an element's data */
-	uint64_t bytes; /* copy no more than the first so many */
+	uint64_t size;        /* bytes of an element's data */
+	uint64_t bytes;       /* copy no more than the first so many */
 	uint32_t lanes_shift; /* threads that share a run: 1 << this */
 	uint32_t unpacks;
 };

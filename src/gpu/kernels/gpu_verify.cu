@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu_verify: whether what kernels store in another device's memory gets there, and what they load is what is there.
+ * gpu_verify: whether what kernels store in another device's memory gets there, and what they load
+ * is what is there.
  *
- * When: in the first vote of two processes on different devices (core_proof.c). Where PCI Express ACS and a translating
- * IOMMU stand between two devices, mapping the other's memory succeeds, stores to it vanish and loads return anything.
+ * When: in the first vote of two processes on different devices (core_proof.c). Where PCI Express
+ * ACS and a translating IOMMU stand between two devices, mapping the other's memory succeeds,
+ * stores to it vanish and loads return anything.
  *
- * One thread does all, once: what it costs is a few round trips. It uses the accesses that collectives use: plain ones
- * of 16 bytes, and words by release and acquire at system scope. A card: writer, a kernel or copy of the rank whose it
- * is; reader, a kernel that was launched when the writer's host had said on the board that it is done.
+ * One thread does all, once: what it costs is a few round trips. It uses the accesses that
+ * collectives use: plain ones of 16 bytes, and words by release and acquire at system scope. A
+ * card: writer, a kernel or copy of the rank whose it is; reader, a kernel that was launched when
+ * the writer's host had said on the board that it is done.
  */
 #include "gpu/kernels/gpu_kernel.h"
 #include "gpu/kernels/gpu_verify.h"
@@ -57,7 +60,8 @@ GPU_DEVICE uint64_t look(const struct gpu_verify_args &args, enum gpu_card_kind 
 
 	GPU_ROLLED
 	for (uint32_t i = 0; i < GPU_MAX_PEERS; i++) {
-		if (args.with >> i & 1 && !is_card(args.mine + gpu_card_place(kind, i), card_of(args.seed, i)))
+		if (args.with >> i & 1 &&
+		    !is_card(args.mine + gpu_card_place(kind, i), card_of(args.seed, i)))
 			wrong |= (uint64_t)1 << i;
 	}
 	return wrong;

@@ -43,8 +43,10 @@ GPU_COMMON uint64_t gpu_card_value(uint64_t seed, uint32_t rank, uint32_t word)
 	return z ^ z >> 31;
 }
 
-/* What a look has found, as bits of ranks whose cards were not as they should be: of those that
- * kernels read where they are; and of each kind. */
+/*
+ * What a look has found, as bits of ranks whose cards were not as they should be: of those that
+ * kernels read where they are; and of each kind.
+ */
 enum { GPU_VERIFY_READ = GPU_CARD_KINDS, GPU_VERIFY_FOUND };
 
 struct gpu_verify_args {

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Fail when the documents name, in back-quotes, a file or an identifier that is not in the tree: check-docs.py SOURCE_DIR"""
+import re
+import sys
+from pathlib import Path
+
+CODE = ["src/**/*", "include/**/*", "test/**/*", "tools/**/*", "bench/**/*", "man/*", "*.am", "*.ac", "*.mk", "*.sh"]
+DOCUMENTS = ["*.md", "HACKING", "NEWS", "docs/**/*.md"]
+IDENTIFIER = re.compile(r"\b[a-z]+_[a-z_0-9]+\b")
+FILE = re.compile(r"[\w/.-]+\.(?:c|h|cu|py|pml|sh|mk|txt)\b")
+OF_THE_READER = {"app.c"}
+
+
+def files(root, patterns):
+    return [path for pattern in patterns for path in sorted(root.glob(pattern)) if path.is_file()]
+
+
+def main():
+    root = Path(sys.argv[1])
+    code = files(root, CODE)
+    words = set()
+    for path in code:
+        words |= set(re.findall(r"\w+", path.read_text(errors="replace")))
+    places = [f"/{path.relative_to(root)}" for path in code] + [f"/{path.name}" for path in files(root, DOCUMENTS)]
+    found = []
+    for document in files(root, DOCUMENTS):
+        for number, line in enumerate(document.read_text().splitlines(), 1):
+            for quoted in re.findall(r"`([^`]+)`", line):
+                stale = [word for word in IDENTIFIER.findall(quoted) if word not in words]
+                stale += [name for name in FILE.findall(quoted)
+                          if name not in OF_THE_READER and not any(place.endswith(f"/{name}") for place in places)]
+                found += [f"{document.relative_to(root)}:{number}: there is no {name}" for name in stale]
+    print("\n".join(found) if found else "what the documents name is there")
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
