@@ -4,7 +4,7 @@
 # own compiler wrapper compiles and links, driving the compiler that configure chose.
 
 SONAME = libgpucoll.so.0
-CORE_MPI = $(addprefix core_mpi_,arithmetic blocks comm drive graph half job message muster operands pack request shape side trial type)
+CORE_MPI = $(addprefix core_mpi_,arithmetic blocks comm drive graph half job message muster operands pack raise request shape side trial type)
 MPI_OBJECTS = $(CORE_MPI:%=%.o) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_spawn.o wrappers.o
 MPI_TEST_PROGRAMS = test_agree test_coll test_message test_half test_types test_life test_edges demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead

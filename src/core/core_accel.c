@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_accel.h"
 #include "core/core_eager.h"
+#include "core/core_links.h"
+#include "core/core_lost.h"
 #include "core/core_mpi.h"
-#include "core/core_net.h"
 #include "core/core_nodes.h"
+#include "core/core_plan.h"
+#include "core/core_prepare.h"
+#include "core/core_proof.h"
+#include "core/core_steps.h"
+#include "core/core_terms.h"
+#include "core/core_together.h"
 #include "core/core_wire.h"
+#include "net/net_port.h"
 #include "net/net_rest.h"
 #include "util/util_fdpass.h"
 #include "util/util_log.h"
@@ -140,7 +148,7 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, "no data");
 	enter(accel);
-	status = core_offer_make(accel);
+	status = core_prepare_offer(accel);
 	mark(accel, CORE_STATS_CLASSIFY);
 	return status;
 }
@@ -547,7 +555,7 @@ static bool has_lost_member(struct core_accel *accel)
 
 	if (comm->lost)
 		return true;
-	rank = core_net_find_lost(comm, accel->number);
+	rank = core_lost_find(comm, accel->number);
 	if (rank >= 0)
 		core_agree_lose(comm);
 	if (!core_agree_is_lost(comm))
@@ -571,9 +579,9 @@ static bool is_in_vain(struct core_accel *accel)
 /* What can be said of all members of this node together. */
 static uint32_t flags_of_node(const struct core_accel *accel)
 {
-	uint32_t flags = core_links_are_whole(accel) ? CORE_OFFER_WHOLE : 0;
+	uint32_t flags = core_terms_are_whole(accel) ? CORE_OFFER_WHOLE : 0;
 
-	return core_links_are_mapped(accel) ? flags | CORE_OFFER_MAPPED : flags;
+	return core_terms_are_mapped(accel) ? flags | CORE_OFFER_MAPPED : flags;
 }
 
 static enum core_agree_state agree_with_nodes(struct core_accel *accel)
@@ -743,7 +751,7 @@ static bool has_lost(const struct core_accel *accel)
 		bool there = true;
 
 		if (accel->linked)
-			there = accel->reach[core_links_transport(comm, comm->near[i])] >> i & 1;
+			there = accel->reach[core_terms_transport(comm, comm->near[i])] >> i & 1;
 		if (accel->touches)
 			there &= accel->reach[CORE_REACH_BUFFERS] >> i & 1;
 		if (!there)
@@ -777,7 +785,7 @@ static enum util_status start(struct core_accel *accel)
 	keep(accel, status);
 	if (accel->tries) {
 		if (accel->result == UTIL_OK)
-			keep(accel, core_links_try(accel));
+			keep(accel, core_together_try(accel));
 		go(accel, CORE_ACCEL_TRY);
 	} else {
 		begin(accel);
@@ -813,7 +821,7 @@ static enum util_status wait_for_try(struct core_accel *accel)
 	}
 	status = core_agree_tried(accel->comm, accel->number, &together);
 	if (status == UTIL_OK)
-		core_links_set_together(accel->comm, together);
+		core_together_set(accel->comm, together);
 	/* Who failed before it came here has nothing to tell. */
 	if (status == UTIL_IN_PROGRESS) {
 		look_for_failures(accel);
@@ -862,7 +870,7 @@ static enum util_status recall_memory(struct core_accel *accel)
 		return UTIL_OK;
 	if (waited > patience && !accel->broken_off) {
 		accel->broken_off = true;
-		core_net_break_off(accel->comm);
+		core_lost_break_off(accel->comm);
 	}
 	if (waited <= 2 * patience)
 		return UTIL_IN_PROGRESS;
@@ -1007,7 +1015,7 @@ static enum util_status step(struct core_accel *accel)
 	case CORE_ACCEL_MEET:
 		if (!core_agree_all_passed(comm, accel->number)) {
 			look_for_failures(accel);
-			if (accel->result == UTIL_OK || core_net_find_behind(&accel->agree) >= 0)
+			if (accel->result == UTIL_OK || core_lost_find_behind(&accel->agree) >= 0)
 				return UTIL_IN_PROGRESS;
 		}
 		accel->truncates |=

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_agree.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_job.h"
 
 #include <stdatomic.h>
 #include <string.h>

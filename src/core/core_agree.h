@@ -19,91 +19,12 @@
 #ifndef CORE_AGREE_H
 #define CORE_AGREE_H
 
-#include "algos/algo_wish.h"
+#include "core/core_board.h"
 #include "core/core_comm.h"
 #include "core/core_shape.h"
-#include "gpu/gpu_ipc.h"
+#include "core/core_summary.h"
 
-enum {
-	CORE_AGREE_SLOTS = 4,
-	CORE_OFFER_MOST_FREED = 16,
-	CORE_OFFER_ASKS_VOTE = 1, /* the others may lack a mapping of this process's memory */
-	CORE_OFFER_FORGET = 2,    /* this process may lack mappings of any memory: ask for all */
-	CORE_OFFER_IN_PLACE = 4,
-	CORE_OFFER_WINDOW_IN =
-		8, /* the region is a window, which the input goes through in slices */
-	CORE_OFFER_WINDOW_OUT = 16,
-	CORE_OFFER_CAN_FUSE = 32,       /* its GPU has room for a kernel that waits */
-	CORE_OFFER_APART = 128,         /* kernels on its GPU were seen not to run together */
-	CORE_OFFER_LINKS_FAILED = 256,  /* a call with messages did: it may have missed decisions */
-	CORE_OFFER_FLAGS_CLEAR = 64,    /* no flags of older messages are left in its arenas */
-	CORE_OFFER_BEHIND = 512,        /* other nodes have calls to see before they hear of more */
-	CORE_OFFER_EAGER = 1024,        /* there is a record of its input (core_eager.h) */
-	CORE_OFFER_WHOLE = 2048,        /* of a node: there can be links between its members */
-	CORE_OFFER_DEVICE_WIRE = 4096,  /* UCX moves its device memory to other nodes */
-	CORE_OFFER_EXPORTED = 8192,     /* the regions name what others of its node may touch */
-	CORE_OFFER_MAPPED = 16384,      /* of a node: its members have mapped what was offered */
-	CORE_OFFER_WANTS_GDR = 32768,   /* ... and is to, whatever that takes */
-	CORE_OFFER_SHOWS_CARDS = 65536, /* in `cards`, if it could have any (core_proof.h) */
-};
-
-/* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
-struct core_region {
-	uint64_t address;
-	uint64_t bytes;           /* where it is one block */
-	struct gpu_export memory; /* nothing where nobody else touches it */
-};
-
-/* What a process announces of its call. */
-struct core_offer {
-	uint32_t flags;
-	uint16_t coll, type, op; /* enum core_coll, gpu_type, gpu_op */
-	uint16_t p2p_reach;      /* see core_picture_reach */
-	int32_t root;
-	uint64_t bytes, counts; /* as in struct core_shape: what all must give alike */
-	uint64_t device;        /* which GPU it would use, 0: none */
-	uint64_t longest;       /* bytes of the longest of its blocks */
-	uint64_t window;        /* bytes of its windows; UINT64_MAX: it has none */
-	/* GPUCOLL_ALGO and so on, which count if it is the communicator's first. */
-	struct algo_wish wish;
-	uint32_t blocks; /* of a kernel that waits, at most */
-	struct core_region in, out;
-	struct core_region arenas[GPU_NUM_SHARED]; /* without memory: there is none */
-	struct core_region cards;                  /* the same */
-	/* With CORE_OFFER_ASKS_VOTE: allocations that it offered before and has freed. */
-	uint64_t freed[CORE_OFFER_MOST_FREED];
-	int32_t num_freed;
-};
-
-/*
- * What the offers of several members come to, which is what a plan of all of them follows from:
- * those of a node, and then, where there are several nodes, those of all.
- */
-struct core_summary {
-	bool fits; /* they are of one and the same call */
-	uint16_t coll, type, op;
-	int32_t root;
-	uint64_t bytes, counts;
-	uint32_t any, all; /* flags that some have, that all have */
-	bool any_without_data;
-	uint64_t longest; /* the largest */
-	uint64_t arena;   /* the smallest */
-	uint32_t blocks;  /* the fewest */
-	bool has_first;   /* the communicator's first rank is among them; then, what it gave: */
-	struct algo_wish wish;
-};
-
-/* Of one offer, by the member; and of two summaries, into the first. */
-void core_summary_of(struct core_summary *summary, const struct core_offer *offer, int rank);
-void core_summary_add(struct core_summary *summary, const struct core_summary *other);
-
-/* Whether on each of several nodes the members reach what the others there may touch. */
-static inline bool core_summary_is_mapped(const struct core_summary *summary)
-{
-	const uint32_t both = CORE_OFFER_EXPORTED | CORE_OFFER_MAPPED;
-
-	return (summary->all & both) == both;
-}
+enum { CORE_AGREE_SLOTS = 4 };
 
 enum core_agree_state {
 	CORE_AGREE_WAITING,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_arena.h"
-#include "core/core_leaving.h"
 #include "core/core_room.h"
 
 #include <string.h>
@@ -59,7 +58,6 @@ static enum util_status open_device(struct core_arena *arena, struct gpu_stream 
 		change_context(arena, gpu_stream_context_id(stream));
 	if (arena->device)
 		return UTIL_OK;
-	core_leaving_look();
 	status = gpu_scratch_get(arena->bytes, stream, &arena->device);
 	if (status != UTIL_OK)
 		return status;
@@ -122,6 +120,13 @@ enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool wi
 	if (status == UTIL_OK && arena->shm && !gpu_shm_address(arena->shm, stream))
 		status = UTIL_ERR_UNSUPPORTED;
 	return status;
+}
+
+bool core_arena_would_grow(const struct core_arena *arena, size_t bytes,
+			   const struct gpu_stream *stream)
+{
+	return !arena->device || arena->device->context_id != gpu_stream_context_id(stream) ||
+	       (bytes > arena->bytes && bytes != arena->refused);
 }
 
 bool core_arena_is_open(const struct core_arena *arena)

@@ -32,6 +32,13 @@ struct core_arena {
 enum util_status core_arena_open(struct core_arena *arena, size_t bytes, bool with_shm,
 				 struct gpu_stream *stream, bool *clearing);
 
+/*
+ * Whether that may take memory of the device. Memory that others touched is best given back before
+ * (core_leaving.h).
+ */
+bool core_arena_would_grow(const struct core_arena *arena, size_t bytes,
+			   const struct gpu_stream *stream);
+
 /* Have flags of older messages cleared, in stream order. */
 enum util_status core_arena_clear_flags(struct core_arena *arena, struct gpu_stream *stream);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_board.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_job.h"
 #include "util/util_limit.h"
 #include "util/util_log.h"
 #include "util/util_time.h"

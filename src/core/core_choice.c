@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_choice.h"
-#include "core/core_accel.h"
+#include "core/core_accel_call.h"
 #include "core/core_cluster.h"
-#include "core/core_net.h"
+#include "core/core_coll.h"
+#include "core/core_mail.h"
 #include "core/core_picture.h"
 #include "core/core_room.h"
+#include "core/core_terms.h"
 #include "core/core_tuning.h"
 #include "util/util_log.h"
 
@@ -146,7 +148,7 @@ static struct core_choices *make_choices(const struct core_choices *like)
 {
 	struct core_choices *all = malloc(sizeof(*all));
 	const struct sched_fabric *fabric;
-	bool sockets = core_net_is_by_sockets();
+	bool sockets = core_mail_is_by_sockets();
 
 	if (!all)
 		return NULL;
@@ -256,10 +258,10 @@ static uint32_t protos_of(const struct core_accel *accel, const struct core_choi
 {
 	uint32_t protos = 1 << SCHED_SIMPLE;
 
-	if (!fused || accel->comm->num_nodes == accel->comm->size || !core_links_know_sizes(accel))
+	if (!fused || accel->comm->num_nodes == accel->comm->size || !core_terms_know_sizes(accel))
 		return protos;
 	protos |= 1 << SCHED_LL;
-	if (!accel->comm->spans && core_links_all_reach(accel->comm, GPU_TRANSPORT_P2P) &&
+	if (!accel->comm->spans && core_terms_all_reach(accel->comm, GPU_TRANSPORT_P2P) &&
 	    trusts_picture(accel, all))
 		protos |= 1 << SCHED_LL128;
 	return protos;
@@ -281,13 +283,13 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 				      const struct core_choices *all, bool mapped)
 {
 	const struct core_summary *common = &accel->common;
-	bool fused = core_links_may_fuse(accel);
+	bool fused = core_terms_may_fuse(accel);
 	int gpu = all->cluster.parts[0].fabric->costs.blocks * all->fullest_gpu;
 	int blocks =
 		common->arena ? (int)common->blocks : core_room_resident(gpu, all->fullest_gpu);
 
 	struct algo_setting setting = {
-		.room = core_links_room(accel->comm, arena_of(accel, all), false),
+		.room = core_terms_room(accel->comm, arena_of(accel, all), false),
 		.most_links = GPU_MAX_LINKS,
 		.most_lanes = GPU_MAX_LANES,
 		.most_operands = GPU_MAX_OPERANDS,
@@ -298,7 +300,7 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 		.protos = protos_of(accel, all, fused),
 		.resident = blocks,
 		.lines = lines_of(accel),
-		.sizes_differ = core_plan_sizes_differ(accel->shape.coll),
+		.sizes_differ = core_coll_sizes_differ(accel->shape.coll),
 		.channels = accel->common.wish.channels};
 
 	core_cluster_set(&all->cluster, &setting);
@@ -435,7 +437,7 @@ static struct entry *get_faster(struct core_accel *accel, struct core_choices *a
 		return NULL;
 	if (!(accel->common.any & CORE_OFFER_DEVICE_WIRE))
 		return entry;
-	by_gdr.room = core_links_room(accel->comm, arena_of(accel, all), true);
+	by_gdr.room = core_terms_room(accel->comm, arena_of(accel, all), true);
 	by_gdr.gdr = true;
 	by_gdr.fused = false;
 	by_gdr.protos = 1 << SCHED_SIMPLE;

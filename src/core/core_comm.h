@@ -12,7 +12,6 @@
 
 #include "core/core_arena.h"
 #include "core/core_known.h"
-#include "core/core_board.h"
 #include "core/core_mpi_job.h"
 
 struct core_choices;
@@ -101,29 +100,18 @@ struct core_comm {
 	bool spans;          /* calls over several nodes are accelerated; then: */
 	struct core_nodes *agreement; /* see core_nodes.h */
 	struct core_wire *wire;       /* see core_wire.h */
-	struct core_comm *next;       /* see core_net.h */
+	struct core_comm *next;       /* see core_mail.h */
 	struct core_graph *graph;     /* see core_graph.h; NULL: it has none */
 	struct core_member members[];
 };
 
-/*
- * Whether the members are on several nodes.
- *
- * Why the communicator of these processes can have no slot on boards; NULL: it can. All come to the
- * same answer. Then one process of each node takes the slot there, by core_comm_take_slot, before
- * the others make their states; all are told whether all could, so that they are of one mind.
- */
+/* Whether the members are on several nodes; how many are on this one, and on the fullest one. */
 bool core_comm_spans(int size, const struct core_member *members);
-const char *core_comm_why_no_slot(int size, const struct core_member *members);
-bool core_comm_take_slot(uint64_t id, int size, const struct core_member *members);
+uint32_t core_comm_count_near(int size, const struct core_member *members);
+int core_comm_most_on_a_node(int size, const struct core_member *members);
 
-/*
- * Make the state of the communicator. `no_slot`: why there is none for it; NULL: there is. NULL:
- * out of memory.
- */
-struct core_comm *core_comm_create(uint64_t id, int rank, int size,
-				   const struct core_member *members, const char *no_slot);
-void core_comm_destroy(struct core_comm *comm);
+/* What is known of the communicator of these processes alone; to be freed. NULL: no memory. */
+struct core_comm *core_comm_new(uint64_t id, int rank, int size, const struct core_member *members);
 
 /* Whether the member is on this node. Its number among the members there, then. */
 static inline bool core_comm_is_near(const struct core_comm *comm, int rank)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_dense.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_drive.h"
 #include "gpu/gpu_module.h"
 #include "gpu/kernels/gpu_runs.h"
 
@@ -111,7 +111,7 @@ static enum util_status copy_columns(struct core_dense *dense, size_t elements)
 /* The runs of an element, which are rows of a matrix, at a time. */
 static enum util_status copy_matrices(struct core_dense *dense, size_t elements)
 {
-	const struct core_run *first = &dense->map->runs[0];
+	const struct core_span *first = &dense->map->runs[0];
 	enum util_status status = UTIL_OK;
 
 	for (size_t i = 0; i < elements && status == UTIL_OK; i++)
@@ -177,7 +177,7 @@ static enum util_status copy_by_driver(struct core_dense *dense)
 /* Put the runs where kernels can read them. 0: there is no room. */
 static uint64_t upload_runs(struct core_dense *dense)
 {
-	const struct core_run *run = dense->map->runs;
+	const struct core_span *run = dense->map->runs;
 	struct gpu_dense_run *table;
 	uint64_t at = 0;
 

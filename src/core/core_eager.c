@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_eager.h"
+#include "core/core_coll.h"
+#include "core/core_record.h"
 #include "core/core_wire.h"
 #include "core/core_wish.h"
 #include "util/util_config.h"
@@ -31,7 +33,7 @@ static size_t num_bytes(const struct core_buffer *in)
 /* Where in a record, which is aligned, the first byte is. */
 static size_t data_offset(const struct core_buffer *in)
 {
-	const struct core_eager_record *record = NULL;
+	const struct core_record *record = NULL;
 	size_t header = sizeof(*record) + (size_t)in->num_blocks * sizeof(record->blocks[0]);
 
 	return header + (first_byte(in) - header) % ALIGNMENT;
@@ -74,7 +76,7 @@ bool core_eager_is_certain(const struct core_accel *accel)
 	uint64_t longest = longest_input(accel);
 
 	return longest && is_short(accel->comm, longest) && accel->comm->size < GPU_MAX_OPERANDS &&
-	       !core_wish_of(core_plan_coll(accel->shape.coll))->algos;
+	       !core_wish_of(core_coll_sched(accel->shape.coll))->algos;
 }
 
 bool core_eager_is_left(const struct core_accel *accel)
@@ -111,7 +113,7 @@ enum util_status core_eager_fetch(const struct core_accel *accel)
 void core_eager_publish(const struct core_accel *accel)
 {
 	const struct core_buffer *in = input_of(&accel->shape);
-	struct core_eager_record *record = core_agree_record(&accel->agree, accel->comm->rank);
+	struct core_record *record = core_agree_record(&accel->agree, accel->comm->rank);
 	size_t data = data_offset(in);
 
 	if (!(accel->offer.flags & CORE_OFFER_EAGER))
@@ -131,24 +133,9 @@ void core_eager_publish(const struct core_accel *accel)
 		       num_bytes(in));
 }
 
-bool core_eager_is_sound(const struct core_comm *comm, const struct core_eager_record *record,
-			 size_t bytes)
-{
-	if (bytes < sizeof(*record) || bytes > core_agree_record_bytes(comm) ||
-	    record->bytes != bytes || record->num_blocks > (uint32_t)comm->size ||
-	    bytes < sizeof(*record) + record->num_blocks * sizeof(record->blocks[0]))
-		return false;
-	for (uint32_t i = 0; i < record->num_blocks; i++) {
-		if (record->blocks[i].offset > bytes ||
-		    record->blocks[i].bytes > bytes - record->blocks[i].offset)
-			return false;
-	}
-	return true;
-}
-
 struct gpu_place core_eager_bring(const struct core_accel *accel, int rank, int block, size_t *used)
 {
-	const struct core_eager_record *record = core_agree_record(&accel->agree, rank);
+	const struct core_record *record = core_agree_record(&accel->agree, rank);
 	const struct core_wire *wire = accel->comm->wire;
 	uint32_t index = record->num_blocks > 1 ? (uint32_t)block : 0, offset, bytes;
 	size_t at;

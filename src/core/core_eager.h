@@ -14,16 +14,7 @@
 #ifndef CORE_EAGER_H
 #define CORE_EAGER_H
 
-#include "core/core_accel.h"
-
-/* A member's input. */
-struct core_eager_record {
-	uint32_t bytes; /* of all of it */
-	uint32_t num_blocks;
-	struct {
-		uint32_t offset, bytes; /* in the record */
-	} blocks[];                     /* as those of struct core_buffer */
-};
+#include "core/core_accel_call.h"
 
 /*
  * Whether a call is one for this, unless buffers are scattered, which all members find alike.
@@ -45,10 +36,6 @@ bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *i
 void core_eager_offer(struct core_accel *accel);
 enum util_status core_eager_fetch(const struct core_accel *accel);
 void core_eager_publish(const struct core_accel *accel);
-
-/* Whether so many bytes, which come from elsewhere, are a record of a member. */
-bool core_eager_is_sound(const struct core_comm *comm, const struct core_eager_record *record,
-			 size_t bytes);
 
 /*
  * When the call is agreed on, and all have said CORE_OFFER_EAGER: bring a block of a member's input

@@ -8,6 +8,8 @@
 #define CORE_GRAPH_H
 
 #include "algos/sched_pairs.h"
+#include "core/core_call.h"
+#include "core/core_comm.h"
 
 struct core_graph {
 	/* Whom this rank's blocks are from, and for, in MPI's order; -1: nobody, at a border. */
@@ -32,5 +34,11 @@ int core_graph_list(const struct core_graph *graph, int size, int *to);
  * memory.
  */
 bool core_graph_set_pairs(struct core_graph *graph, int size, const int *counts, const int *to);
+
+/*
+ * Who has something for whom in such a call of the communicator, where that is not all. NULL: all
+ * for all, or as the collective says.
+ */
+const struct sched_pairs *core_graph_pairs(const struct core_comm *comm, enum core_coll coll);
 
 #endif

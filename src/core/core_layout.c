@@ -97,7 +97,7 @@ void core_operand_release(struct core_operand *operand)
 static bool grow_list(struct core_run_list *list)
 {
 	size_t room = list->room ? 2 * list->room : 16;
-	struct core_run *runs = realloc(list->runs, room * sizeof(*runs));
+	struct core_span *runs = realloc(list->runs, room * sizeof(*runs));
 	size_t *numbers = realloc(list->numbers, room * sizeof(*numbers));
 
 	if (runs)
@@ -112,7 +112,7 @@ static bool grow_list(struct core_run_list *list)
 
 enum util_status core_run_list_add(struct core_run_list *list, ptrdiff_t offset, size_t number)
 {
-	struct core_run *last = list->num_runs ? &list->runs[list->num_runs - 1] : NULL;
+	struct core_span *last = list->num_runs ? &list->runs[list->num_runs - 1] : NULL;
 
 	if (last && last->offset + (ptrdiff_t)last->length == offset &&
 	    list->numbers[list->num_runs - 1] + last->length == number) {
@@ -122,7 +122,7 @@ enum util_status core_run_list_add(struct core_run_list *list, ptrdiff_t offset,
 	if (list->num_runs == list->room && !grow_list(list))
 		return UTIL_ERR_NO_MEMORY;
 	list->numbers[list->num_runs] = number;
-	list->runs[list->num_runs++] = (struct core_run){offset, 1};
+	list->runs[list->num_runs++] = (struct core_span){offset, 1};
 	return UTIL_OK;
 }
 
@@ -132,7 +132,7 @@ static void merge(struct core_run_list *list)
 	size_t num = 0;
 
 	for (size_t i = 0; i < list->num_runs; i++) {
-		struct core_run run = list->runs[i];
+		struct core_span run = list->runs[i];
 
 		if (num && list->runs[num - 1].offset + (ptrdiff_t)list->runs[num - 1].length ==
 				   run.offset)
@@ -145,7 +145,7 @@ static void merge(struct core_run_list *list)
 
 struct numbered {
 	size_t number;
-	struct core_run run;
+	struct core_span run;
 };
 
 static int compare_numbers(const void *left, const void *right)

@@ -25,7 +25,7 @@ static inline void *core_address(const void *base, ptrdiff_t offset)
 	return (void *)((uintptr_t)base + (uintptr_t)offset);
 }
 
-struct core_run {
+struct core_span {
 	ptrdiff_t offset; /* from the element's origin, bytes */
 	size_t length;
 };
@@ -36,9 +36,9 @@ struct core_run {
 struct core_runs {
 	_Atomic unsigned refs;
 	size_t num_runs;
-	struct core_run *runs; /* owned */
-	bool in_order;         /* as in struct core_typemap */
-	bool regular;          /* all have one length, and stand `pitch` bytes apart */
+	struct core_span *runs; /* owned */
+	bool in_order;          /* as in struct core_typemap */
+	bool regular;           /* all have one length, and stand `pitch` bytes apart */
 	ptrdiff_t pitch;
 };
 
@@ -51,11 +51,11 @@ struct core_typemap {
 	size_t size;      /* how many those are; 0: the type is empty */
 	size_t num_runs;
 	/* NULL: the type has gaps and its runs have not been asked for (core_mpi_find_runs). */
-	const struct core_run *runs;
-	struct core_run only_run; /* where runs points when there is one */
-	struct core_runs *shared; /* a reference, where runs points into it */
-	bool in_order;            /* MPI sends each byte once, and in the order of the runs */
-	uintptr_t type;           /* the MPI's handle, to ask for the runs */
+	const struct core_span *runs;
+	struct core_span only_run; /* where runs points when there is one */
+	struct core_runs *shared;  /* a reference, where runs points into it */
+	bool in_order;             /* MPI sends each byte once, and in the order of the runs */
+	uintptr_t type;            /* the MPI's handle, to ask for the runs */
 };
 
 struct core_piece {
@@ -87,8 +87,8 @@ size_t core_operand_bytes(const struct core_operand *operand);
 void core_operand_release(struct core_operand *operand);
 
 struct core_run_list {
-	struct core_run *runs; /* owned; NULL when empty */
-	size_t *numbers;       /* owned: of each run's first byte among those that MPI sends */
+	struct core_span *runs; /* owned; NULL when empty */
+	size_t *numbers;        /* owned: of each run's first byte among those that MPI sends */
 	size_t num_runs, room;
 	bool in_order;
 };

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_leaving.h"
-#include "core/core_agree.h"
 #include "core/core_board.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_job.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,127 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What an accelerated call with messages needs: whether there can be links between all ranks, how
- * messages fit their slots, and who waits for them.
+ * What an accelerated call with messages needs: how they fit their slots, and who waits for them.
  *
  * Everything is decided from the offers and from what votes said, so all ranks decide alike.
  */
+#include "core/core_links.h"
+#include "core/core_choice.h"
+#include "core/core_coll.h"
+#include "core/core_mail.h"
+#include "core/core_room.h"
+#include "core/core_say.h"
+#include "core/core_terms.h"
+#include "core/core_wire.h"
 #include "algos/sched_carry.h"
 #include "algos/sched_slots.h"
-#include "core/core_accel.h"
-#include "core/core_choice.h"
-#include "core/core_room.h"
-#include "core/core_mpi.h"
-#include "core/core_wire.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Kernels of this process and another's did not run together. */
-static atomic_bool apart;
-
-/* ---- reach ---- */
-
-/* Of members on this node: whether each reaches what the other has, by what both say. */
-static bool both_reach(const struct core_comm *comm, int a, int b, uint64_t of_a, uint64_t of_b)
-{
-	return of_a >> core_comm_number(comm, b) & 1 && of_b >> core_comm_number(comm, a) & 1;
-}
-
-static bool reaches(const struct core_comm *comm, int a, int b, int kind)
-{
-	return both_reach(comm, a, b, comm->reach[kind][core_comm_number(comm, a)],
-			  comm->reach[kind][core_comm_number(comm, b)]);
-}
-
-enum gpu_transport core_links_transport(const struct core_comm *comm, int rank)
-{
-	if (!core_comm_is_near(comm, rank))
-		return GPU_TRANSPORT_NET;
-	return reaches(comm, comm->rank, rank, GPU_TRANSPORT_P2P) ? GPU_TRANSPORT_P2P
-								  : GPU_TRANSPORT_SHM;
-}
-
-/* Of a rank on this node. */
-static const struct core_offer *offer_of(const struct core_accel *accel, int rank)
-{
-	return core_agree_offer(&accel->agree, rank);
-}
-
-static bool has_arena(const struct core_accel *accel, int rank, enum gpu_transport transport)
-{
-	return offer_of(accel, rank)->arenas[transport].memory.buffer_id != 0;
-}
-
-/* What the last vote said, and what this call's says, which may not be over yet for all nodes. */
-static bool have_reached(const struct core_accel *accel, int a, int b, int kind)
-{
-	if (!reaches(accel->comm, a, b, kind))
-		return false;
-	return !accel->agree.vote ||
-	       both_reach(accel->comm, a, b, core_agree_reach(&accel->agree, a)[kind],
-			  core_agree_reach(&accel->agree, b)[kind]);
-}
-
-static bool can_link(const struct core_accel *accel, int a, int b)
-{
-	if (have_reached(accel, a, b, GPU_TRANSPORT_P2P))
-		return true;
-	return has_arena(accel, a, GPU_TRANSPORT_SHM) && has_arena(accel, b, GPU_TRANSPORT_SHM) &&
-	       have_reached(accel, a, b, GPU_TRANSPORT_SHM);
-}
-
-/* Whether it holds for any two ranks of this node. */
-static bool holds_for_all(const struct core_accel *accel,
-			  bool (*holds)(const struct core_accel *accel, int a, int b))
-{
-	const struct core_comm *comm = accel->comm;
-
-	for (int i = 0; i < comm->num_near; i++) {
-		for (int j = 0; j < i; j++) {
-			if (!holds(accel, comm->near[i], comm->near[j]))
-				return false;
-		}
-	}
-	return true;
-}
-
-bool core_links_are_whole(const struct core_accel *accel)
-{
-	return holds_for_all(accel, can_link);
-}
-
-static bool are_mapped(const struct core_accel *accel, int a, int b)
-{
-	return have_reached(accel, a, b, CORE_REACH_BUFFERS);
-}
-
-bool core_links_are_mapped(const struct core_accel *accel)
-{
-	return holds_for_all(accel, are_mapped);
-}
-
-const char *core_links_refuse(const struct core_accel *accel)
-{
-	if (accel->common.any_without_data)
-		return "a rank has no data";
-	if (accel->common.any & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT))
-		return "memory that can't be exported";
-	if (!accel->common.arena)
-		return "a rank has no memory for messages";
-	if (accel->common.any & CORE_OFFER_LINKS_FAILED && accel->comm->spans)
-		return "a call with messages failed earlier";
-	return core_links_are_whole(accel) ? NULL : "memory that can't be mapped";
-}
-
 /* ---- slots ---- */
-
-struct sched_room core_links_room(const struct core_comm *comm, size_t arena, bool gdr)
-{
-	return core_room_for(arena, comm->spans && core_net_is_by_sockets(), gdr);
-}
 
 /* Kernels know nothing of schedules, and have the same in words of their own. */
 _Static_assert((int)SCHED_SIMPLE == GPU_PROTOCOL_SIMPLE && (int)SCHED_LL == GPU_PROTOCOL_LL &&
@@ -135,7 +34,7 @@ static bool lay_out(struct core_accel *accel, enum sched_proto proto)
 	const struct core_schedule *schedule = accel->schedule;
 	struct gpu_execute_args *args = &accel->steps.args;
 	uint64_t arena = accel->common.arena, longest = accel->common.longest, rounds;
-	struct sched_room room = core_links_room(accel->comm, arena, accel->gdr);
+	struct sched_room room = core_terms_room(accel->comm, arena, accel->gdr);
 	struct sched_slots slots;
 
 	if (!sched_slots_fit(accel->sched, schedule->program->most_links,
@@ -157,77 +56,6 @@ static bool lay_out(struct core_accel *accel, enum sched_proto proto)
 
 /* ---- who waits ---- */
 
-static bool share_gpu(const struct core_accel *accel, int a, int b)
-{
-	return offer_of(accel, a)->device == offer_of(accel, b)->device;
-}
-
-static bool have_own_gpus(const struct core_accel *accel, int a, int b)
-{
-	return !share_gpu(accel, a, b);
-}
-
-bool core_links_all_reach(const struct core_comm *comm, int kind)
-{
-	uint64_t all = comm->num_near < 64 ? (UINT64_C(1) << comm->num_near) - 1 : UINT64_MAX;
-
-	for (int i = 0; i < comm->num_near; i++) {
-		if ((comm->reach[kind][i] & all) != all)
-			return false;
-	}
-	return true;
-}
-
-/*
- * What one communicator has found out spares the next one the probe, if it was bad news: good news
- * is of its members only. Ranks that share a GPU but do not reach each other's memory on it (its
- * instances, containers) can't be tried.
- */
-static bool is_any_apart(const struct core_accel *accel)
-{
-	const struct core_comm *comm = accel->comm;
-	bool found = comm->together >= CORE_TOGETHER_NO, shared = false;
-
-	found |= (accel->common.any & CORE_OFFER_APART) != 0;
-	/* The usual case, without a look at all pairs. */
-	if (!found && core_links_all_reach(comm, GPU_TRANSPORT_P2P))
-		return false;
-	for (int i = 0; i < comm->num_near; i++) {
-		for (int j = 0; j < i; j++) {
-			if (!share_gpu(accel, comm->near[i], comm->near[j]))
-				continue;
-			shared = true;
-			found |= !reaches(comm, comm->near[i], comm->near[j], GPU_TRANSPORT_P2P);
-		}
-	}
-	return found && shared;
-}
-
-/* What all ranks know; NULL: nothing is against it. */
-static const char *why_never_fused(const struct core_accel *accel)
-{
-	if (accel->gdr)
-		return "messages between nodes arrive in device memory";
-	if (accel->common.any & CORE_OFFER_LINKS_FAILED)
-		return "a call with messages failed earlier";
-	if (accel->common.arena && !(accel->common.all & CORE_OFFER_CAN_FUSE))
-		return "a rank's GPU has no room for a kernel that waits, or GPUCOLL_EXEC=stepped "
-		       "there";
-	if (accel->comm->spans && accel->common.any & CORE_OFFER_APART)
-		return "on some node the kernels of ranks that share a GPU do not run at the same "
-		       "time";
-	return NULL;
-}
-
-/*
- * What a probe of this call's ranks has shown is known on their node only; all nodes know of it
- * from the next offer on.
- */
-bool core_links_may_fuse(const struct core_accel *accel)
-{
-	return !why_never_fused(accel) && (accel->comm->spans || !is_any_apart(accel));
-}
-
 /*
  * Why kernels can't wait, apart from what a probe would show; NULL: they can. All ranks of a node
  * come to the same answer; of why_nowhere_fused, all ranks. Between nodes both ways are the same:
@@ -237,35 +65,16 @@ static const char *why_nowhere_fused(const struct core_accel *accel)
 {
 	if (accel->schedule->program->most_lanes > accel->common.blocks)
 		return "the algorithm takes more blocks than can be resident";
-	return why_never_fused(accel);
+	return core_terms_why_never_fused(accel);
 }
 
 static const char *why_stepped(const struct core_accel *accel)
 {
 	const char *why = why_nowhere_fused(accel);
 
-	if (!why && is_any_apart(accel))
+	if (!why && core_terms_is_any_apart(accel))
 		return "the kernels of ranks that share a GPU do not run at the same time";
 	return why;
-}
-
-/*
- * Sizes that both ends of a link know to be equal: with flags there is no other way to know a
- * message's end, and a rank would wait for ever where a program gives sizes that do not match.
- */
-bool core_links_know_sizes(const struct core_accel *accel)
-{
-	switch (accel->shape.coll) {
-	case CORE_GATHER:
-	case CORE_SCATTER:
-		return false;
-	case CORE_REDUCE_SCATTER: /* all give all sizes */
-		return true;
-	case CORE_ALLGATHER: /* of each, all have the same */
-		return accel->shape.in.blocks[0].bytes == accel->shape.out.blocks[0].bytes;
-	default:
-		return !core_plan_sizes_differ(accel->shape.coll);
-	}
 }
 
 static bool are_flags_left(const struct core_accel *accel)
@@ -288,7 +97,7 @@ static bool keeps_lines(const struct core_accel *accel)
 	for (uint32_t i = 0; i < sched->num_connections; i++) {
 		const struct sched_connection *c = &sched->connections[i];
 
-		if (!reaches(accel->comm, c->from, c->to, GPU_TRANSPORT_P2P))
+		if (!core_terms_reaches(accel->comm, c->from, c->to, GPU_TRANSPORT_P2P))
 			return false;
 	}
 	return core_choice_keeps_lines(accel);
@@ -303,7 +112,7 @@ static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto
 		return "no message stays within a node";
 	if (!fused)
 		return "the execution is not fused";
-	if (!core_links_know_sizes(accel))
+	if (!core_terms_know_sizes(accel))
 		return "sizes are not known to both ends";
 	if (accel->comm->flags_moved)
 		return "the room for messages has just changed";
@@ -346,7 +155,7 @@ static void choose_protocol(struct core_accel *accel, bool fused)
 	/* Room that has just changed is there again in the next call. */
 	if (why && !settles && !accel->comm->flags_moved) {
 		list_protos(granted, text, sizeof(text));
-		core_plan_complain(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", text, why);
+		core_say_complaint(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", text, why);
 	}
 	if (why || proto == SCHED_SIMPLE) {
 		lay_out(accel, SCHED_SIMPLE);
@@ -401,7 +210,7 @@ void core_links_decide(struct core_accel *accel)
 	const char *why = why_stepped(accel);
 
 	if (why && util_config.exec == UTIL_EXEC_FUSED)
-		core_plan_complain(accel, CORE_COMPLAINT_EXEC, "GPUCOLL_EXEC", "fused", why);
+		core_say_complaint(accel, CORE_COMPLAINT_EXEC, "GPUCOLL_EXEC", "fused", why);
 	accel->steps.args.waits = !why;
 	choose_protocol(accel, accel->comm->spans ? !why_nowhere_fused(accel) : !why);
 	/*
@@ -411,7 +220,7 @@ void core_links_decide(struct core_accel *accel)
 		accel->steps.args.protocol = GPU_PROTOCOL_SIMPLE;
 	choose_blocks(accel, !why);
 	choose_carried(accel);
-	accel->reason = core_plan_linked_name(accel);
+	accel->reason = core_say_linked_name(accel);
 }
 
 /*
@@ -434,7 +243,7 @@ const char *core_links_make(struct core_accel *accel)
 	if (!lay_out(accel, SCHED_SIMPLE))
 		return "there is no room for its messages";
 	accel->tries = !why_stepped(accel) && accel->comm->together == CORE_TOGETHER_UNKNOWN &&
-		       !holds_for_all(accel, have_own_gpus);
+		       !core_terms_have_own_gpus(accel);
 	if (!accel->tries)
 		core_links_decide(accel);
 	return NULL;
@@ -467,13 +276,8 @@ void core_links_miss(const struct core_accel *accel)
 
 	for (uint32_t i = 0; program && i < GPU_MAX_LINKS; i++) {
 		if (program->incoming[i].per_round)
-			core_net_expect(accel->comm, program->incoming[i].peer);
+			core_mail_expect(accel->comm, program->incoming[i].peer);
 	}
-}
-
-static uint64_t epoch_of(const struct core_accel *accel)
-{
-	return (accel->number + 1) << GPU_EPOCH_SHIFT;
 }
 
 void core_links_set_args(struct core_accel *accel)
@@ -481,13 +285,13 @@ void core_links_set_args(struct core_accel *accel)
 	struct gpu_execute_args *args = &accel->steps.args;
 	struct core_comm *comm = accel->comm;
 
-	args->epoch = epoch_of(accel);
+	args->epoch = core_accel_epoch(accel);
 	args->shm = 0;
 	args->mine[GPU_TRANSPORT_P2P] = comm->arena.device->address;
 	args->mine[GPU_TRANSPORT_SHM] =
 		comm->arena.shm ? gpu_shm_address(comm->arena.shm, accel->stream) : 0;
 	for (int i = 0; i < comm->num_near; i++) {
-		enum gpu_transport transport = core_links_transport(comm, comm->near[i]);
+		enum gpu_transport transport = core_terms_transport(comm, comm->near[i]);
 
 		args->shm |= (uint64_t)(transport == GPU_TRANSPORT_SHM) << i;
 		args->theirs[i] = accel->arenas[transport][i].address;
@@ -499,65 +303,4 @@ void core_links_set_args(struct core_accel *accel)
 			  args->num_slots, accel->gdr);
 	args->theirs[GPU_PEER_FAR] = core_wire_outbox(comm->wire);
 	args->mine[GPU_TRANSPORT_NET] = core_wire_inbox(comm->wire);
-}
-
-bool core_links_are_apart(void)
-{
-	return atomic_load_explicit(&apart, memory_order_relaxed);
-}
-
-/* Ranks that are late again and again would cost their patience in each call. */
-static enum core_together give_up_late(struct core_comm *comm)
-{
-	enum { MOST = 3 };
-
-	if (++comm->late_probes < MOST)
-		return CORE_TOGETHER_LATE;
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-		 "kernels of ranks that share a GPU began late in %d probes of whether they run "
-		 "together there: hosts order the steps of calls (stepped)",
-		 MOST);
-	return CORE_TOGETHER_NO;
-}
-
-void core_links_set_together(struct core_comm *comm, enum core_together together)
-{
-	if (together == CORE_TOGETHER_LATE)
-		together = give_up_late(comm);
-	comm->together = together;
-	if (together == CORE_TOGETHER_NO &&
-	    !atomic_exchange_explicit(&apart, true, memory_order_relaxed))
-		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE,
-			 "kernels of ranks that share a GPU take turns there, so hosts order the "
-			 "steps of calls (stepped), which is slower for short ones; under NVIDIA's "
-			 "MPS (nvidia-cuda-mps-control -d) they run together");
-}
-
-/*
- * How long ranks wait for each other to begin, and how long a meeting may take then: some us where
- * kernels run together. Where contexts take turns each meeting takes a slice of time, 1,024 us
- * unless set otherwise (open-gpu-kernel-modules, kernel_fifo_gv100.c), so the bound is far below.
- */
-enum { PATIENCE_NS = 200000000, ROUND_TRIP_NS = 100000 };
-
-enum util_status core_links_try(struct core_accel *accel)
-{
-	struct gpu_probe_args args = {.epoch = epoch_of(accel),
-				      .patience = PATIENCE_NS,
-				      .round_trip = ROUND_TRIP_NS,
-				      .mine = accel->comm->arena.device->address};
-	const struct core_comm *comm = accel->comm;
-	enum util_status status;
-
-	for (int i = 0; i < comm->num_near; i++) {
-		if (comm->near[i] == comm->rank)
-			args.rank = args.ranks;
-		if (share_gpu(accel, comm->near[i], comm->rank))
-			args.theirs[args.ranks++] = accel->arenas[GPU_TRANSPORT_P2P][i].address;
-	}
-	if (args.ranks == 1)
-		return UTIL_OK;
-	status = gpu_launch_probe(&accel->launch, &args, accel->common.blocks);
-	accel->running = status == UTIL_OK;
-	return status;
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Identities of communicators, and what else there is to ask of one. */
 #include "core/core_mpi_comm.h"
+#include "core/core_board.h"
 #include "core/core_comm.h"
-#include "core/core_mpi.h"
+#include "core/core_comm_life.h"
+#include "core/core_lost.h"
+#include "core/core_mpi_graph.h"
 #include "core/core_mpi_handle.h"
-#include "core/core_net.h"
+#include "core/core_mpi_job.h"
 #include "util/util_log.h"
 
 #include <stdatomic.h>
@@ -27,7 +30,7 @@ static int delete_comm(MPI_Comm comm, int keyval, void *value, void *extra)
 	(void)keyval;
 	(void)extra;
 	bump_generation();
-	core_comm_destroy(value);
+	core_comm_life_end(value);
 	return MPI_SUCCESS;
 }
 
@@ -101,7 +104,7 @@ static void tell_no_room(int size)
 static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 			      const struct core_member *members)
 {
-	const char *why = core_comm_why_no_slot(size, members);
+	const char *why = core_comm_life_why_no_slot(size, members);
 	bool first = is_first_of_node(rank, members);
 	enum { NO_ROOM, LOST, WELL };
 	int mine = WELL, all = WELL;
@@ -110,15 +113,15 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 	if (rank == 0)
 		identity[0] = core_mpi_draw_id();
 	if (rank == 0 && !why)
-		identity[1] = core_comm_take_slot(identity[0], size, members);
+		identity[1] = core_comm_life_take_slot(identity[0], size, members);
 	if (PMPI_Bcast(identity, sizeof(identity), MPI_BYTE, 0, comm) != MPI_SUCCESS)
 		identity[0] = 0;
 	*id = identity[0];
 	all = identity[1] ? WELL : NO_ROOM;
 	if (*id && !why && all == WELL && core_comm_spans(size, members)) {
-		if (core_net_has_lost_some(size, members))
+		if (core_lost_has_some(size, members))
 			mine = LOST;
-		if (first && rank && !core_comm_take_slot(*id, size, members))
+		if (first && rank && !core_comm_life_take_slot(*id, size, members))
 			mine = NO_ROOM;
 		if (PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS)
 			all = NO_ROOM;
@@ -142,7 +145,7 @@ static void identify(MPI_Comm comm, int rank, int size, const struct core_member
 
 	if (!id)
 		return;
-	state = core_comm_create(id, rank, size, members, why);
+	state = core_comm_life_begin(id, rank, size, members, why);
 	if (!state || (!why && !core_mpi_find_graph(comm, state)) ||
 	    PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
 		no_memory(comm, size);
@@ -168,11 +171,6 @@ void core_mpi_comm_identify(core_handle handle)
 	if (find_members(comm, size, members))
 		identify(comm, rank, size, members);
 	free(members);
-}
-
-core_handle core_mpi_world(void)
-{
-	return (core_handle)MPI_COMM_WORLD;
 }
 
 /*
@@ -210,21 +208,4 @@ void core_mpi_comm_name(core_handle handle, char *name, size_t bytes)
 	if (core_mpi_as_comm(handle) != MPI_COMM_NULL && handle)
 		PMPI_Comm_get_name(core_mpi_as_comm(handle), full, &length);
 	snprintf(name, bytes, "%.*s", (int)bytes - 1, *full ? full : "unnamed");
-}
-
-int core_mpi_raise_on(MPI_Comm comm, enum util_status status)
-{
-	int error = status == UTIL_ERR_NO_MEMORY  ? MPI_ERR_NO_MEM
-		    : status == UTIL_ERR_TRUNCATE ? MPI_ERR_TRUNCATE
-						  : MPI_ERR_OTHER;
-
-	PMPI_Comm_call_errhandler(comm, error);
-	return error;
-}
-
-int core_mpi_raise(const struct core_call *call, enum util_status status)
-{
-	return core_mpi_raise_on(call->coll == CORE_REDUCE_LOCAL ? MPI_COMM_WORLD
-								 : core_mpi_as_comm(call->comm),
-				 status);
 }

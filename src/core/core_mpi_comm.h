@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Between the files that give communicators their states. */
+/* Communicators of the real MPI, which have a state (core_comm.h) if they have an identity. */
 #ifndef CORE_MPI_COMM_H
 #define CORE_MPI_COMM_H
 
-#include "core/core_comm.h"
-#include "core/core_mpi_handle.h"
+#include "core/core_call.h"
+
+struct core_comm;
 
 /*
  * Before the first communicator gets a state, and after the last, but MPI_COMM_WORLD's, has lost
@@ -13,13 +14,17 @@
 void core_mpi_comm_start(void);
 void core_mpi_comm_stop(void);
 
-/* Raise an error of ours on the communicator; returns MPI's code. */
-int core_mpi_raise_on(MPI_Comm comm, enum util_status status);
-
 /*
- * Whose neighbour each rank is, into the state of a communicator that may have a topology.
- * Collective over it. False: no memory.
+ * Give a communicator that was just made an identity: its lowest rank draws it, one broadcast
+ * spreads it; and, if it has a topology, tell all its ranks who is whose neighbour. Collective over
+ * it. Intercommunicators and MPI_COMM_NULL get none.
  */
-bool core_mpi_find_graph(MPI_Comm comm, struct core_comm *state);
+void core_mpi_comm_identify(core_handle comm);
+
+/* The communicator's state, or NULL when it has no identity. See core_comm.h. Any thread. */
+struct core_comm *core_mpi_comm_find(core_handle comm);
+
+/* The communicator's name into `name`, cut to what fits. */
+void core_mpi_comm_name(core_handle comm, char *name, size_t bytes);
 
 #endif

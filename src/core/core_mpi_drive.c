@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What every wait of ours does over and over. */
-#include "core/core_mpi.h"
+#include "core/core_mpi_drive.h"
 #include "core/core_mpi_handle.h"
+#include "core/core_mpi_job.h"
 #include "util/util_time.h"
 
 #include <sched.h>

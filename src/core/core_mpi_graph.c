@@ -2,7 +2,7 @@
 /* Topologies of communicators: who is whose neighbour. */
 #include "core/core_comm.h"
 #include "core/core_graph.h"
-#include "core/core_mpi_comm.h"
+#include "core/core_mpi_graph.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 /* The datatypes of 16-bit floating point numbers, for the real MPI. */
 #include "core/core_mpi.h"
 #include "core/core_mpi_handle.h"
-#include "core/core_run.h"
+#include "core/core_flags.h"
 #include "gpu/kernels/gpu_half.h"
 
 #include <pthread.h>

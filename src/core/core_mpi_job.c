@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Who the processes of the job are, and what they tell each other. */
 #include "core/core_mpi_job.h"
-#include "core/core_mpi.h"
-#include "core/core_mpi_comm.h"
 #include "core/core_mpi_handle.h"
 #include "core/core_mpi_muster.h"
-#include "core/core_mpi_type.h"
 #include "util/util_hash.h"
 #include "util/util_log.h"
 
@@ -223,7 +220,7 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 
 	PMPI_Comm_rank(MPI_COMM_WORLD, &job->rank);
 	PMPI_Comm_size(MPI_COMM_WORLD, &job->size);
-	if (!core_mpi_muster(&core_mpi_private_comm))
+	if (!core_mpi_muster(job->rank, job->size, &core_mpi_private_comm))
 		return UTIL_ERR_MPI;
 	PMPI_Comm_set_errhandler(core_mpi_private_comm, MPI_ERRORS_RETURN);
 	all = calloc((size_t)job->size, sizeof(*all));
@@ -245,7 +242,6 @@ enum util_status core_mpi_start(const char *hostid, bool have_driver)
 	PMPI_Bcast(&job->id, sizeof(job->id), MPI_BYTE, 0, core_mpi_private_comm);
 	PMPI_Comm_split(core_mpi_private_comm, job->node, job->rank, &node_comm);
 	watch_processes();
-	core_mpi_comm_start();
 	return UTIL_OK;
 }
 
@@ -317,9 +313,7 @@ enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, in
 
 void core_mpi_stop(void)
 {
-	core_mpi_comm_stop();
 	stop_watching();
-	core_mpi_forget_types();
 	if (node_comm != MPI_COMM_NULL)
 		PMPI_Comm_free(&node_comm);
 	if (core_mpi_private_comm != MPI_COMM_NULL)

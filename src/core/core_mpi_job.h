@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who the processes of the job are. */
+/* Who the processes of the job are, and what they tell each other. */
 #ifndef CORE_MPI_JOB_H
 #define CORE_MPI_JOB_H
+
+#include "util/util_status.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -38,5 +40,49 @@ int core_mpi_node_leader(int node);
 
 /* A process of the job as a member of a communicator. */
 struct core_member core_mpi_member(int process);
+
+/*
+ * Have `stop` called at the beginning of MPI_Finalize, after the callbacks of the application that
+ * MPI calls there.
+ */
+void core_mpi_at_finalize(void (*stop)(void));
+
+/* Collective over MPI_COMM_WORLD: make the private communicator and agree on the job. */
+enum util_status core_mpi_start(const char *hostid, bool have_driver);
+
+/* A number that no other process of this job, nor of another, is likely to draw; never 0. */
+uint64_t core_mpi_draw_id(void);
+
+/*
+ * Share `bytes` bytes from the lowest rank of each node with the other processes of it. Collective.
+ */
+enum util_status core_mpi_node_bcast(void *data, int bytes);
+
+/*
+ * Whether a process of the node has ended, as far as this one can see; by local rank. Any thread.
+ */
+bool core_mpi_has_ended(int local_rank);
+
+/* Whether all processes of the node, of the job, say yes. Collective over the node, the job. */
+bool core_mpi_node_all(bool yes);
+bool core_mpi_job_all(bool yes);
+
+/* Whether all processes of the job have the same number. Collective over the job. */
+bool core_mpi_job_same(uint64_t number);
+
+/*
+ * Wait for all processes of the job, and do something over and over meanwhile, if not NULL.
+ * Collective over it.
+ */
+void core_mpi_job_barrier(void (*meanwhile)(void));
+
+/*
+ * Collect some bytes from each process of the job: one after the other in `*all`, with how many
+ * they are in `*sizes`, by process; the caller frees both. Collective over the job.
+ */
+enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, int **sizes);
+
+/* Free the private communicator and all else that needs MPI. Collective. */
+void core_mpi_stop(void);
 
 #endif

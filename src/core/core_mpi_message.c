@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Messages from and to device memory. See core_message.h. */
 #include "core/core_mpi_message.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_raise.h"
 #include "core/core_mpi_type.h"
 #include "core/core_stats.h"
 #include "util/util_log.h"
@@ -147,8 +147,7 @@ static int run_blocking(struct core_mpi_message *message)
 		core_mpi_message_arrive(message, status);
 		copied = core_dense_wait(&message->recv.dense);
 	}
-	return copied == UTIL_OK ? result
-				 : core_mpi_raise_on(core_mpi_as_comm(message->call.comm), copied);
+	return copied == UTIL_OK ? result : core_mpi_raise_on(message->call.comm, copied);
 }
 
 /*
@@ -189,7 +188,7 @@ static int run_nonblocking(struct core_mpi_message *message)
 	core_mpi_message_arrive(message, &status);
 	copied = core_dense_wait(&message->recv.dense);
 	core_mpi_message_free(message);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(MPI_COMM_WORLD, copied);
+	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }
 
 static void count(const struct core_mpi_message *message, double seconds)
@@ -212,7 +211,7 @@ static void count(const struct core_mpi_message *message, double seconds)
 
 static int fail(struct core_mpi_message *message, enum util_status status)
 {
-	MPI_Comm comm = message->call.comm ? core_mpi_as_comm(message->call.comm) : MPI_COMM_WORLD;
+	core_handle comm = message->call.comm ? message->call.comm : core_mpi_world();
 
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s",
 		 core_message_name(message->call.kind),
@@ -229,7 +228,7 @@ int core_message_run(const struct core_message_call *call)
 	int result;
 
 	if (!message)
-		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	core_mpi_note_comm(call->comm);
 	message->call = *call;
 	message->since = start;

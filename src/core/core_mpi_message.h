@@ -4,7 +4,6 @@
 #define CORE_MPI_MESSAGE_H
 
 #include "core/core_message.h"
-#include "core/core_mpi_comm.h"
 #include "core/core_mpi_side.h"
 
 struct core_mpi_message {

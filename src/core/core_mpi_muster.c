@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_mpi_muster.h"
-#include "core/core_mpi.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -73,17 +72,16 @@ static int find_missing(int rank, int size)
 	return missing;
 }
 
-static void complain(void)
+static void complain(int rank, int size)
 {
 	static const char *const remedy =
 		"all processes of a job must run under libgpucoll, or none: LD_PRELOAD has to "
 		"reach all hosts, as by gpucoll-exec behind the launcher, mpirun -x LD_PRELOAD, "
 		"mpiexec -genvlist LD_PRELOAD";
 	bool ends = util_config.partial == UTIL_PARTIAL_ABORT;
-	int size = core_mpi_job.size;
-	int missing = ends ? find_missing(core_mpi_job.rank, size) : -1;
+	int missing = ends ? find_missing(rank, size) : -1;
 
-	util_log_set_rank(core_mpi_job.rank);
+	util_log_set_rank(rank);
 	if (missing < 0)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
 			 "MPI_Init has waited %zu s for other ranks: %s", util_config.timeout,
@@ -99,7 +97,7 @@ static void complain(void)
 		PMPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-bool core_mpi_muster(MPI_Comm *copy)
+bool core_mpi_muster(int rank, int size, MPI_Comm *copy)
 {
 	/* Not on the stack: who goes to sleep leaves MPI at work on them. */
 	static MPI_Comm made = MPI_COMM_NULL;
@@ -113,7 +111,7 @@ bool core_mpi_muster(MPI_Comm *copy)
 	while (PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
 		if (util_config.timeout &&
 		    util_now() - since > (uint64_t)util_config.timeout * 1000000000) {
-			complain();
+			complain(rank, size);
 			return false;
 		}
 		rest(since);

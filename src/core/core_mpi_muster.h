@@ -8,10 +8,11 @@
 #include <stdbool.h>
 
 /*
- * Make the library's own copy of MPI_COMM_WORLD, for which all processes must come. Those that
- * don't for GPUCOLL_TIMEOUT seconds are missed in one warning, and then the job is ended, or, with
- * GPUCOLL_PARTIAL=sleep, this returns false: there is no copy.
+ * Make the library's own copy of MPI_COMM_WORLD, in which this process is `rank` of `size`, and for
+ * which all processes must come. Those that don't for GPUCOLL_TIMEOUT seconds are missed in one
+ * warning, and then the job is ended, or, with GPUCOLL_PARTIAL=sleep, this returns false: there is
+ * no copy.
  */
-bool core_mpi_muster(MPI_Comm *copy);
+bool core_mpi_muster(int rank, int size, MPI_Comm *copy);
 
 #endif

@@ -4,9 +4,10 @@
  * position are staged. The other one is given to the real MPI as bytes, too, as they are in a dense
  * stage; but not by the external forms, which turn numbers' bytes round.
  */
-#include "core/core_pack.h"
 #include "core/core_mpi_message.h"
+#include "core/core_mpi_raise.h"
 #include "core/core_mpi_type.h"
+#include "core/core_pack.h"
 
 static bool packs(const struct core_pack_call *call)
 {
@@ -117,7 +118,7 @@ static int run(const struct core_pack_call *call, struct sides *sides)
 		result = real.real(&real);
 	if (status == UTIL_OK && result == MPI_SUCCESS)
 		status = copy_out(call, sides, before);
-	return status == UTIL_OK ? result : core_mpi_raise_on(MPI_COMM_WORLD, status);
+	return status == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), status);
 }
 
 int core_pack_run(const struct core_pack_call *call)
@@ -132,7 +133,7 @@ int core_pack_run(const struct core_pack_call *call)
 	if (status == UTIL_ERR_MPI || (!sides.elements.staged && !sides.packed.staged))
 		result = call->real(call);
 	else if (status != UTIL_OK)
-		result = core_mpi_raise_on(MPI_COMM_WORLD, status);
+		result = core_mpi_raise_on(core_mpi_world(), status);
 	else
 		result = run(call, &sides);
 	core_mpi_side_close(&sides.elements);

@@ -15,7 +15,7 @@
  * then nobody knows which of its requests are complete, and they are given up.
  */
 #include "core/core_mpi_message.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_raise.h"
 #include "core/core_mpi_request.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -224,7 +224,7 @@ static void finish_freed(struct core_mpi_message *message, const MPI_Status *sta
 {
 	arrive(message, status);
 	if (core_dense_wait(&message->recv.dense) != UTIL_OK)
-		core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_CUDA);
+		core_mpi_raise_on(core_mpi_world(), UTIL_ERR_CUDA);
 	if (message->request != MPI_REQUEST_NULL)
 		PMPI_Request_free(&message->request);
 	forget(message);
@@ -361,7 +361,7 @@ static int complete(struct core_mpi_message *message, const MPI_Request *request
 		return result;
 	}
 	end(message, request);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(MPI_COMM_WORLD, copied);
+	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }
 
 int core_request_Wait(int (*next)(MPI_Request *, MPI_Status *), MPI_Request *request,
@@ -424,7 +424,7 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 		return result;
 	message = find_one(request);
 	copied = message ? unpack_once(message, status) : UTIL_OK;
-	return copied == UTIL_OK ? result : core_mpi_raise_on(MPI_COMM_WORLD, copied);
+	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }
 
 /* ---- several ---- */
@@ -583,7 +583,7 @@ static int complete_several(struct several *all, MPI_Request requests[], const M
 		all->ours[k].message = NULL;
 	}
 	put_back_several(all);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(MPI_COMM_WORLD, copied);
+	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }
 
 int core_request_Waitall(int (*next)(int, MPI_Request[], MPI_Status[]), int count,
@@ -593,7 +593,7 @@ int core_request_Waitall(int (*next)(int, MPI_Request[], MPI_Status[]), int coun
 	int result;
 
 	if (!take_several(&all, count, requests, &statuses))
-		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	result = next(count, requests, statuses);
 	return complete_several(&all, requests, statuses, NULL, result);
 }
@@ -605,7 +605,7 @@ int core_request_Testall(int (*next)(int, MPI_Request[], int *, MPI_Status[]), i
 	int result;
 
 	if (!take_several(&all, count, requests, &statuses))
-		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	result = next(count, requests, flag, statuses);
 	if (result != MPI_SUCCESS || *flag)
 		return complete_several(&all, requests, statuses, NULL, result);
@@ -638,7 +638,7 @@ int core_request_Waitany(int (*next)(int, MPI_Request[], int *, MPI_Status *), i
 	int result;
 
 	if (!take_several(&all, count, requests, NULL))
-		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	*indx = MPI_UNDEFINED;
 	status = status == MPI_STATUS_IGNORE ? &own : status;
 	result = next(count, requests, indx, status);
@@ -653,7 +653,7 @@ int core_request_Testany(int (*next)(int, MPI_Request[], int *, int *, MPI_Statu
 	int result;
 
 	if (!take_several(&all, count, requests, NULL))
-		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	*indx = MPI_UNDEFINED;
 	status = status == MPI_STATUS_IGNORE ? &own : status;
 	result = next(count, requests, indx, flag, status);
@@ -683,7 +683,7 @@ static int complete_some(struct several *all, MPI_Request requests[], int outcou
 	if (well)
 		result = complete_several(all, requests, statuses, status_of, result);
 	else
-		result = core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+		result = core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	if (status_of != few)
 		free(status_of);
 	return result;
@@ -697,7 +697,7 @@ int core_request_Waitsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 	int result;
 
 	if (!take_several(&all, incount, requests, &statuses))
-		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	*outcount = 0;
 	result = next(incount, requests, outcount, indices, statuses);
 	return complete_some(&all, requests, *outcount, indices, statuses, result);
@@ -732,7 +732,7 @@ int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 		status = prepare_start(message);
 	if (status != UTIL_OK) {
 		put_back(message);
-		return core_mpi_raise_on(MPI_COMM_WORLD, status);
+		return core_mpi_raise_on(core_mpi_world(), status);
 	}
 	result = next(request);
 	message->active |= result == MPI_SUCCESS;
@@ -748,14 +748,14 @@ int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Reques
 	int result;
 
 	if (!take_several(&all, count, requests, NULL))
-		return core_mpi_raise_on(MPI_COMM_WORLD, UTIL_ERR_NO_MEMORY);
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	for (int k = 0; k < all.num && status == UTIL_OK; k++) {
 		if (!all.ours[k].message->active)
 			status = prepare_start(all.ours[k].message);
 	}
 	if (status != UTIL_OK) {
 		put_back_several(&all);
-		return core_mpi_raise_on(MPI_COMM_WORLD, status);
+		return core_mpi_raise_on(core_mpi_world(), status);
 	}
 	result = next(count, requests);
 	for (int k = 0; k < all.num; k++) {

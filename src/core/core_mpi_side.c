@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_mpi_side.h"
 #include "core/core_mpi.h"
+#include "core/core_mpi_drive.h"
 #include "core/core_mpi_trial.h"
 #include "core/core_mpi_type.h"
 #include "util/util_log.h"

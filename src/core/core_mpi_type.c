@@ -212,7 +212,7 @@ static struct core_runs *get_runs(MPI_Datatype type)
 /* So that nobody has to look through them again. */
 static void note_pitch(struct core_runs *runs)
 {
-	const struct core_run *run = runs->runs;
+	const struct core_span *run = runs->runs;
 
 	runs->pitch = runs->num_runs > 1 ? run[1].offset - run[0].offset : 0;
 	runs->regular = true;
@@ -352,7 +352,7 @@ static bool map_plain(MPI_Datatype type, struct core_typemap *map)
 	map->type = (uintptr_t)type;
 	map->extent = map->hi = size;
 	map->size = (size_t)size;
-	map->only_run = (struct core_run){0, (size_t)size};
+	map->only_run = (struct core_span){0, (size_t)size};
 	map->runs = &map->only_run;
 	map->num_runs = 1;
 	map->in_order = true;
@@ -378,7 +378,7 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	map->hi = true_lb + true_extent;
 	map->size = (size_t)size;
 	/* A predefined pair type has padding inside its C struct, which belongs to the element. */
-	map->only_run = (struct core_run){true_lb, (size_t)true_extent};
+	map->only_run = (struct core_span){true_lb, (size_t)true_extent};
 	map->num_runs = size > 0;
 	map->in_order = making.combiner == MPI_COMBINER_NAMED;
 	if (size == true_extent || making.combiner == MPI_COMBINER_NAMED)

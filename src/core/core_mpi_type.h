@@ -33,7 +33,4 @@ bool core_mpi_find_solid(MPI_Datatype type, struct core_mpi_solid *solid);
 /* The communicator of this thread's call, for when there is no other one to unpack with. */
 void core_mpi_note_comm(core_handle comm);
 
-/* Give back what derived types remember; at the end. */
-void core_mpi_forget_types(void);
-
 #endif

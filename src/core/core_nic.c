@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_nic.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_job.h"
 #include "core/core_picture.h"
 #include "gpu/gpu_context.h"
 #include "gpu/gpu_driver.h"

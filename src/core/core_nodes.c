@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_nodes.h"
-#include "core/core_eager.h"
+#include "core/core_mail.h"
+#include "core/core_record.h"
+#include "net/net_port.h"
 #include "util/util_time.h"
 
 #include <stdlib.h>
@@ -131,8 +133,8 @@ static void acknowledge(const struct core_comm *comm, const struct net_header *h
 {
 	struct net_header ack = *header;
 
-	ack.kind = CORE_NET_ACK;
-	core_net_tell(comm, speaker_at(comm, -(1 << header->link)), &ack, NULL, 0, NULL);
+	ack.kind = CORE_MAIL_ACK;
+	core_mail_tell(comm, speaker_at(comm, -(1 << header->link)), &ack, NULL, 0, NULL);
 }
 
 static void on_ready(struct core_comm *comm, const struct net_header *header,
@@ -170,19 +172,27 @@ static void on_ack(struct core_nodes *nodes, const struct net_header *header)
 		nodes->underway[header->link] = nodes->number[header->link] - header->message;
 }
 
-void core_nodes_receive(struct core_comm *comm, const struct net_header *header,
-			struct net_payload *payload)
+static void receive(struct core_comm *comm, const struct net_header *header,
+		    struct net_payload *payload)
 {
 	struct core_nodes *nodes = comm->agreement;
 
-	if (header->kind == CORE_NET_READY)
+	if (header->kind == CORE_MAIL_READY)
 		on_ready(comm, header, payload);
-	else if (header->kind == CORE_NET_ACK)
+	else if (header->kind == CORE_MAIL_ACK)
 		on_ack(nodes, header);
-	else if (header->kind == CORE_NET_LOST)
+	else if (header->kind == CORE_MAIL_LOST)
 		core_agree_lose(comm);
-	else if (header->kind == CORE_NET_STAGED && header->call + 1 > nodes->staged)
+	else if (header->kind == CORE_MAIL_STAGED && header->call + 1 > nodes->staged)
 		nodes->staged = header->call + 1;
+}
+
+void core_nodes_handle_mail(void)
+{
+	core_mail_handle(CORE_MAIL_READY, receive);
+	core_mail_handle(CORE_MAIL_ACK, receive);
+	core_mail_handle(CORE_MAIL_STAGED, receive);
+	core_mail_handle(CORE_MAIL_LOST, receive);
 }
 
 /*
@@ -216,7 +226,7 @@ static enum util_status take_records(const struct core_agree *agree, int node,
 		memcpy(&label, from, sizeof(label));
 		from += sizeof(label);
 		if (label.rank != (uint32_t)i || padded(label.bytes) > (size_t)(end - from) ||
-		    !core_eager_is_sound(comm, (const void *)from, label.bytes))
+		    !core_record_is_sound(comm, (const void *)from, label.bytes))
 			return UTIL_ERR_PEER;
 		memcpy(core_agree_record(agree, i), from, label.bytes);
 		from += padded(label.bytes);
@@ -292,7 +302,7 @@ static size_t write_message(const struct core_agree *agree)
 	if (!(nodes->common.all & CORE_OFFER_EAGER))
 		return sizeof(struct ready);
 	for (int i = 0; i < comm->size; i++) {
-		const struct core_eager_record *record = core_agree_record(agree, i);
+		const struct core_record *record = core_agree_record(agree, i);
 		struct label label = {(uint32_t)i, record->bytes};
 
 		if (!is_sent(comm, comm->node, nodes->round, i))
@@ -308,7 +318,7 @@ static void send(const struct core_agree *agree)
 {
 	struct core_comm *comm = agree->comm;
 	struct core_nodes *nodes = comm->agreement;
-	struct net_header header = {.kind = CORE_NET_READY,
+	struct net_header header = {.kind = CORE_MAIL_READY,
 				    .comm = comm->id,
 				    .call = agree->call,
 				    .link = (uint32_t)nodes->round,
@@ -316,8 +326,8 @@ static void send(const struct core_agree *agree)
 
 	nodes->sent = true;
 	nodes->underway[nodes->round]++;
-	core_net_tell(comm, speaker_at(comm, 1 << nodes->round), &header, nodes->message,
-		      write_message(agree), &nodes->leaving);
+	core_mail_tell(comm, speaker_at(comm, 1 << nodes->round), &header, nodes->message,
+		       write_message(agree), &nodes->leaving);
 }
 
 static void ask(const struct core_comm *comm, uint64_t call)
@@ -330,7 +340,7 @@ static void ask(const struct core_comm *comm, uint64_t call)
 		return;
 	nodes->asked = true;
 	nodes->since = now;
-	core_net_tell_nodes(comm, CORE_NET_ASK, call, NULL);
+	core_mail_tell_nodes(comm, CORE_MAIL_ASK, call, NULL);
 }
 
 /* UTIL_ERR_UNSUPPORTED: somebody stages it. UTIL_ERR_PEER: what came is damaged. */
@@ -390,8 +400,8 @@ enum util_status core_nodes_progress(struct core_agree *agree)
 
 void core_nodes_tell_failure(struct core_comm *comm, uint64_t call)
 {
-	core_net_tell_nodes(comm, comm->lost ? CORE_NET_LOST : CORE_NET_FAILED, call,
-			    &comm->agreement->leaving);
+	core_mail_tell_nodes(comm, comm->lost ? CORE_MAIL_LOST : CORE_MAIL_FAILED, call,
+			     &comm->agreement->leaving);
 	comm->told_loss |= comm->lost;
 }
 

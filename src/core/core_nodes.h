@@ -25,7 +25,6 @@
 #define CORE_NODES_H
 
 #include "core/core_agree.h"
-#include "core/core_net.h"
 
 struct core_nodes *core_nodes_create(const struct core_comm *comm);
 void core_nodes_free(struct core_nodes *nodes); /* NULL is allowed */
@@ -56,8 +55,7 @@ bool core_nodes_has_told(const struct core_comm *comm);
 /* A member that is waited for, for reports of long waits; -1: none. */
 int core_nodes_missing(const struct core_comm *comm);
 
-/* A message for it has come. The payload is the caller's. */
-void core_nodes_receive(struct core_comm *comm, const struct net_header *header,
-			struct net_payload *payload);
+/* Have messages for it come here; before the network is up. */
+void core_nodes_handle_mail(void);
 
 #endif

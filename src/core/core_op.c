@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_op.h"
+#include "core/core_accel.h"
+#include "core/core_mpi.h"
 #include "util/util_log.h"
 
 #include <stddef.h>

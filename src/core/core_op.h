@@ -14,9 +14,10 @@
 #ifndef CORE_OP_H
 #define CORE_OP_H
 
-#include "core/core_accel.h"
+#include "core/core_accel_call.h"
+#include "core/core_flags.h"
+#include "core/core_mpi.h"
 #include "core/core_stage.h"
-#include "core/core_stats.h"
 
 enum core_op_state {
 	CORE_OP_ACCEL,

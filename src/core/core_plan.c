@@ -3,15 +3,17 @@
  * From the members' offers to a schedule, and from this rank's steps of it to a kernel: blocks and
  * pieces become addresses and bytes.
  */
-#include "core/core_accel.h"
+#include "core/core_plan.h"
 #include "core/core_choice.h"
+#include "core/core_coll.h"
 #include "core/core_eager.h"
 #include "core/core_graph.h"
-#include "core/core_mpi.h"
-#include "core/core_wish.h"
+#include "core/core_links.h"
+#include "core/core_say.h"
+#include "core/core_steps.h"
+#include "core/core_terms.h"
 #include "util/util_log.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,61 +27,6 @@ static bool has_window(const struct core_accel *accel, int rank, enum sched_buff
 }
 
 /* ---- the algorithm ---- */
-
-enum sched_coll core_plan_coll(enum core_coll coll)
-{
-	switch (coll) {
-	case CORE_BCAST:
-		return SCHED_BCAST;
-	case CORE_REDUCE:
-		return SCHED_REDUCE;
-	case CORE_ALLREDUCE:
-		return SCHED_ALLREDUCE;
-	case CORE_REDUCE_SCATTER:
-	case CORE_REDUCE_SCATTER_BLOCK:
-		return SCHED_REDUCE_SCATTER;
-	case CORE_SCAN:
-		return SCHED_SCAN;
-	case CORE_EXSCAN:
-		return SCHED_EXSCAN;
-	case CORE_GATHER:
-	case CORE_GATHERV:
-		return SCHED_GATHER;
-	case CORE_SCATTER:
-	case CORE_SCATTERV:
-		return SCHED_SCATTER;
-	case CORE_ALLGATHER:
-	case CORE_ALLGATHERV:
-		return SCHED_ALLGATHER;
-	default:
-		return SCHED_ALLTOALL;
-	}
-}
-
-const struct sched_pairs *core_plan_pairs(const struct core_comm *comm, enum core_coll coll)
-{
-	switch (coll) {
-	case CORE_NEIGHBOR_ALLGATHER:
-	case CORE_NEIGHBOR_ALLGATHERV:
-	case CORE_NEIGHBOR_ALLTOALL:
-	case CORE_NEIGHBOR_ALLTOALLV:
-	case CORE_NEIGHBOR_ALLTOALLW:
-		return comm->graph->pairs;
-	default:
-		return NULL;
-	}
-}
-
-bool core_plan_wants_links(enum core_coll coll)
-{
-	const struct algo_wish *wish = core_wish_of(core_plan_coll(coll));
-
-	for (const struct algo *algo = algo_catalogue; wish->algos && algo->name; algo++) {
-		if (!(algo->needs & ALGO_NEEDS_MAPPED) && algo_wish_grants(wish, algo))
-			return true;
-	}
-	return false;
-}
 
 /* As many rounds as the longest block needs with so many bytes for a round's slices. */
 static void set_rounds(struct core_accel *accel, uint64_t bytes, int slices, uint64_t longest)
@@ -136,28 +83,9 @@ static const char *direct_name(const struct core_accel *accel, const struct algo
 					      : "direct through windows";
 }
 
-const char *core_plan_linked_name(const struct core_accel *accel)
-{
-	enum { STEPPED = GPU_PROTOCOL_NUM, BY_GDR, WAYS, MOST_ALGOS = 64 };
-	static const char *const ways[WAYS] = {"fused simple", "fused ll", "fused ll128", "stepped",
-					       "stepped gdr"};
-	static char names[MOST_ALGOS][WAYS][32];
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	const struct gpu_execute_args *args = &accel->steps.args;
-	int way = args->waits ? (int)args->protocol : accel->gdr ? BY_GDR : STEPPED;
-	char *name = names[(accel->schedule->algo - algo_catalogue) % MOST_ALGOS][way];
-
-	pthread_mutex_lock(&lock);
-	if (!*name)
-		snprintf(name, sizeof(names[0][0]), "%s %s", accel->schedule->algo->name,
-			 ways[way]);
-	pthread_mutex_unlock(&lock);
-	return name;
-}
-
 static bool is_all_mapped(const struct core_accel *accel)
 {
-	return !accel->comm->spans && core_links_all_reach(accel->comm, CORE_REACH_BUFFERS);
+	return !accel->comm->spans && core_terms_all_reach(accel->comm, CORE_REACH_BUFFERS);
 }
 
 /* Why an algorithm on mapped memory can't be taken, where that is not in the catalogue. */
@@ -166,7 +94,7 @@ static const char *why_not_mapped(const struct core_accel *accel, const struct a
 {
 	if (!is_all_mapped(accel))
 		return "memory that can't be mapped";
-	/* See others_write and others_read in core_offer.c. */
+	/* See others_write and others_read in core_prepare.c. */
 	if (algo->needs & ALGO_NEEDS_ALL_MAPPED)
 		return coll == SCHED_BCAST ? "receive buffers are not offered to others"
 					   : "send buffers are not offered to others";
@@ -177,36 +105,6 @@ static const char *why_not_mapped(const struct core_accel *accel, const struct a
 	if (accel->common.any & CORE_OFFER_IN_PLACE)
 		return "it can't work in place, as some rank does";
 	return NULL;
-}
-
-bool core_plan_sizes_differ(enum core_coll coll)
-{
-	switch (coll) {
-	case CORE_REDUCE_SCATTER:
-	case CORE_GATHERV:
-	case CORE_SCATTERV:
-	case CORE_ALLGATHERV:
-	case CORE_ALLTOALLV:
-	case CORE_ALLTOALLW:
-	case CORE_NEIGHBOR_ALLGATHER:
-	case CORE_NEIGHBOR_ALLGATHERV:
-	case CORE_NEIGHBOR_ALLTOALL:
-	case CORE_NEIGHBOR_ALLTOALLV:
-	case CORE_NEIGHBOR_ALLTOALLW:
-		return true;
-	default:
-		return false;
-	}
-}
-
-void core_plan_complain(const struct core_accel *accel, enum core_complaint kind,
-			const char *option, const char *value, const char *why)
-{
-	if (accel->comm->complained >> kind & 1 || accel->comm->rank)
-		return;
-	accel->comm->complained |= 1U << kind;
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s=%s is not possible for %s: %s", option, value,
-		 core_coll_name(accel->shape.coll), why);
 }
 
 /*
@@ -225,10 +123,10 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 	 * Whether a call is in place is a matter of all in an alltoall, and of each rank elsewhere.
 	 */
 	alike.in_place &= request->coll == SCHED_ALLTOALL;
-	why = algo_refuses(algo, &alike, core_plan_sizes_differ(accel->shape.coll));
+	why = algo_refuses(algo, &alike, core_coll_sizes_differ(accel->shape.coll));
 
 	if (!why)
-		why = linked ? core_links_refuse(accel)
+		why = linked ? core_terms_refuse(accel)
 			     : why_not_mapped(accel, algo, request->coll);
 	if (!why && algo->needs & ALGO_NEEDS_NODES_MAPPED &&
 	    !core_summary_is_mapped(&accel->common))
@@ -313,7 +211,7 @@ static enum sched_proto proto_of(const struct algo_wish *wish)
 static bool take_any(struct core_accel *accel, const struct sched_request *request,
 		     const struct algo_wish *wish, struct attempt *attempt)
 {
-	bool differ = core_plan_sizes_differ(accel->shape.coll);
+	bool differ = core_coll_sizes_differ(accel->shape.coll);
 
 	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
 		struct algo_choice choice = {.algo = algo,
@@ -335,7 +233,7 @@ static bool take_any(struct core_accel *accel, const struct sched_request *reque
 static void list_algos(const struct core_accel *accel, const struct sched_request *request,
 		       const struct algo_wish *wish, char *text, size_t bytes)
 {
-	bool differ = core_plan_sizes_differ(accel->shape.coll);
+	bool differ = core_coll_sizes_differ(accel->shape.coll);
 	size_t used = 0;
 
 	*text = '\0';
@@ -357,7 +255,7 @@ static void complain_about_algos(const struct core_accel *accel,
 	list_algos(accel, request, &accel->common.wish, wanted, sizeof(wanted));
 	list_algos(accel, request, NULL, possible, sizeof(possible));
 	snprintf(text, sizeof(text), "%s; there are: %s", why, possible);
-	core_plan_complain(accel, CORE_COMPLAINT_ALGO, "GPUCOLL_ALGO", wanted, text);
+	core_say_complaint(accel, CORE_COMPLAINT_ALGO, "GPUCOLL_ALGO", wanted, text);
 }
 
 static bool take_wished(struct core_accel *accel, struct sched_request *request,
@@ -420,11 +318,11 @@ static enum util_status take_eager(struct core_accel *accel, struct sched_reques
 enum util_status core_plan_make(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
-	struct sched_request request = {.coll = core_plan_coll(shape->coll),
+	struct sched_request request = {.coll = core_coll_sched(shape->coll),
 					.ranks = accel->comm->size,
 					.root = shape->root,
 					.in_place = shape->in_place,
-					.pairs = core_plan_pairs(accel->comm, shape->coll),
+					.pairs = core_graph_pairs(accel->comm, shape->coll),
 					.channels = 1,
 					.num_nodes = accel->comm->num_nodes,
 					.nodes = accel->comm->nodes};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_proof.h"
-#include "core/core_accel.h"
+#include "core/core_board.h"
 #include "core/core_picture.h"
 #include "util/util_hash.h"
 #include "util/util_log.h"

@@ -27,30 +27,7 @@
 #ifndef CORE_PROOF_H
 #define CORE_PROOF_H
 
-#include "gpu/kernels/gpu_verify.h"
-#include "util/util_status.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-
-struct core_accel;
-
-enum core_proof_state {
-	CORE_PROOF_NONE,
-	CORE_PROOF_VISIT, /* the others' memory is being written and read */
-	CORE_PROOF_WAIT,  /* until the others have done so */
-	CORE_PROOF_LOOK,  /* at what they have left */
-	CORE_PROOF_DONE
-};
-
-/* Of a call that may vote. Members are bits, by their numbers on this node. */
-struct core_proof {
-	enum core_proof_state state;
-	bool busy;      /* the stream has work of it */
-	uint64_t with;  /* whom it is tried with */
-	uint64_t wrong; /* of whom something was not as it should be */
-	unsigned char card[GPU_CARD_BYTES];
-};
+#include "core/core_accel_call.h"
 
 /*
  * Add this process's cards to the offer, if there may be somebody who has to see them. Sets

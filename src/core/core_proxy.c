@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_proxy.h"
-#include "core/core_steps.h"
 #include "core/core_wire.h"
 #include "util/util_time.h"
 
@@ -81,7 +80,7 @@ static uint64_t bytes_of_next(const struct core_steps *steps, const struct core_
 	uint32_t step =
 		steps->program->messages[link->first + (uint32_t)(l->moved % link->per_round)];
 
-	return core_steps_bytes(steps, &steps->program->steps[step], round);
+	return core_walk_bytes(steps, &steps->program->steps[step], round);
 }
 
 static enum util_status carry_out(struct core_steps *steps, struct core_carried *l)

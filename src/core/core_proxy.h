@@ -11,31 +11,7 @@
 #ifndef CORE_PROXY_H
 #define CORE_PROXY_H
 
-#include "gpu/kernels/gpu_program.h"
-#include "util/util_status.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-
-struct core_steps;
-struct core_link;
-
-/* A link. Its messages go through one state after the other, in order. */
-struct core_carried {
-	const struct core_link *link;
-	uint16_t index;
-	bool sends;
-	uint32_t part;  /* whose word is looked at next: those before it are there */
-	uint64_t moved; /* messages that were handed to the network, or to the kernel */
-	uint64_t freed; /* whose slots can be used again */
-	uint64_t total;
-};
-
-struct core_proxy {
-	uint32_t num;
-	uint64_t moved_at; /* ns: when a message last went on */
-	struct core_carried links[2 * GPU_MAX_LINKS];
-};
+#include "core/core_walk.h"
 
 /*
  * For the launch that comes; there is nothing to do unless it waits and has links to other nodes.

@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_run.h"
+#include "core/core_board.h"
 #include "core/core_choice.h"
 #include "core/core_message.h"
-#include "core/core_net.h"
+#include "core/core_mpi.h"
+#include "core/core_mpi_comm.h"
+#include "core/core_mpi_drive.h"
+#include "core/core_mpi_job.h"
+#include "core/core_mpi_raise.h"
+#include "core/core_network.h"
 #include "core/core_op.h"
 #include "core/core_picture.h"
 #include "core/core_proof.h"
+#include "core/core_stats.h"
 #include "core/core_tuning.h"
 #include "core/core_wish.h"
 #include "gpu/gpu_module.h"
@@ -13,10 +20,6 @@
 #include "util/util_hash.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
-
-_Thread_local enum core_path core_last_path;
-
-bool core_awake, core_attentive;
 
 static double now(void)
 {
@@ -102,7 +105,8 @@ void core_start(void (*stop)(void))
 	start_fdpass();
 	core_picture_start();
 	core_tuning_start();
-	core_net_start();
+	core_network_start();
+	core_mpi_comm_start();
 	core_awake = core_attentive = true;
 	core_mpi_comm_identify(core_mpi_world());
 }
@@ -124,7 +128,9 @@ void core_stop(void)
 	if (!core_awake)
 		return;
 	core_awake = false;
-	core_net_stop();
+	core_network_stop();
+	core_mpi_comm_stop();
+	core_mpi_forget_types();
 	core_mpi_stop();
 	core_proof_stop();
 	core_picture_stop();

@@ -4,7 +4,7 @@
 #define CORE_RUN_H
 
 #include "core/core_call.h"
-#include "core/core_stats.h"
+#include "core/core_flags.h"
 
 /*
  * Read the configuration, agree on the job, put up the board. `stop` is called by MPI_Finalize
@@ -15,20 +15,8 @@ void core_start(void (*stop)(void));
 /* Print the statistics if wanted and give everything back. Collective over MPI_COMM_WORLD. */
 void core_stop(void);
 
-/*
- * Between core_start and core_stop in a job where some process has a CUDA driver: every collective
- * of every process is counted.
- */
-extern bool core_awake;
-
-/* Calls need a look even where this process has no CUDA: awake, or 16-bit types are in use. */
-extern bool core_attentive;
-
 /* In a forked child: it is none of the job's processes. */
 void core_forget(void);
-
-/* The path of this thread's last collective. */
-extern _Thread_local enum core_path core_last_path __attribute__((tls_model("initial-exec")));
 
 /*
  * Carry out a call that may be on device buffers, in a process with a driver. Returns MPI's error

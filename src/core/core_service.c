@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_service.h"
 #include "core/core_agree.h"
-#include "core/core_net.h"
+#include "core/core_mail.h"
+#include "net/net_port.h"
 #include "util/util_thread.h"
 
 #include <stdatomic.h>
@@ -23,7 +24,7 @@ static struct question *questions;
 /* What the node's members have come to in a call. */
 struct look {
 	uint64_t call;
-	enum core_net_kind kind; /* what was said: ASK, or that somebody FAILED or is LOST */
+	enum core_mail_kind kind; /* what was said: ASK, or that somebody FAILED or is LOST */
 	enum core_agree_state state;
 };
 
@@ -34,9 +35,9 @@ static void look_at(const struct core_board_slot *slot, void *area, void *argume
 
 	if (!area)
 		look->state = CORE_AGREE_STAGE; /* as every call here */
-	else if (look->kind == CORE_NET_FAILED)
+	else if (look->kind == CORE_MAIL_FAILED)
 		core_agree_fail_far(area, look->call);
-	else if (look->kind == CORE_NET_LOST)
+	else if (look->kind == CORE_MAIL_LOST)
 		core_agree_lose_far(area);
 	else
 		look->state = core_agree_where(slot, area, look->call);
@@ -46,7 +47,7 @@ static void look_at(const struct core_board_slot *slot, void *area, void *argume
  * All that is left of a communicator that was freed here is when it was ready, or that it had lost
  * a member.
  */
-static enum core_agree_state look(uint64_t comm, uint64_t call, enum core_net_kind kind)
+static enum core_agree_state look(uint64_t comm, uint64_t call, enum core_mail_kind kind)
 {
 	struct look look = {call, kind, CORE_AGREE_WAITING};
 	uint64_t ready[CORE_BOARD_REMEMBERED];
@@ -65,11 +66,11 @@ static enum core_agree_state look(uint64_t comm, uint64_t call, enum core_net_ki
 /* True: the question needs no further thought. Who is ready tells so itself. */
 static bool answer(const struct question *q)
 {
-	struct net_header header = {.kind = CORE_NET_STAGED, .comm = q->comm, .call = q->call};
-	enum core_agree_state state = look(q->comm, q->call, CORE_NET_ASK);
+	struct net_header header = {.kind = CORE_MAIL_STAGED, .comm = q->comm, .call = q->call};
+	enum core_agree_state state = look(q->comm, q->call, CORE_MAIL_ASK);
 
 	if (state == CORE_AGREE_LOST)
-		header.kind = CORE_NET_LOST;
+		header.kind = CORE_MAIL_LOST;
 	if (state == CORE_AGREE_STAGE || state == CORE_AGREE_LOST)
 		net_tell(NET_SERVICE, (int)q->asker, NET_MAIN, &header, NULL, 0, NULL);
 	return state != CORE_AGREE_WAITING;
@@ -93,11 +94,11 @@ static void receive(enum net_port port, const struct net_header *header,
 
 	(void)port;
 	(void)payload;
-	if (header->kind == CORE_NET_FAILED || header->kind == CORE_NET_LOST) {
+	if (header->kind == CORE_MAIL_FAILED || header->kind == CORE_MAIL_LOST) {
 		look(header->comm, header->call, header->kind);
 		return;
 	}
-	if (header->kind != CORE_NET_ASK || is_known(&question) || answer(&question))
+	if (header->kind != CORE_MAIL_ASK || is_known(&question) || answer(&question))
 		return;
 	/* Without memory for it: the asker will ask again. */
 	kept = malloc(sizeof(*kept));

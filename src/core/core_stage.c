@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_stage.h"
+#include "core/core_mpi.h"
+#include "core/core_mpi_drive.h"
 #include "gpu/gpu_module.h"
 #include "gpu/kernels/gpu_runs.h"
 

@@ -9,7 +9,7 @@
 #ifndef CORE_STAGE_H
 #define CORE_STAGE_H
 
-#include "core/core_mpi.h"
+#include "core/core_layout.h"
 #include "gpu/gpu_context.h"
 #include "gpu/gpu_staging.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_stats.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_comm.h"
 #include "util/util_log.h"
 
 #include <pthread.h>

@@ -7,8 +7,8 @@
 #define CORE_STATS_H
 
 #include "core/core_call.h"
-
-enum core_path { CORE_PATH_PASS, CORE_PATH_STAGE, CORE_PATH_ACCEL, CORE_PATH_NUM };
+#include "core/core_flags.h"
+#include "core/core_spent.h"
 
 struct core_stats_call {
 	enum core_coll coll; /* CORE_COLL_NUM: it is no collective, and */
@@ -24,21 +24,6 @@ struct core_stats_call {
 
 /* Count one call. Any thread. */
 void core_stats_add(const struct core_stats_call *call);
-
-/*
- * What an accelerated call spends its time with; the names of struct core_accel's states where it
- * is in one.
- */
-enum core_stats_stage {
-	CORE_STATS_CLASSIFY,
-	CORE_STATS_READY,
-	CORE_STATS_AGREE,
-	CORE_STATS_LAUNCH, /* plan and launch */
-	CORE_STATS_RUN,
-	CORE_STATS_MEET,
-	CORE_STATS_LAST,
-	CORE_STATS_NUM_STAGES
-};
 
 /* Count what one call spent, ns by stage. Any thread. */
 void core_stats_add_stages(const uint64_t spent[CORE_STATS_NUM_STAGES]);

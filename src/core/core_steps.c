@@ -2,6 +2,7 @@
 #include "core/core_steps.h"
 #include "algos/sched.h"
 #include "core/core_agree.h"
+#include "core/core_proxy.h"
 #include "core/core_wire.h"
 
 #include <stdio.h>
@@ -50,27 +51,6 @@ static bool is_far(const struct gpu_operand *o)
 static int peer_of(const struct core_steps *steps, const struct gpu_operand *o)
 {
 	return core_program_link(steps->program, o)->peer;
-}
-
-/* What the step is about in the round, of each of its places. See context_of in gpu_execute.cu. */
-static struct sched_span span_of(const struct core_steps *steps, const struct gpu_step *step,
-				 uint32_t round)
-{
-	const struct gpu_execute_args *args = &steps->args;
-	uint64_t bytes = steps->places[step->sized].bytes, offset = round * args->width;
-	struct sched_span span;
-
-	bytes = bytes > offset ? bytes - offset : 0;
-	bytes = bytes < args->width ? bytes : args->width;
-	span = sched_range(bytes, args->unit, (int)args->pieces, step->piece, step->span);
-	span.offset += offset;
-	return span;
-}
-
-uint64_t core_steps_bytes(const struct core_steps *steps, const struct gpu_step *step,
-			  uint32_t round)
-{
-	return span_of(steps, step, round).bytes;
 }
 
 /* The pair of pass_on, of the hosts at both ends; what kernels did before is done. */
@@ -126,7 +106,7 @@ static void send_far(const struct core_steps *steps, const struct gpu_step *step
 		     const struct gpu_operand *o, uint32_t round, uint64_t from)
 {
 	core_wire_send(steps->comm, peer_of(steps, o), o->index, o->theirs, steps->call,
-		       message_of(o, round), from, core_steps_bytes(steps, step, round));
+		       message_of(o, round), from, core_walk_bytes(steps, step, round));
 }
 
 static void pass_on_far(const struct core_steps *steps, const struct gpu_step *step,
@@ -169,7 +149,7 @@ static enum util_status look_at_step(struct core_steps *steps, const struct gpu_
 
 	for (uint32_t i = 0; i < num_operands(step) && status == UTIL_OK; i++) {
 		status = look(steps, &o[i], round, &bytes);
-		steps->truncates |= bytes && bytes > core_steps_bytes(steps, step, round);
+		steps->truncates |= bytes && bytes > core_walk_bytes(steps, step, round);
 	}
 	return status;
 }
@@ -228,7 +208,7 @@ static uint64_t address_of(const struct core_steps *steps, const struct coming *
 	const struct gpu_operand *place = receives(coming) ? coming->o + 1 : coming->o;
 
 	return steps->places[place->index].address +
-	       span_of(steps, coming->step, coming->round).offset;
+	       core_walk_span(steps, coming->step, coming->round).offset;
 }
 
 /*
@@ -247,7 +227,7 @@ static void place_next(struct core_steps *steps, uint32_t lane)
 				return;
 			if (!core_wire_place(steps->comm->wire, c.o->index,
 					     message_of(c.o, c.round), address_of(steps, &c),
-					     core_steps_bytes(steps, c.step, c.round)))
+					     core_walk_bytes(steps, c.step, c.round)))
 				return;
 		}
 		(*placed)++;

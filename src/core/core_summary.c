@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/core_agree.h"
+#include "core/core_summary.h"
+#include "core/core_call.h"
 
 void core_summary_of(struct core_summary *summary, const struct core_offer *offer, int rank)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_tuning.h"
 #include "core/core_comm.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_job.h"
 #include "util/util_config.h"
 #include "util/util_hash.h"
 #include "util/util_locale.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_wire.h"
+#include "core/core_mail.h"
+#include "net/net_port.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 
@@ -151,7 +153,7 @@ void core_wire_free(struct core_wire *wire)
 {
 	if (!wire)
 		return;
-	if (core_net_is_up())
+	if (core_mail_is_up())
 		drop_held(wire);
 	drop_put_off(wire);
 	if (is_busy(wire))
@@ -436,8 +438,8 @@ static void hold(struct core_wire *wire, const struct net_header *header,
 	wire->held = entry;
 }
 
-void core_wire_receive(struct core_comm *comm, const struct net_header *header,
-		       struct net_payload *payload)
+static void receive(struct core_comm *comm, const struct net_header *header,
+		    struct net_payload *payload)
 {
 	struct core_wire *wire = comm->wire;
 
@@ -534,7 +536,7 @@ void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_byt
 	wire->start = start;
 	wire->slot_bytes = slot_bytes;
 	wire->num_slots = num_slots;
-	wire->by_credit = !by_gdr && core_net_is_by_sockets();
+	wire->by_credit = !by_gdr && core_mail_is_by_sockets();
 	wire->all_fetched = by_gdr;
 	wire->laid_out = wire->used = true;
 	take_held(wire);
@@ -566,14 +568,14 @@ static void give_credit(const struct core_comm *comm, const struct incoming *in)
 {
 	const struct core_wire *wire = comm->wire;
 	uint64_t each = wire->num_slots > 1 ? wire->num_slots / 2 : 1;
-	struct net_header header = {.kind = CORE_NET_CREDIT,
+	struct net_header header = {.kind = CORE_MAIL_CREDIT,
 				    .comm = comm->id,
 				    .call = wire->call - 1,
 				    .link = in->theirs,
 				    .message = (uint32_t)in->read};
 
 	if (in->read % each == 0 && in->total > in->read - each + wire->num_slots)
-		core_net_tell(comm, in->rank, &header, NULL, 0, NULL);
+		core_mail_tell(comm, in->rank, &header, NULL, 0, NULL);
 }
 
 void core_wire_consume(const struct core_comm *comm, uint32_t link, uint64_t message)
@@ -598,12 +600,14 @@ static bool has_credit(const struct core_wire *wire, const struct outgoing *out,
 	return !wire->by_credit || message < out->read + wire->num_slots;
 }
 
-void core_wire_receive_credit(struct core_comm *comm, const struct net_header *header)
+static void receive_credit(struct core_comm *comm, const struct net_header *header,
+			   struct net_payload *payload)
 {
 	struct core_wire *wire = comm->wire;
 	struct outgoing *out;
 	uint64_t next;
 
+	(void)payload;
 	if (header->call + 1 != wire->call || header->link >= GPU_MAX_LINKS || !wire->by_credit)
 		return;
 	out = &wire->outgoing[header->link];
@@ -618,9 +622,15 @@ void core_wire_receive_credit(struct core_comm *comm, const struct net_header *h
 			continue;
 		message->waits = false;
 		wire->num_put_off--;
-		core_net_send(comm, message->rank, &message->header, &message->data,
-			      &out->status[slot]);
+		core_mail_send(comm, message->rank, &message->header, &message->data,
+			       &out->status[slot]);
 	}
+}
+
+void core_wire_handle_mail(void)
+{
+	core_mail_handle(CORE_MAIL_DATA, receive);
+	core_mail_handle(CORE_MAIL_CREDIT, receive_credit);
 }
 
 /* Fetched ones hold up their sender until there is room, whether they are short or not. */
@@ -637,7 +647,7 @@ void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint3
 	struct core_wire *wire = comm->wire;
 	struct outgoing *out = &wire->outgoing[link];
 	uint64_t slot = message % wire->num_slots;
-	struct net_header header = {.kind = CORE_NET_DATA,
+	struct net_header header = {.kind = CORE_MAIL_DATA,
 				    .comm = comm->id,
 				    .call = call,
 				    .link = theirs,
@@ -650,7 +660,7 @@ void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint3
 	wire->lends |= from != 0;
 	net_lock(NET_MAIN);
 	if (has_credit(wire, out, message)) {
-		core_net_send(comm, rank, &header, &data, &out->status[slot]);
+		core_mail_send(comm, rank, &header, &data, &out->status[slot]);
 	} else {
 		out->put_off[slot] = (struct put_off){true, rank, header, data};
 		wire->num_put_off++;

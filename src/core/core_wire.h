@@ -11,7 +11,7 @@
  * Nobody sends more than there is room for. Where the network's hardware carries messages they are
  * announced, and fetched when their slots are free, but for the first ones, if they are short. By
  * sockets that would take three messages for one, and each takes both hosts; there the receiver
- * says now and then how many it has read (CORE_NET_CREDIT), and the sender keeps back those that
+ * says now and then how many it has read (CORE_MAIL_CREDIT), and the sender keeps back those that
  * would come before their slots are free.
  *
  * The arenas are in pinned host memory; where UCX takes device memory there are others there, which
@@ -29,7 +29,7 @@
 #ifndef CORE_WIRE_H
 #define CORE_WIRE_H
 
-#include "core/core_net.h"
+#include "core/core_comm.h"
 #include "gpu/gpu_scratch.h"
 #include "gpu/gpu_shm.h"
 #include "gpu/kernels/gpu_program.h"
@@ -128,9 +128,7 @@ enum util_status core_wire_drain(struct core_wire *wire);
  */
 bool core_wire_has_memory(struct core_wire *wire);
 
-/* A message has come, or word of room for some; in the port's handler. */
-void core_wire_receive(struct core_comm *comm, const struct net_header *header,
-		       struct net_payload *payload);
-void core_wire_receive_credit(struct core_comm *comm, const struct net_header *header);
+/* Have messages for communicators come here; before the network is up. */
+void core_wire_handle_mail(void);
 
 #endif

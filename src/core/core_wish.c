@@ -44,3 +44,14 @@ const struct algo_wish *core_wish_of(enum sched_coll coll)
 {
 	return &wishes[coll];
 }
+
+bool core_wish_wants_links(enum sched_coll coll)
+{
+	const struct algo_wish *wish = core_wish_of(coll);
+
+	for (const struct algo *algo = algo_catalogue; wish->algos && algo->name; algo++) {
+		if (!(algo->needs & ALGO_NEEDS_MAPPED) && algo_wish_grants(wish, algo))
+			return true;
+	}
+	return false;
+}

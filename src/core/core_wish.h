@@ -17,4 +17,7 @@ bool core_wish_set(const char *algos, const char *protos, const char *channels);
 /* For the collective. */
 const struct algo_wish *core_wish_of(enum sched_coll coll);
 
+/* Whether the configuration wishes for an algorithm that takes links. */
+bool core_wish_wants_links(enum sched_coll coll);
+
 #endif

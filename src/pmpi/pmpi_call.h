@@ -11,11 +11,10 @@
 #define PMPI_CALL_H
 
 #include "core/core_call.h"
+#include "core/core_flags.h"
 #include "core/core_message.h"
-#include "core/core_mpi.h"
 #include "core/core_mpi_request.h"
 #include "core/core_pack.h"
-#include "core/core_run.h"
 #include "gpu/gpu_pointer.h"
 
 #include <mpi.h>

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Init and MPI_Init_thread, the end in MPI_Finalize, and the public functions of gpucoll.h. */
 #include "pmpi/pmpi_call.h"
-#include "core/core_mpi_trial.h"
-#include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "core/core_choice.h"
+#include "core/core_flags.h"
+#include "core/core_mpi.h"
+#include "core/core_mpi_trial.h"
+#include "core/core_run.h"
+#include "core/core_stats.h"
 #include "core/core_wish.h"
+#include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "util/util_config.h"
 #include "util/util_log.h"
 

@@ -4,10 +4,16 @@
  * all that core decides. Handles of communicators are groups.
  */
 #include "core/core_agree.h"
-#include "core/core_board.h"
 #include "core/core_comm.h"
+#include "core/core_comm_life.h"
+#include "core/core_flags.h"
 #include "core/core_message.h"
 #include "core/core_mpi.h"
+#include "core/core_mpi_comm.h"
+#include "core/core_mpi_drive.h"
+#include "core/core_mpi_job.h"
+#include "core/core_mpi_raise.h"
+#include "core/core_run.h"
 #include "threads.h"
 #include "util/util_hash.h"
 #include "util/util_time.h"
@@ -195,6 +201,18 @@ void core_mpi_drive(struct core_wait *wait)
 
 /* ---- communicators ---- */
 
+void core_mpi_comm_start(void)
+{
+}
+
+void core_mpi_comm_stop(void)
+{
+}
+
+void core_mpi_forget_types(void)
+{
+}
+
 struct core_comm *core_mpi_comm_find(core_handle comm)
 {
 	for (int i = 0; i < MOST_COMMS; i++) {
@@ -221,14 +239,14 @@ void core_mpi_comm_identify(core_handle comm)
 		first &= j >= index || members[j].node != core_mpi_job.node;
 	}
 	spread(group, &id, sizeof(id));
-	why = core_comm_why_no_slot(group->size, members);
+	why = core_comm_life_why_no_slot(group->size, members);
 	if (!why && first)
-		well = core_comm_take_slot(id, group->size, members);
+		well = core_comm_life_take_slot(id, group->size, members);
 	if (!all_say(group, well) && !why)
 		why = "no room on a node's board";
 	while (comms[i].group)
 		i++;
-	comms[i].state = core_comm_create(id, index, group->size, members, why);
+	comms[i].state = core_comm_life_begin(id, index, group->size, members, why);
 	comms[i].group = group;
 }
 
@@ -243,7 +261,7 @@ void rank_comm_free(struct threads_group *group)
 
 	while (comms[i].group != group)
 		i++;
-	core_comm_destroy(comms[i].state);
+	core_comm_life_end(comms[i].state);
 	comms[i].group = NULL;
 	comms[i].state = NULL;
 }
@@ -546,7 +564,7 @@ void rank_stop(void)
 {
 	for (int i = 0; i < MOST_COMMS; i++) {
 		if (comms[i].group)
-			core_comm_destroy(comms[i].state);
+			core_comm_life_end(comms[i].state);
 	}
 	core_stop();
 }

@@ -4,7 +4,7 @@
  * needs are played by pipes through shared memory here.
  */
 #include "core/core_board.h"
-#include "core/core_mpi.h"
+#include "core/core_mpi_job.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct core_run int_run = {0, 4};
+static const struct core_span int_run = {0, 4};
 static const struct core_typemap int_map = {
 	.extent = 4, .lo = 0, .hi = 4, .size = 4, .num_runs = 1, .runs = &int_run};
 
@@ -45,7 +45,7 @@ static void empty_blocks_are_nothing(void **state)
 
 static void bounds_with_negative_extents(void **state)
 {
-	static const struct core_run run = {-8, 4};
+	static const struct core_span run = {-8, 4};
 	static const struct core_typemap backwards = {
 		.extent = -16, .lo = -8, .hi = -4, .size = 4, .num_runs = 1, .runs = &run};
 	struct core_operand operand = {0};

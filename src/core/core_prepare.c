@@ -2,13 +2,18 @@
 /*
  * What a process offers for an accelerated call: where its buffers are, and how others reach them.
  */
-#include "core/core_accel.h"
+#include "core/core_prepare.h"
 #include "core/core_board.h"
+#include "core/core_coll.h"
 #include "core/core_eager.h"
-#include "core/core_mpi.h"
+#include "core/core_graph.h"
+#include "core/core_layout.h"
+#include "core/core_leaving.h"
+#include "core/core_mpi_job.h"
 #include "core/core_nodes.h"
 #include "core/core_proof.h"
 #include "core/core_room.h"
+#include "core/core_together.h"
 #include "core/core_wire.h"
 #include "core/core_wish.h"
 #include "util/util_config.h"
@@ -32,12 +37,12 @@ static bool is_empty(const struct core_buffer *buffer)
 static bool has_rails(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
-	struct sched_request request = {.coll = core_plan_coll(accel->shape.coll),
+	struct sched_request request = {.coll = core_coll_sched(accel->shape.coll),
 					.ranks = comm->size,
-					.pairs = core_plan_pairs(comm, accel->shape.coll),
+					.pairs = core_graph_pairs(comm, accel->shape.coll),
 					.num_nodes = comm->num_nodes,
 					.nodes = comm->nodes};
-	bool differ = core_plan_sizes_differ(accel->shape.coll);
+	bool differ = core_coll_sizes_differ(accel->shape.coll);
 
 	/* Where there is a root, who is in place is not the matter of all. */
 	request.in_place = request.coll == SCHED_ALLTOALL && accel->shape.in_place;
@@ -264,7 +269,8 @@ static bool may_need_links(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	return comm->wants_links || comm->spans || core_plan_wants_links(accel->shape.coll);
+	return comm->wants_links || comm->spans ||
+	       core_wish_wants_links(core_coll_sched(accel->shape.coll));
 }
 
 /*
@@ -283,6 +289,8 @@ static enum util_status open_arenas(struct core_accel *accel)
 
 	if ((comm->spans || comm->wants_shm) && bytes > most)
 		bytes = most;
+	if (core_arena_would_grow(&comm->arena, bytes, accel->stream))
+		core_leaving_look();
 	status = core_arena_open(&comm->arena, bytes, comm->wants_shm, accel->stream,
 				 &accel->clearing);
 
@@ -367,7 +375,7 @@ static enum util_status offer_arenas(struct core_accel *accel)
 	accel->reserved = may_wait(accel, &offer->blocks) &&
 			  gpu_launch_reserve(gpu_stream_where(accel->stream)->device);
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
-	offer->flags |= core_links_are_apart() ? CORE_OFFER_APART : 0;
+	offer->flags |= core_together_are_apart() ? CORE_OFFER_APART : 0;
 	offer->flags |= comm->links_failed ? CORE_OFFER_LINKS_FAILED : 0;
 	offer->flags |= offer_gdr(comm);
 	return UTIL_OK;
@@ -457,7 +465,7 @@ static void set_flags(struct core_accel *accel)
 		offer->flags |= CORE_OFFER_ASKS_VOTE | CORE_OFFER_FORGET;
 }
 
-enum util_status core_offer_make(struct core_accel *accel)
+enum util_status core_prepare_offer(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
 	struct core_offer *offer = &accel->offer;
@@ -474,7 +482,7 @@ enum util_status core_offer_make(struct core_accel *accel)
 	offer->longest = in > out ? in : out;
 	offer->window = UINT64_MAX;
 	offer->device = 0;
-	offer->wish = *core_wish_of(core_plan_coll(shape->coll));
+	offer->wish = *core_wish_of(core_coll_sched(shape->coll));
 	offer->blocks = 0;
 	memset(offer->arenas, 0, sizeof(offer->arenas));
 	memset(&offer->cards, 0, sizeof(offer->cards));

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_comm_life.h"
+#include "core/core_agree.h"
+#include "core/core_board.h"
+#include "core/core_choice.h"
+#include "core/core_graph.h"
+#include "core/core_leaving.h"
+#include "core/core_mail.h"
+#include "core/core_nodes.h"
+#include "core/core_schedule.h"
+#include "core/core_wire.h"
+
+#include <stdlib.h>
+
+const char *core_comm_life_why_no_slot(int size, const struct core_member *members)
+{
+	if (size == 1)
+		return "one process";
+	if (size > CORE_MAX_RANKS)
+		return "more ranks than a schedule is made for";
+	if (core_comm_most_on_a_node(size, members) > CORE_MAX_NEAR)
+		return "more ranks of a node than a kernel takes";
+	if (!core_comm_spans(size, members))
+		return NULL;
+	for (int i = 0; i < size; i++) {
+		if (!core_mpi_node_has_driver(members[i].node))
+			return "a node has no CUDA driver";
+	}
+	return core_mail_is_up() ? NULL : "several nodes, without a network";
+}
+
+static struct core_board_slot *join_board(uint64_t id, int size, const struct core_member *members)
+{
+	uint32_t near = core_comm_count_near(size, members);
+
+	return core_board_join(id, near,
+			       core_agree_area_bytes(core_mpi_job.local_size, (int)near, size,
+						     core_comm_spans(size, members)));
+}
+
+bool core_comm_life_take_slot(uint64_t id, int size, const struct core_member *members)
+{
+	return join_board(id, size, members) != NULL;
+}
+
+/* Have messages of other nodes come to it. */
+static enum util_status open_wire(struct core_comm *comm)
+{
+	comm->agreement = core_nodes_create(comm);
+	comm->wire = core_wire_create();
+	if (!comm->agreement || !comm->wire) {
+		core_nodes_free(comm->agreement);
+		core_wire_free(comm->wire);
+		return UTIL_ERR_NO_MEMORY;
+	}
+	core_mail_open(comm);
+	return UTIL_OK;
+}
+
+/* Nobody finds it any more, then. The driver may wait for kernels when memory is unpinned. */
+static void close_wire(struct core_comm *comm)
+{
+	core_mail_close(comm);
+	core_nodes_free(comm->agreement);
+	core_wire_free(comm->wire);
+}
+
+static bool join(struct core_comm *comm)
+{
+	comm->slot = join_board(comm->id, comm->size, comm->members);
+	comm->area = core_board_area(comm->slot);
+	comm->no_area = comm->area ? NULL : "no shared memory";
+	comm->spans = comm->area && comm->num_nodes > 1;
+	return !comm->spans || open_wire(comm) == UTIL_OK;
+}
+
+struct core_comm *core_comm_life_begin(uint64_t id, int rank, int size,
+				       const struct core_member *members, const char *no_slot)
+{
+	struct core_comm *comm = core_comm_new(id, rank, size, members);
+
+	if (!comm)
+		return NULL;
+	comm->no_area = no_slot;
+	if (no_slot || join(comm))
+		return comm;
+	free(comm);
+	return NULL;
+}
+
+/* A member that is still in the last call may yet say in our arena what it has read. */
+static bool is_idle(struct core_comm *comm)
+{
+	return !comm->slot || !core_board_is_up() || core_agree_all_passed(comm, comm->calls - 1);
+}
+
+static void leave(struct core_comm *comm)
+{
+	uint64_t ready[CORE_BOARD_REMEMBERED];
+
+	if (comm->spans)
+		core_agree_last_ready(comm, ready);
+	/* Members may have stopped calling at different calls. */
+	if (comm->lost)
+		core_board_publish(comm->slot, UINT64_MAX);
+	core_board_leave(comm->slot, comm->spans ? ready : NULL);
+}
+
+void core_comm_life_end(struct core_comm *comm)
+{
+	if (comm->spans)
+		close_wire(comm);
+	if (!core_arena_is_open(&comm->arena) || is_idle(comm))
+		core_arena_close(&comm->arena, true);
+	else
+		core_leaving_keep(comm);
+	/* A communicator may be freed after the board came down in MPI_Finalize. */
+	if (comm->slot && core_board_is_up())
+		leave(comm);
+	core_leaving_look();
+	core_schedule_drop(comm);
+	core_choice_drop(comm);
+	core_graph_free(comm->graph);
+	core_known_clear(&comm->known);
+	free(comm);
+}
