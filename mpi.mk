@@ -4,8 +4,12 @@
 # own compiler wrapper compiles and links, driving the compiler that configure chose.
 
 SONAME = libgpucoll.so.0
-CORE_MPI = $(addprefix core_mpi_,arithmetic blocks comm drive graph half job message muster operands pack raise request shape side trial type)
-MPI_OBJECTS = $(CORE_MPI:%=%.o) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_spawn.o wrappers.o
+CORE_MPI = comm/core_mpi_graph.c core_mpi_comm.c job/core_mpi_drive.c job/core_mpi_job.c job/core_mpi_muster.c \
+	mpi/core_mpi_arithmetic.c mpi/core_mpi_blocks.c mpi/core_mpi_half.c mpi/core_mpi_name.c \
+	mpi/core_mpi_operands.c mpi/core_mpi_raise.c mpi/core_mpi_shape.c mpi/core_mpi_type.c \
+	p2p/core_mpi_message.c p2p/core_mpi_pack.c p2p/core_mpi_request.c p2p/core_mpi_side.c \
+	p2p/core_mpi_trial.c
+MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_spawn.o wrappers.o
 MPI_TEST_PROGRAMS = test_agree test_coll test_message test_half test_types test_life test_edges demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
@@ -22,12 +26,12 @@ mpi/wrappers.c: $(top_srcdir)/src/pmpi/gen-wrappers.py $(top_srcdir)/src/pmpi/pr
 	$(AM_V_at)$(MKDIR_P) mpi
 	$(AM_V_GEN)$(PYTHON) $^ >$@.tmp && mv $@.tmp $@
 
+vpath core_mpi_%.c $(addprefix $(top_srcdir)/src/core/,$(sort $(dir $(CORE_MPI))))
+vpath pmpi_%.c $(top_srcdir)/src/pmpi
+
 # $(1): name; $(2): wrapper
 define mpi_rules
-mpi/$(1)/%.o: $(top_srcdir)/src/core/%.c
-	$$(AM_V_at)$$(MKDIR_P) $$(@D)
-	$$(AM_V_CC)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) -c -o $$@ $$<
-mpi/$(1)/%.o: $(top_srcdir)/src/pmpi/%.c
+mpi/$(1)/%.o: %.c
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CC)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) -c -o $$@ $$<
 mpi/$(1)/wrappers.o: mpi/wrappers.c

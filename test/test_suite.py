@@ -72,11 +72,18 @@ def test_layering():
 
 def test_layering_is_checked(tmp_path):
     """The check fails on a tree that breaks the rules."""
-    bad = tmp_path / "src/algos"
-    bad.mkdir(parents=True)
-    (bad / "algo_bad.c").write_text('#include <mpi.h>\n#include "gpu/gpu_driver.h"\n')
+    bad = {"algos/algo_bad.c": '#include <mpi.h>\n#include "gpu/gpu_driver.h"\n',
+           "core/call/core_low.h": '#include "core/agree/core_high.h"\n',
+           "core/agree/core_a.c": '#include "core/agree/core_b.h"\n', "core/agree/core_b.c": '#include "core/agree/core_a.h"\n'}
+    for name, text in bad.items():
+        path = tmp_path / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     result = run_command([sys.executable, str(SOURCE / "test/check-layering.py"), str(tmp_path)], os.environ, 60)
-    assert result.status != 0 and "mpi.h" in result.output and "gpu/gpu_driver.h" in result.output
+    for found in ("src/algos may not include mpi.h", "src/algos may not include gpu/gpu_driver.h",
+                  "src/core/call may not include core/agree/core_high.h", "in a circle: core_a -> core_b -> core_a"):
+        assert found in result.output, result.output
+    assert result.status != 0
 
 
 def test_docs_name_what_is_there(tmp_path):

@@ -3,6 +3,7 @@
 #include "doctor.h"
 #include "gpu/gpu_ipc.h"
 #include "gpu/gpu_launch.h"
+#include "gpu/gpu_pointer.h"
 #include "util/util_time.h"
 
 #include <dlfcn.h>

@@ -7,6 +7,7 @@
 #include "doctor.h"
 #include "gpu/gpu_ipc.h"
 #include "gpu/gpu_launch.h"
+#include "gpu/gpu_pointer.h"
 #include "gpu/gpu_scratch.h"
 #include "util/util_time.h"
 

@@ -4,8 +4,8 @@
  * schedules on its model of a node, and between nodes SimGrid.
  */
 #include "algos/algo_choose.h"
-#include "core/core_fabric.h"
-#include "core/core_room.h"
+#include "core/choose/core_model.h"
+#include "core/wire/core_arena_layout.h"
 #include "gpu/kernels/gpu_program.h"
 #include "sim-bound.h"
 #include "sim-net.h"
@@ -138,7 +138,7 @@ static void make_cluster(struct cluster *c, enum sched_coll coll, int ranks)
 			c->nodes[rank], topo_machine_nth(options.machine, TOPO_GPU, rank % c->gpus),
 			0};
 	}
-	if (!core_fabric_make(ranks, seats, nodes, machines, false, &c->fabric))
+	if (!core_model_make(ranks, seats, nodes, machines, false, &c->fabric))
 		no_memory();
 	c->request = (struct sched_request){.coll = coll,
 					    .ranks = ranks,
@@ -181,7 +181,7 @@ static double bound_of(const struct cluster *c, double bytes)
 
 static struct sched_room room(void)
 {
-	return core_room_for(core_room_arena(util_config.scratch, 1), false, false);
+	return core_arena_layout_for(core_arena_layout_bytes(util_config.scratch, 1), false, false);
 }
 
 /* What a simulation needs and gives. */

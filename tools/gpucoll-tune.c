@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * gpucoll-tune: measures, under the library, every way to do each collective on this machine, and
- * writes the times into the file by which the library then chooses (src/core/core_tuning.h).
+ * writes the times into the file by which the library then chooses (src/core/choose/core_tuning.h).
  *
  * What is clearly slower than the best is measured roughly, and at every second size only once it
  * has been so for some; more channels are not tried where twice as many brought nothing. The others
  * are measured in many turns, one after the other, so that what disturbs the machine for a while
  * disturbs them alike.
  */
-#include "core/core_tuning.h"
+#include "core/choose/core_tuning.h"
 #include "gpucoll/gpucoll.h"
 #include "util/util_config.h"
 
@@ -274,9 +274,9 @@ static void wish_for(const struct way *way)
 
 	snprintf(channels, sizeof(channels), "%d", way->channels);
 	if (way->algo->needs & ALGO_NEEDS_MAPPED)
-		gpucoll_wish(way->algo->name, NULL, NULL);
+		gpucoll_set_algorithms(way->algo->name, NULL, NULL);
 	else
-		gpucoll_wish(way->algo->name, sched_proto_name(way->proto), channels);
+		gpucoll_set_algorithms(way->algo->name, sched_proto_name(way->proto), channels);
 }
 
 /* Whether all ranks' last call went that way, which rank 0 notes. */
@@ -287,7 +287,7 @@ static bool went(struct way *way)
 	const char *words = way->words;
 
 	*way->words = '\0';
-	gpucoll_last_way(way->words, sizeof(way->words));
+	gpucoll_last_choice(way->words, sizeof(way->words));
 	/* time MACHINE ranks= nodes= gpus= COLLECTIVE BYTES ALGO PROTO CHANNELS */
 	for (int i = 0; i < 7 && words; i++) {
 		words = strchr(words, ' ');

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "info-choice.h"
-#include "core/core_cluster.h"
-#include "core/core_room.h"
+#include "core/choose/core_samples.h"
+#include "core/wire/core_arena_layout.h"
 #include "gpu/kernels/gpu_program.h"
 #include "util/util_config.h"
 
@@ -44,7 +44,7 @@ static void take_seats(const struct sched_request *request, const struct topo_ma
 
 /* What schedules are timed on, and the request's rings in it. */
 static bool make_cluster(struct sched_request *request, const struct topo_machine *machine,
-			 bool sockets, struct core_cluster *cluster)
+			 bool sockets, struct core_samples *cluster)
 {
 	int nodes = request->num_nodes ? request->num_nodes : 1;
 	struct core_seat *seats = calloc((size_t)request->ranks, sizeof(*seats));
@@ -55,7 +55,7 @@ static bool make_cluster(struct sched_request *request, const struct topo_machin
 		machines[i] = machine;
 	if (seats && machines) {
 		take_seats(request, machine, seats);
-		made = core_cluster_make(request->ranks, seats, nodes, machines, sockets, cluster);
+		made = core_samples_make(request->ranks, seats, nodes, machines, sockets, cluster);
 		request->num_rings = cluster->parts[0].num_rings;
 		request->rings = cluster->parts[0].rings;
 	}
@@ -148,15 +148,15 @@ static uint32_t protos_of(const struct info_call *call)
 	return request->num_nodes < request->ranks ? protos | 1 << SCHED_LL : protos;
 }
 
-static int print(FILE *out, const struct info_call *call, const struct core_cluster *cluster,
+static int print(FILE *out, const struct info_call *call, const struct core_samples *cluster,
 		 bool mapped, bool one_size)
 {
 	const struct sched_fabric *fabric = cluster->parts[0].fabric;
 	const struct sched_request *request = &call->request;
 	int sharers = sched_fabric_fullest(fabric);
-	size_t arena = core_room_arena(util_config.scratch, sharers);
+	size_t arena = core_arena_layout_bytes(util_config.scratch, sharers);
 	struct algo_setting setting = {
-		.room = core_room_for(arena, call->sockets, call->exec == INFO_GDR),
+		.room = core_arena_layout_for(arena, call->sockets, call->exec == INFO_GDR),
 		.most_links = GPU_MAX_LINKS,
 		.most_lanes = GPU_MAX_LANES,
 		.most_operands = GPU_MAX_OPERANDS,
@@ -167,11 +167,11 @@ static int print(FILE *out, const struct info_call *call, const struct core_clus
 		.fused = call->exec == INFO_FUSED,
 		.protos = protos_of(call),
 		.lines = SCHED_LINES_WHOLE,
-		.resident = core_room_resident(fabric->costs.blocks * sharers, sharers)};
+		.resident = core_arena_layout_resident(fabric->costs.blocks * sharers, sharers)};
 	struct algo_table *table;
 	int result;
 
-	core_cluster_set(cluster, &setting);
+	core_samples_set(cluster, &setting);
 	table = algo_table_new(request, &setting);
 	if (!table)
 		return no_memory();
@@ -195,11 +195,11 @@ int info_print_choices(FILE *out, const struct info_call *call, const struct top
 		       bool one_size)
 {
 	struct info_call mine = *call;
-	struct core_cluster cluster = {.num_parts = 0};
+	struct core_samples cluster = {.num_parts = 0};
 	int result;
 
 	if (!make_cluster(&mine.request, machine, call->sockets, &cluster)) {
-		core_cluster_free(&cluster);
+		core_samples_free(&cluster);
 		return no_memory();
 	}
 	fprintf(out, "\nPredicted times on %s, %d ranks on %d GPUs:\n",
@@ -207,6 +207,6 @@ int info_print_choices(FILE *out, const struct info_call *call, const struct top
 		cluster.parts[0].fabric->num_sites);
 	print_exception(out, &mine.request);
 	result = print(out, &mine, &cluster, is_mapped(&mine.request, machine), one_size);
-	core_cluster_free(&cluster);
+	core_samples_free(&cluster);
 	return result;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "info-schedule.h"
 #include "algos/algo.h"
-#include "algos/sched_trace.h"
+#include "algos/sched_levels.h"
 #include "algos/sched_verify.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 struct view {
 	FILE *out;
 	const struct sched *sched;
-	struct sched_trace trace;
+	struct sched_levels trace;
 	const struct info_call *call;
 };
 
@@ -367,7 +367,7 @@ static struct sched *prepare(const struct algo *algo, struct view *v,
 	}
 	if (!sched_verify(sched, algo->slots, why, sizeof(why))) {
 		fprintf(stderr, "gpucoll-info: %s is wrong: %s\n", algo->name, why);
-	} else if (!sched_trace_new(sched, &v->trace)) {
+	} else if (!sched_levels_new(sched, &v->trace)) {
 		no_memory();
 	} else {
 		v->sched = sched;
@@ -408,7 +408,7 @@ int info_print_schedule(FILE *out, const struct info_call *call, const char *nam
 	if (!sched)
 		return 1;
 	result = print_form(&view, form);
-	sched_trace_free(&view.trace);
+	sched_levels_free(&view.trace);
 	sched_free(sched);
 	return result ? no_memory() : 0;
 }
@@ -426,7 +426,7 @@ static int print_algorithm(FILE *out, const struct algo *algo, const struct info
 		"%-18s %8" PRIu32 " %6d %14" PRIu64 " %14" PRIu64 " %14" PRIu64 " %12" PRIu64 "\n",
 		algo->name, cost.hops, cost.waits, cost.sent, cost.remote, cost.local,
 		cost.scratch);
-	sched_trace_free(&view.trace);
+	sched_levels_free(&view.trace);
 	sched_free(sched);
 	return 0;
 }

@@ -18,7 +18,7 @@ struct info_call {
 	uint64_t bytes;
 	enum sched_proto proto;
 	enum info_exec exec;
-	bool sockets; /* between nodes, see core_fabric_make */
+	bool sockets; /* between nodes, see core_model_make */
 };
 
 /* The algorithms that can do the call, and what each costs. Returns an exit status. */

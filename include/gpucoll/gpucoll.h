@@ -56,14 +56,14 @@ int gpucoll_count_calls(enum gpucoll_path path, unsigned long long *calls,
  * collective is under way. Returns 0, or -1 where a text is not understood; nothing has changed
  * then.
  */
-int gpucoll_wish(const char *algorithms, const char *protocols, const char *channels);
+int gpucoll_set_algorithms(const char *algorithms, const char *protocols, const char *channels);
 
 /*
  * How this thread's last collective (since gpucoll_enable(1)) was carried out, as a line of a
  * tuning file but for the time (see gpucoll-tune(1)), cut to `bytes` bytes. Returns 0, or -1 where
  * it was not accelerated, or short enough for there to be no choice.
  */
-int gpucoll_last_way(char *text, size_t bytes);
+int gpucoll_last_choice(char *text, size_t bytes);
 
 #ifdef MPI_VERSION /* after mpi.h */
 

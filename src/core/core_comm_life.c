@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_comm_life.h"
-#include "core/core_agree.h"
-#include "core/core_board.h"
-#include "core/core_choice.h"
-#include "core/core_graph.h"
-#include "core/core_leaving.h"
-#include "core/core_mail.h"
-#include "core/core_nodes.h"
-#include "core/core_schedule.h"
-#include "core/core_wire.h"
+#include "core/accel/core_choice.h"
+#include "core/agree/core_agree.h"
+#include "core/agree/core_nodes.h"
+#include "core/comm/core_board.h"
+#include "core/comm/core_graph.h"
+#include "core/exec/core_schedule.h"
+#include "core/wire/core_arena.h"
+#include "core/wire/core_leaving.h"
+#include "core/wire/core_mail.h"
+#include "core/wire/core_wire.h"
 
 #include <stdlib.h>
 
@@ -82,8 +83,10 @@ struct core_comm *core_comm_life_begin(uint64_t id, int rank, int size,
 	if (!comm)
 		return NULL;
 	comm->no_area = no_slot;
-	if (no_slot || join(comm))
+	comm->arena = calloc(1, sizeof(*comm->arena));
+	if (comm->arena && (no_slot || join(comm)))
 		return comm;
+	free(comm->arena);
 	free(comm);
 	return NULL;
 }
@@ -110,8 +113,8 @@ void core_comm_life_end(struct core_comm *comm)
 {
 	if (comm->spans)
 		close_wire(comm);
-	if (!core_arena_is_open(&comm->arena) || is_idle(comm))
-		core_arena_close(&comm->arena, true);
+	if (!core_arena_is_open(comm->arena) || is_idle(comm))
+		core_arena_close(comm->arena, true);
 	else
 		core_leaving_keep(comm);
 	/* A communicator may be freed after the board came down in MPI_Finalize. */
@@ -122,5 +125,6 @@ void core_comm_life_end(struct core_comm *comm)
 	core_choice_drop(comm);
 	core_graph_free(comm->graph);
 	core_known_clear(&comm->known);
+	free(comm->arena);
 	free(comm);
 }

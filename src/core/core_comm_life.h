@@ -6,7 +6,7 @@
 #ifndef CORE_COMM_LIFE_H
 #define CORE_COMM_LIFE_H
 
-#include "core/core_comm.h"
+#include "core/comm/core_comm.h"
 
 /*
  * Why the communicator of these processes can have no slot on boards; NULL: it can. All come to the

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Identities of communicators, and what else there is to ask of one. */
 #include "core/core_mpi_comm.h"
-#include "core/core_board.h"
-#include "core/core_comm.h"
+#include "core/comm/core_board.h"
+#include "core/comm/core_comm.h"
 #include "core/core_comm_life.h"
-#include "core/core_lost.h"
-#include "core/core_mpi_graph.h"
-#include "core/core_mpi_handle.h"
-#include "core/core_mpi_job.h"
+#include "core/agree/core_lost.h"
+#include "core/comm/core_mpi_graph.h"
+#include "core/call/core_mpi_handle.h"
+#include "core/job/core_mpi_job.h"
 #include "util/util_log.h"
 
 #include <stdatomic.h>
@@ -198,14 +198,4 @@ struct core_comm *core_mpi_comm_find(core_handle handle)
 	last.handle = handle;
 	last.state = found ? state : NULL;
 	return last.state;
-}
-
-void core_mpi_comm_name(core_handle handle, char *name, size_t bytes)
-{
-	char full[MPI_MAX_OBJECT_NAME] = "";
-	int length = 0;
-
-	if (core_mpi_as_comm(handle) != MPI_COMM_NULL && handle)
-		PMPI_Comm_get_name(core_mpi_as_comm(handle), full, &length);
-	snprintf(name, bytes, "%.*s", (int)bytes - 1, *full ? full : "unnamed");
 }

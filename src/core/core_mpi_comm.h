@@ -3,7 +3,7 @@
 #ifndef CORE_MPI_COMM_H
 #define CORE_MPI_COMM_H
 
-#include "core/core_call.h"
+#include "core/call/core_call.h"
 
 struct core_comm;
 
@@ -23,8 +23,5 @@ void core_mpi_comm_identify(core_handle comm);
 
 /* The communicator's state, or NULL when it has no identity. See core_comm.h. Any thread. */
 struct core_comm *core_mpi_comm_find(core_handle comm);
-
-/* The communicator's name into `name`, cut to what fits. */
-void core_mpi_comm_name(core_handle comm, char *name, size_t bytes);
 
 #endif

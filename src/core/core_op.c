@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_op.h"
-#include "core/core_accel.h"
-#include "core/core_mpi.h"
+#include "core/accel/core_accel.h"
+#include "core/mpi/core_mpi.h"
+#include "gpu/gpu_pointer.h"
 #include "util/util_log.h"
 
 #include <stddef.h>

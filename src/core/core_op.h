@@ -14,10 +14,10 @@
 #ifndef CORE_OP_H
 #define CORE_OP_H
 
-#include "core/core_accel_call.h"
-#include "core/core_flags.h"
-#include "core/core_mpi.h"
-#include "core/core_stage.h"
+#include "core/accel/core_accel_call.h"
+#include "core/call/core_flags.h"
+#include "core/mpi/core_mpi.h"
+#include "core/stage/core_stage.h"
 
 enum core_op_state {
 	CORE_OP_ACCEL,

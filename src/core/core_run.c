@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_run.h"
-#include "core/core_board.h"
-#include "core/core_choice.h"
-#include "core/core_message.h"
-#include "core/core_mpi.h"
+#include "core/comm/core_board.h"
+#include "core/accel/core_choice.h"
+#include "core/p2p/core_message.h"
+#include "core/mpi/core_mpi.h"
 #include "core/core_mpi_comm.h"
-#include "core/core_mpi_drive.h"
-#include "core/core_mpi_job.h"
-#include "core/core_mpi_raise.h"
+#include "core/mpi/core_mpi_name.h"
+#include "core/job/core_mpi_drive.h"
+#include "core/job/core_mpi_job.h"
+#include "core/mpi/core_mpi_raise.h"
 #include "core/core_network.h"
 #include "core/core_op.h"
-#include "core/core_picture.h"
-#include "core/core_proof.h"
-#include "core/core_stats.h"
-#include "core/core_tuning.h"
-#include "core/core_wish.h"
+#include "core/job/core_machines.h"
+#include "core/accel/core_proof.h"
+#include "core/report/core_stats.h"
+#include "core/choose/core_tuning.h"
+#include "core/choose/core_wish.h"
 #include "gpu/gpu_module.h"
 #include "util/util_fdpass.h"
 #include "util/util_hash.h"
@@ -29,6 +30,14 @@ static double now(void)
 void core_forget(void)
 {
 	core_awake = core_attentive = false;
+}
+
+static void warn_of_options(void)
+{
+	const char *text;
+
+	for (int i = 0; (text = util_config_complaint(i)); i++)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT, "%s", text);
 }
 
 /*
@@ -91,7 +100,7 @@ void core_start(void (*stop)(void))
 	status = core_mpi_start(util_config.hostid, gpu_driver_installed() && !util_config.disable);
 	util_log_set_rank(core_mpi_job.rank);
 	if (core_mpi_job.rank == 0) {
-		util_config_warn();
+		warn_of_options();
 		log_version();
 	}
 	core_wish_read(core_mpi_job.rank == 0);
@@ -103,7 +112,7 @@ void core_start(void (*stop)(void))
 		core_mpi_job.size < CORE_MAX_RANKS ? core_mpi_job.size : CORE_MAX_RANKS,
 		core_mpi_job.num_nodes > 1));
 	start_fdpass();
-	core_picture_start();
+	core_machines_start();
 	core_tuning_start();
 	core_network_start();
 	core_mpi_comm_start();
@@ -121,6 +130,7 @@ void core_stop(void)
 		gpu_ipc_finalize();
 		gpu_scratch_finalize();
 		gpu_staging_finalize();
+		gpu_stream_finalize();
 		gpu_context_finalize();
 	}
 	core_mpi_free_halves();
@@ -133,7 +143,7 @@ void core_stop(void)
 	core_mpi_forget_types();
 	core_mpi_stop();
 	core_proof_stop();
-	core_picture_stop();
+	core_machines_stop();
 	core_tuning_stop();
 	core_board_stop();
 	util_fdpass_stop();
@@ -292,7 +302,7 @@ static void log_failure(const struct core_op *op, enum util_status status, bool 
 	const struct core_comm *comm = op->comm;
 	char name[64];
 
-	core_mpi_comm_name(op->call.comm, name, sizeof(name));
+	core_mpi_name(op->call.comm, name, sizeof(name));
 	if (comm)
 		util_log(quiet ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "%s failed, call %llu on communicator %s (%#llx) of %d ranks: %s",

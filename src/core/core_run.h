@@ -3,8 +3,8 @@
 #ifndef CORE_RUN_H
 #define CORE_RUN_H
 
-#include "core/core_call.h"
-#include "core/core_flags.h"
+#include "core/call/core_call.h"
+#include "core/call/core_flags.h"
 
 /*
  * Read the configuration, agree on the job, put up the board. `stop` is called by MPI_Finalize

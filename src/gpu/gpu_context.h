@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Working in a buffer's context without the application noticing, and streams to do it on.
+ * Working in a buffer's context without the application noticing.
  *
  * Nothing here creates a context of its own: a buffer's context exists as long as the buffer does.
  * A context may go away between calls (cudaDeviceReset, cuCtxDestroy) and its handle be used again
- * for another, so streams are kept by the context's id, which is unique in a process.
+ * for another, so what is kept for it is kept by its id, which is unique in a process.
  */
 #ifndef GPU_CONTEXT_H
 #define GPU_CONTEXT_H
 
-#include "gpu/gpu_pointer.h"
+#include "gpu/gpu_where.h"
 
 #include <stdint.h>
 
@@ -58,71 +58,7 @@ bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id);
 uint64_t gpu_device_identity(int ordinal);
 uint64_t gpu_identity_of(const char *bus);
 
-struct gpu_stream; /* a non-blocking stream of ours in some context, in use by one operation */
-
-/* Take a stream in the buffer's context, from the idle ones or new. Thread-safe. */
-enum util_status gpu_stream_get(const struct gpu_pointer *pointer, struct gpu_stream **out);
-
-/* Give it back; work that is still on it must be finished. */
-void gpu_stream_put(struct gpu_stream *stream);
-
-/* A buffer in the stream's context, the context's id, and the driver's handle, for launches. */
-const struct gpu_pointer *gpu_stream_where(const struct gpu_stream *stream);
-unsigned long long gpu_stream_context_id(const struct gpu_stream *stream);
-CUstream gpu_stream_handle(const struct gpu_stream *stream);
-
-/*
- * Have operations that return before they finish (see gpu_pointer.h) be synchronous in the context
- * of the memory, which has none of its own, and in the thread's: where the driver can (CUDA 12.1),
- * once for each context. What is pending then the next gpu_stream_poll_legacy there waits for, on
- * whatever stream it is that the legacy one waits for. Thread-safe.
- */
-void gpu_context_make_synchronous(const struct gpu_pointer *pointer);
-
-/*
- * Whether its context is lost, as after a fault in a kernel: then nothing works there any more.
- * Logs nothing.
- */
-bool gpu_stream_is_lost(struct gpu_stream *stream);
-
-/*
- * UTIL_OK when all that was put on the stream is done, UTIL_IN_PROGRESS, or the error that stopped
- * it.
- */
-enum util_status gpu_stream_poll(struct gpu_stream *stream);
-
-/*
- * The same for what was on the legacy default streams when this was first asked since the stream
- * was taken: that of the buffer's context, and that of the calling thread's, in which the
- * application may have copied to a buffer of another context.
- */
-enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
-
-/* Fill device memory with zeros, in stream order. */
-enum util_status gpu_stream_clear(struct gpu_stream *stream, void *at, size_t bytes);
-
-/*
- * Copy bytes between device, managed and host memory in stream order. Returns at once or when done.
- */
-enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from,
-				 size_t bytes);
-
-/*
- * The same where the bytes may be in several allocations that lie side by side: a copy of the
- * driver each.
- */
-enum util_status gpu_stream_copy_pieces(struct gpu_stream *stream, void *to, const void *from,
-					size_t bytes);
-
-/*
- * Copy `rows` runs of `bytes` bytes that stand so many bytes apart on either side, at least
- * `bytes`.
- */
-enum util_status gpu_stream_copy_rows(struct gpu_stream *stream, void *to, size_t to_pitch,
-				      const void *from, size_t from_pitch, size_t bytes,
-				      size_t rows);
-
-/* Destroy the idle streams of contexts that still exist, and let the primary contexts go. */
+/* Let the primary contexts go. */
 void gpu_context_finalize(void);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_ipc.h"
+#include "gpu/gpu_pointer.h"
 #include "gpu/gpu_shm.h"
 #include "util/util_config.h"
 #include "util/util_log.h"

@@ -6,7 +6,7 @@
 #ifndef GPU_MODULE_H
 #define GPU_MODULE_H
 
-#include "gpu/gpu_context.h"
+#include "gpu/gpu_stream.h"
 
 enum gpu_kernel {
 	GPU_KERNEL_COPY_RUNS,

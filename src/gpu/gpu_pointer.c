@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_pointer.h"
 #include "gpu/gpu_context.h"
-
-#include <pthread.h>
-#include <string.h>
+#include "gpu/gpu_context.h"
 
 /* The thread's device may read and write it, which need not be so. */
 static bool may_access(const void *address)
@@ -117,71 +115,9 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 		find_mapping(address, out);
 }
 
-/*
- * The allocations that were made synchronous, by buffer id: a hash set with open addressing. Ids of
- * freed memory stay in it, harmlessly; when it is full it is emptied, which costs each live
- * allocation one more call.
- */
-enum { SEEN_SLOTS = 1 << 14 };
-static unsigned long long seen[SEEN_SLOTS];
-static unsigned num_seen;
-static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Under the lock: the slot that holds the id, or the free one where it belongs. */
-static unsigned long long *seen_find(unsigned long long id)
-{
-	size_t slot = (size_t)(id * 0x9e3779b97f4a7c15ull >> 50) % SEEN_SLOTS;
-
-	while (seen[slot] && seen[slot] != id)
-		slot = (slot + 1) % SEEN_SLOTS;
-	return &seen[slot];
-}
-
-static bool seen_contains(unsigned long long id)
-{
-	pthread_mutex_lock(&seen_lock);
-	bool found = *seen_find(id) == id;
-	pthread_mutex_unlock(&seen_lock);
-	return found;
-}
-
-static void seen_insert(unsigned long long id)
-{
-	pthread_mutex_lock(&seen_lock);
-	if (num_seen > SEEN_SLOTS / 2) {
-		memset(seen, 0, sizeof(seen));
-		num_seen = 0;
-	}
-	unsigned long long *slot = seen_find(id);
-	num_seen += *slot != id;
-	*slot = id;
-	pthread_mutex_unlock(&seen_lock);
-}
-
 bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, size_t bytes)
 {
 	uintptr_t first = (uintptr_t)address - pointer->start;
 
 	return first <= pointer->bytes && bytes <= pointer->bytes - first;
-}
-
-void gpu_pointer_make_synchronous(const void *address, const struct gpu_pointer *pointer)
-{
-	unsigned on = 1;
-	struct gpu_scope scope;
-
-	if (pointer->memory == GPU_MEMORY_MANAGED || !pointer->buffer_id ||
-	    seen_contains(pointer->buffer_id))
-		return;
-	if (!pointer->context) {
-		gpu_context_make_synchronous(pointer);
-		seen_insert(pointer->buffer_id);
-		return;
-	}
-	if (pointer->memory != GPU_MEMORY_DEVICE || gpu_scope_enter(&scope, pointer) != UTIL_OK)
-		return;
-	gpu_driver.cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-					 (CUdeviceptr)address);
-	seen_insert(pointer->buffer_id);
-	gpu_scope_leave(&scope);
 }

@@ -3,27 +3,7 @@
 #ifndef GPU_POINTER_H
 #define GPU_POINTER_H
 
-#include "gpu/gpu_driver.h"
-
-enum gpu_memory {
-	GPU_MEMORY_HOST, /* unknown to CUDA, or pinned: the real MPI may read and write it */
-	GPU_MEMORY_DEVICE,
-	GPU_MEMORY_MANAGED, /* both may touch it, but a system call on it (as MPIs use) may fault */
-	/*
-	 * Of the virtual memory API, on the host's side of the machine (GH200's EGM): the CPU may
-	 * touch it only if it was allowed to.
-	 */
-	GPU_MEMORY_HOST_VMM,
-};
-
-struct gpu_pointer {
-	enum gpu_memory memory;
-	int device;        /* ordinal, valid unless host */
-	CUcontext context; /* NULL: none recorded (pool and VMM memory); use the primary one */
-	unsigned long long buffer_id; /* unique to the allocation in this process, never reused */
-	uintptr_t start;              /* the allocation's first byte, and how many it has; */
-	size_t bytes;                 /* 0 where the driver does not say */
-};
+#include "gpu/gpu_where.h"
 
 /*
  * Classify an address, which need not be valid. One driver call; creates no context; any thread.
@@ -46,13 +26,5 @@ bool gpu_pointer_is_out_of_reach(const void *address);
 
 /* Whether [address, address + bytes) lies in the allocation. */
 bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, size_t bytes);
-
-/*
- * Make operations on the allocation that return before they finish (cudaMemset, copies inside the
- * device, copies from pageable memory) synchronous from now on (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
- * as UCX and Open MPI do), the first time that it is seen. Memory from pools and VMM refuses that:
- * then all such operations of its context are. Thread-safe.
- */
-void gpu_pointer_make_synchronous(const void *address, const struct gpu_pointer *pointer);
 
 #endif

@@ -6,7 +6,7 @@
 #ifndef GPU_SCRATCH_H
 #define GPU_SCRATCH_H
 
-#include "gpu/gpu_context.h"
+#include "gpu/gpu_stream.h"
 
 #include <stdint.h>
 

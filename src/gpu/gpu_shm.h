@@ -8,7 +8,8 @@
 #ifndef GPU_SHM_H
 #define GPU_SHM_H
 
-#include "gpu/gpu_ipc.h"
+#include "gpu/gpu_stream.h"
+#include "gpu/gpu_export.h"
 
 struct gpu_shm;
 

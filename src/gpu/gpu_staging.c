@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_staging.h"
 #include "gpu/gpu_context.h"
+#include "gpu/gpu_stream.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 

@@ -11,7 +11,7 @@
 #ifndef GPU_STAGING_H
 #define GPU_STAGING_H
 
-#include "gpu/gpu_context.h"
+#include "gpu/gpu_stream.h"
 
 #include <stddef.h>
 #include <stdint.h>

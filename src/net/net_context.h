@@ -6,7 +6,7 @@
 #ifndef NET_CONTEXT_H
 #define NET_CONTEXT_H
 
-#include "net/net_port.h"
+#include "net/net_devices.h"
 #include "net/net_ucx.h"
 #include "util/util_status.h"
 

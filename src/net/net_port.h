@@ -15,6 +15,7 @@
 #ifndef NET_PORT_H
 #define NET_PORT_H
 
+#include "net/net_devices.h"
 #include "util/util_status.h"
 
 #include <stdbool.h>
@@ -65,15 +66,6 @@ struct net_payload *net_payload_keep(struct net_payload *payload);
 void net_payload_drop(struct net_payload *kept);
 
 /*
- * Of the network, in UCX's words, to be used alone where the user has not chosen and UCX has them;
- * NULL: UCX chooses.
- */
-struct net_devices {
-	const char *nic;
-	const char *interface; /* if messages go by sockets */
-};
-
-/*
  * Start UCX: a main port, and a service port if wanted. `job`: a number that the job's processes
  * agree on; `process`: this one's, of `num`. An error has been logged, and leaves nothing.
  */
@@ -108,12 +100,6 @@ void net_set_context(void (*enter)(void), void (*leave)(void));
 
 /* From so many bytes on hardware moves a payload faster if it is fetched. */
 enum { NET_LONG = 32 << 10 };
-
-/*
- * What UCX sends and receives by a socket at a time, headers included, unless the user says
- * otherwise.
- */
-enum { NET_SEGMENT = 128 << 10 };
 
 /* What is sent. */
 struct net_data {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pmpi/pmpi_call.h"
-#include "core/core_mpi.h"
+#include "core/mpi/core_mpi.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_run.h"
 #include "util/util_log.h"

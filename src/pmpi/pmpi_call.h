@@ -10,11 +10,11 @@
 #ifndef PMPI_CALL_H
 #define PMPI_CALL_H
 
-#include "core/core_call.h"
-#include "core/core_flags.h"
-#include "core/core_message.h"
-#include "core/core_mpi_request.h"
-#include "core/core_pack.h"
+#include "core/call/core_call.h"
+#include "core/call/core_flags.h"
+#include "core/p2p/core_message.h"
+#include "core/p2p/core_mpi_request.h"
+#include "core/p2p/core_pack.h"
 #include "gpu/gpu_pointer.h"
 
 #include <mpi.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Init and MPI_Init_thread, the end in MPI_Finalize, and the public functions of gpucoll.h. */
 #include "pmpi/pmpi_call.h"
-#include "core/core_choice.h"
-#include "core/core_flags.h"
-#include "core/core_mpi.h"
-#include "core/core_mpi_trial.h"
+#include "core/accel/core_choice.h"
+#include "core/call/core_flags.h"
+#include "core/mpi/core_mpi.h"
+#include "core/p2p/core_mpi_trial.h"
 #include "core/core_run.h"
-#include "core/core_stats.h"
-#include "core/core_wish.h"
+#include "core/report/core_stats.h"
+#include "core/choose/core_wish.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "util/util_config.h"
 #include "util/util_log.h"
@@ -164,12 +164,12 @@ enum gpucoll_path gpucoll_last_path(void)
 	return (enum gpucoll_path)core_last_path;
 }
 
-int gpucoll_wish(const char *algorithms, const char *protocols, const char *channels)
+int gpucoll_set_algorithms(const char *algorithms, const char *protocols, const char *channels)
 {
 	return core_wish_set(algorithms, protocols, channels) ? 0 : -1;
 }
 
-int gpucoll_last_way(char *text, size_t bytes)
+int gpucoll_last_choice(char *text, size_t bytes)
 {
 	return core_choice_last(text, bytes) ? 0 : -1;
 }

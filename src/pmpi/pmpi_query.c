@@ -5,8 +5,8 @@
  * collectives need not go the same way on two of them.
  */
 #include "pmpi/pmpi_call.h"
-#include "core/core_flags.h"
-#include "core/core_mpi_job.h"
+#include "core/call/core_flags.h"
+#include "core/job/core_mpi_job.h"
 #include "util/util_config.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "util/util_config.h"
-#include "util/util_log.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -379,10 +378,9 @@ void util_config_tuning_path(char *path, size_t bytes)
 		*path = '\0';
 }
 
-void util_config_warn(void)
+const char *util_config_complaint(int index)
 {
-	for (int i = 0; i < num_messages; i++)
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT, "%s", messages[i]);
+	return index < num_messages ? messages[index] : NULL;
 }
 
 void util_config_print(FILE *out)

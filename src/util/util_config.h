@@ -84,7 +84,8 @@ extern struct util_config util_config;
 
 /*
  * Read the environment into util_config; a second call does nothing. Every unknown GPUCOLL_* name
- * and every bad value is kept as a message for util_config_warn, and the default stays in force.
+ * and every bad value is kept as a message for util_config_complaint, and the default stays in
+ * force.
  */
 void util_config_load(void);
 
@@ -94,8 +95,8 @@ void util_config_load(void);
  */
 void util_config_tuning_path(char *path, size_t bytes);
 
-/* Log what util_config_load found wrong, one warning each. Call once logging works. */
-void util_config_warn(void);
+/* What util_config_load found wrong, one after the other, from 0 on; NULL: no more. */
+const char *util_config_complaint(int index);
 
 /* Print every option with its value, where that comes from, its default and what it does. */
 void util_config_print(FILE *out);

@@ -835,7 +835,7 @@ static void ways(void)
 	char text[256] = "", other[256];
 	int told, told_of_host;
 
-	*(void **)&last_way = dlsym(RTLD_DEFAULT, "gpucoll_last_way");
+	*(void **)&last_way = dlsym(RTLD_DEFAULT, "gpucoll_last_choice");
 	MPI_Allreduce(in, out, 0, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 	for (int i = 0; i < 3; i++)
 		MPI_Allreduce(in, out, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

@@ -3,16 +3,17 @@
  * core_mpi.h over threads_group.c: collectives of int in one piece of memory, which is enough for
  * all that core decides. Handles of communicators are groups.
  */
-#include "core/core_agree.h"
-#include "core/core_comm.h"
+#include "core/agree/core_agree.h"
+#include "core/comm/core_comm.h"
 #include "core/core_comm_life.h"
-#include "core/core_flags.h"
-#include "core/core_message.h"
-#include "core/core_mpi.h"
+#include "core/call/core_flags.h"
+#include "core/p2p/core_message.h"
+#include "core/mpi/core_mpi.h"
 #include "core/core_mpi_comm.h"
-#include "core/core_mpi_drive.h"
-#include "core/core_mpi_job.h"
-#include "core/core_mpi_raise.h"
+#include "core/mpi/core_mpi_name.h"
+#include "core/job/core_mpi_drive.h"
+#include "core/job/core_mpi_job.h"
+#include "core/mpi/core_mpi_raise.h"
 #include "core/core_run.h"
 #include "threads.h"
 #include "util/util_hash.h"
@@ -271,7 +272,7 @@ core_handle core_mpi_world(void)
 	return (core_handle)&threads_job.all;
 }
 
-void core_mpi_comm_name(core_handle comm, char *name, size_t bytes)
+void core_mpi_name(core_handle comm, char *name, size_t bytes)
 {
 	snprintf(name, bytes, "%d ranks", group_of(comm)->size);
 }

@@ -3,8 +3,8 @@
  * The node's board, with processes made by fork for ranks: the functions of core_mpi.h that it
  * needs are played by pipes through shared memory here.
  */
-#include "core/core_board.h"
-#include "core/core_mpi_job.h"
+#include "core/comm/core_board.h"
+#include "core/job/core_mpi_job.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

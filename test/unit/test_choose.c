@@ -7,8 +7,8 @@
  * test_choose FILE.machine...
  */
 #include "algos/sched_verify.h"
-#include "core/core_cluster.h"
-#include "core/core_room.h"
+#include "core/choose/core_samples.h"
+#include "core/wire/core_arena_layout.h"
 #include "gpu/kernels/gpu_program.h"
 #include "sched_oracle.h"
 
@@ -37,7 +37,7 @@ static void make_plain(int ranks, int nodes, struct sched_fabric *fabric)
 
 	for (int i = 0; i < ranks; i++)
 		seats[i] = (struct core_seat){i * nodes / ranks, -1, (uint64_t)i};
-	assert_true(core_fabric_make(ranks, seats, nodes, machines, false, fabric));
+	assert_true(core_model_make(ranks, seats, nodes, machines, false, fabric));
 	for (int i = 0; i < fabric->num_ways; i++)
 		fabric->rates[i] = i < ranks ? 1e9 : 1e4;
 	fabric->net_latency = 2;
@@ -72,7 +72,7 @@ static double time_on(const char *name, const struct sched_request *request,
 				    .most = INFINITY,
 				    .whole = net != NULL,
 				    .net = net};
-	struct sched_room room = core_room_for(ARENA, false, false);
+	struct sched_room room = core_arena_layout_for(ARENA, false, false);
 	double time;
 
 	assert_non_null(sched);
@@ -391,7 +391,7 @@ static void ways_are_shared(void **state)
 	double alone, together;
 
 	(void)state;
-	assert_true(core_fabric_make(4, seats, 1, nothing, false, &fabric));
+	assert_true(core_model_make(4, seats, 1, nothing, false, &fabric));
 	assert_int_equal(fabric.num_sites, 1);
 	fabric.rates[0] = 1e5;
 	/* Each block is read four times and written four times. */
@@ -457,7 +457,7 @@ static void any_order_is_right(void **state)
 
 struct place {
 	struct topo_machine *machine;
-	struct core_cluster cluster;
+	struct core_samples cluster;
 	const struct sched_fabric *fabric; /* of all of it */
 	struct sched_request request;
 	struct algo_setting setting;
@@ -495,14 +495,14 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 	for (int i = 0; i < nodes; i++)
 		machines[i] = p->machine;
 	p->request = request_of(coll, ranks);
-	assert_true(core_cluster_make(ranks, seats, nodes, machines, false, &p->cluster));
+	assert_true(core_samples_make(ranks, seats, nodes, machines, false, &p->cluster));
 	p->fabric = p->cluster.parts[0].fabric;
 	p->request.num_nodes = nodes > 1 ? nodes : 0;
 	p->request.nodes = p->cluster.parts[0].nodes;
 	p->request.num_rings = p->cluster.parts[0].num_rings;
 	p->request.rings = p->cluster.parts[0].rings;
 	p->setting = (struct algo_setting){.fabric = p->fabric,
-					   .room = core_room_for(ARENA, false, false),
+					   .room = core_arena_layout_for(ARENA, false, false),
 					   .most_links = GPU_MAX_LINKS,
 					   .most_lanes = GPU_MAX_LANES,
 					   .most_operands = GPU_MAX_OPERANDS,
@@ -516,7 +516,7 @@ static void open_place(struct place *p, const char *file, enum sched_coll coll, 
 
 static void close_place(struct place *p)
 {
-	core_cluster_free(&p->cluster);
+	core_samples_free(&p->cluster);
 	topo_machine_free(p->machine);
 }
 
@@ -842,7 +842,7 @@ static void check_samples(const struct place *p, uint64_t bytes)
 	struct algo_choice best, chosen;
 	double time;
 
-	core_cluster_set(&p->cluster, &setting);
+	core_samples_set(&p->cluster, &setting);
 	samples = algo_table_new(&p->request, &setting);
 	assert_true(whole && samples);
 	assert_int_equal(algo_table_rank(whole, bytes, &anything, &best, 1), 1);
@@ -881,7 +881,7 @@ static const char *best_by_samples(struct place *p, const struct algo_wish *wish
 	int num;
 
 	p->setting.nodes_mapped = true;
-	core_cluster_set(&p->cluster, &p->setting);
+	core_samples_set(&p->cluster, &p->setting);
 	table = algo_table_new(&p->request, &p->setting);
 	assert_non_null(table);
 	num = algo_table_rank(table, 64 * MIB, wish, &best, 1);
@@ -914,7 +914,7 @@ static void bounds_are_kept(void **state)
 	struct sched *sched = algo_make(algo_find("ring", SCHED_ALLREDUCE), &request);
 	struct sched_terms terms = {
 		.fused = true, .blocks = 64, .bytes = 4 * MIB, .most = INFINITY};
-	struct sched_room room = core_room_for(ARENA, false, false);
+	struct sched_room room = core_arena_layout_for(ARENA, false, false);
 	struct sched_fabric fabric;
 	double whole, part;
 

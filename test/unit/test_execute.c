@@ -9,7 +9,7 @@
  * Arenas are never cleared between cases, as between calls.
  */
 #include "../emu/emu_alone.h"
-#include "core/core_program.h"
+#include "core/exec/core_program.h"
 
 #include <pthread.h>
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The set of allocations that others have mapped: what was added is there, and nothing else. */
-#include "core/core_known.h"
+#include "core/comm/core_known.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

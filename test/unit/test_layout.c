@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Operands and runs: the arithmetic on bytes, without an MPI. */
-#include "core/core_layout.h"
+#include "core/call/core_layout.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

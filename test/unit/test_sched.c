@@ -6,7 +6,7 @@
  */
 #include "algos/algo.h"
 #include "algos/sched_carry.h"
-#include "algos/sched_trace.h"
+#include "algos/sched_levels.h"
 #include "algos/sched_verify.h"
 #include "sched_oracle.h"
 
@@ -370,13 +370,13 @@ static struct sched_cost cost_of(const char *name, enum sched_coll coll, int ran
 {
 	struct sched_request request = {.coll = coll, .ranks = ranks, .channels = 1};
 	struct sched *sched = algo_make(algo_find(name, coll), &request);
-	struct sched_trace trace;
+	struct sched_levels trace;
 	struct sched_cost cost;
 
 	assert_non_null(sched);
-	assert_true(sched_trace_new(sched, &trace));
+	assert_true(sched_levels_new(sched, &trace));
 	cost = sched_cost_of(sched, &trace, bytes);
-	sched_trace_free(&trace);
+	sched_levels_free(&trace);
 	sched_free(sched);
 	return cost;
 }

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * One accelerated call on its way (core_accel.h), as the files that carry it out see it:
+ * core_prepare.c makes the offer, core_plan.c chooses and fills in the program, core_links.c has
+ * what messages need, core_accel.c goes through the states.
+ */
+#ifndef CORE_ACCEL_CALL_H
+#define CORE_ACCEL_CALL_H
+
+#include "core/agree/core_agree.h"
+#include "core/exec/core_schedule.h"
+#include "core/call/core_shape.h"
+#include "core/report/core_spent.h"
+#include "core/exec/core_walk.h"
+#include "gpu/gpu_scratch.h"
+#include "gpu/kernels/gpu_verify.h"
+
+enum core_accel_state {
+	CORE_ACCEL_READY,
+	CORE_ACCEL_AGREE,
+	CORE_ACCEL_FILL,
+	CORE_ACCEL_MUSTER,
+	CORE_ACCEL_TRY,
+	CORE_ACCEL_RUN,
+	CORE_ACCEL_MEET,
+	CORE_ACCEL_LAST,
+	CORE_ACCEL_DONE
+};
+
+enum core_proof_state {
+	CORE_PROOF_NONE,
+	CORE_PROOF_VISIT, /* the others' memory is being written and read */
+	CORE_PROOF_WAIT,  /* until the others have done so */
+	CORE_PROOF_LOOK,  /* at what they have left */
+	CORE_PROOF_DONE
+};
+
+/* Of a call that may vote. Members are bits, by their numbers on this node. */
+struct core_proof {
+	enum core_proof_state state;
+	bool busy;      /* the stream has work of it */
+	uint64_t with;  /* whom it is tried with */
+	uint64_t wrong; /* of whom something was not as it should be */
+	unsigned char card[GPU_CARD_BYTES];
+};
+
+/* A buffer of a member on this node as this process reaches it. */
+struct core_reach {
+	uint64_t address;
+	struct gpu_mapping *mapping; /* NULL: this process's own, or not reached */
+	bool took;                   /* the descriptor that came for it, in a vote */
+};
+
+struct core_accel {
+	enum core_accel_state state;
+	struct core_comm *comm;
+	uint64_t number; /* of the call on the communicator */
+	struct core_shape shape;
+	struct core_offer offer;
+	struct core_agree agree;
+	struct core_summary common; /* of all members' offers, once all have announced them */
+	bool inside;                /* the brackets of gpu_ipc */
+	bool launches;              /* `launch` is open */
+	bool running;               /* `steps` was begun, and is not known to have ended */
+	bool copying;               /* the same of copies beside it */
+	uint64_t dropped;
+	struct gpu_stream *stream; /* NULL: this rank has no data */
+	struct gpu_launch launch;
+	struct gpu_stream *copies;   /* for those beside a kernel; NULL: no windows */
+	struct gpu_scratch *scratch; /* for results that are moved last */
+	struct gpu_scratch *window_in, *window_out; /* NULL: none; may be one and the same */
+	/*
+	 * Rounds over slices of `width` bytes of each block; 0: there is one, over everything. Odd
+	 * rounds are `half` bytes further on in the windows.
+	 */
+	uint64_t width, half, round, rounds;
+	/*
+	 * By the members' numbers on this node; and whose memory of a kind was mapped, a bit for
+	 * each.
+	 */
+	struct core_reach in[CORE_MAX_NEAR], out[CORE_MAX_NEAR];
+	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_NEAR], cards[CORE_MAX_NEAR];
+	uint64_t reach[CORE_NUM_REACHES];
+	struct core_proof proof;
+	bool clearing; /* this rank's arena; before the offer */
+	int sharers;   /* of the GPU; 0: no kernel of this process's may wait there */
+	bool reserved; /* the GPU's room for a kernel that waits */
+	bool tries;    /* whether kernels run together is to be tried */
+	bool waits;    /* as it was last left: for something that is to come */
+	unsigned polls;
+	uint64_t moves;                 /* changes of state */
+	uint64_t failed_at;             /* ns, when other nodes began to be told; 0: not yet */
+	bool broken_off;                /* connections, as UCX would not let go of buffers */
+	uint64_t messages;              /* of a link, fewer than so many */
+	uint64_t scratch_start;         /* in the arena, of the schedule's scratch blocks */
+	bool linked;                    /* the schedule has links */
+	bool touches;                   /* ranks reach into others' buffers */
+	enum sched_proto proto;         /* by which they are to go */
+	bool fetching;                  /* the copy of core_eager.h has begun */
+	bool eager;                     /* inputs come from there */
+	bool scattered;                 /* a buffer is not in one allocation */
+	bool plain;                     /* buffers are in what cuMemAlloc gives */
+	bool gdr;                       /* UCX moves device memory, of who has it do so */
+	size_t eager_used;              /* of the room for them */
+	struct core_schedule *schedule; /* NULL: none was taken */
+	const struct sched *sched;      /* of it */
+	struct core_steps steps;        /* of the phase that is running, or was */
+	uint64_t missed_at;             /* ns, when a descriptor was first missed; 0: not yet */
+	int passed_to;  /* members, once for each region, that were passed its descriptor */
+	bool truncates; /* some round's did */
+	uint64_t spent[CORE_STATS_NUM_STAGES], since; /* ns, where statistics are wanted */
+	enum util_status result;
+	const char *reason; /* for staging; then the algorithm */
+};
+
+/* Note why the call is to be staged. Returns UTIL_ERR_UNSUPPORTED. */
+enum util_status core_accel_stage(struct core_accel *accel, const char *reason);
+
+/* Above all that the words of messages count of earlier calls on the communicator. */
+static inline uint64_t core_accel_epoch(const struct core_accel *accel)
+{
+	return (accel->number + 1) << GPU_EPOCH_SHIFT;
+}
+
+#endif

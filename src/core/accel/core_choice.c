@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/accel/core_choice.h"
+#include "core/accel/core_accel_call.h"
+#include "core/choose/core_samples.h"
+#include "core/call/core_coll.h"
+#include "core/wire/core_mail.h"
+#include "core/job/core_machines.h"
+#include "core/wire/core_arena_layout.h"
+#include "core/accel/core_terms.h"
+#include "core/choose/core_tuning.h"
+#include "util/util_log.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One kind of call. */
+struct entry {
+	struct entry *next;
+	struct sched_request request;
+	struct sched_pairs *pairs; /* the request's, a copy */
+	struct algo_setting setting;
+	struct algo_table *table;
+	/* The last question, which the next one often is. */
+	uint64_t bytes;
+	struct algo_wish wish;
+	struct algo_choice choices[CORE_CHOICE_MOST];
+	int num;         /* -1: there was none */
+	double expected; /* us, by the model; NAN: it was not asked for */
+};
+
+/* What communicators whose ranks sit alike share. */
+struct core_choices {
+	struct core_choices *next;
+	int ranks, num_nodes, users;
+	struct core_seat seats[CORE_MAX_RANKS];
+	const struct topo_machine *machines[CORE_MAX_RANKS]; /* by node */
+	struct core_samples cluster;
+	int fullest_gpu; /* ranks there */
+	struct core_tuning_key key;
+	pthread_mutex_t lock;  /* of what follows */
+	struct entry *entries; /* the last one used comes first */
+};
+
+/*
+ * All there are, the last one used first; those without users are kept for the next communicator
+ * like theirs.
+ */
+enum { MOST_KEPT = 16, MOST_ENTRIES = 128 };
+static struct core_choices *first;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Of this thread's last call. */
+static _Thread_local struct {
+	struct core_tuning_key key;
+	enum sched_coll coll;
+	uint64_t bytes;
+	struct algo_choice way; /* without algorithm: there was no choice */
+} last;
+
+/* ---- where ranks are ---- */
+
+static int local_number(const struct core_comm *comm, int rank)
+{
+	int number = 0;
+
+	for (int i = 0; i < rank; i++)
+		number += comm->nodes[i] == comm->nodes[rank];
+	return number;
+}
+
+/*
+ * On the GPU that its offer names. Those of other nodes are not seen here, so with several nodes
+ * all ranks are taken to sit on their nodes' GPUs in turn.
+ */
+static struct core_seat seat_of(const struct core_accel *accel, int rank,
+				const struct topo_machine *machine)
+{
+	const struct core_comm *comm = accel->comm;
+	struct core_seat seat = {.node = comm->nodes[rank], .gpu = -1};
+	int gpus = 0;
+
+	if (!comm->spans) {
+		seat.device = core_agree_offer(&accel->agree, rank)->device;
+		seat.gpu = machine ? core_machines_gpu(machine, seat.device) : -1;
+		return seat;
+	}
+	seat.device = (uint64_t)local_number(comm, rank);
+	while (machine && topo_machine_nth(machine, TOPO_GPU, gpus) >= 0)
+		gpus++;
+	if (gpus)
+		seat.gpu = topo_machine_nth(machine, TOPO_GPU, (int)seat.device % gpus);
+	return seat;
+}
+
+/* What the communicator's first rank sees, once. */
+static void report(const struct core_comm *comm, const struct core_choices *all)
+{
+	const struct algo_sample *whole = &all->cluster.parts[0];
+	char orders[256] = "";
+	size_t used = 0;
+
+	if (comm->rank)
+		return;
+	for (int i = 0; i < whole->num_rings * comm->size && used < sizeof(orders); i++)
+		used += (size_t)snprintf(orders + used, sizeof(orders) - used, "%s%d",
+					 i % comm->size ? " " : ", ring ", whole->rings[i]);
+	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%d ranks on %d nodes with %d GPUs%s", comm->size,
+		 comm->num_nodes, whole->fabric->num_sites, orders);
+}
+
+/* Where the ranks of the call's communicator are. */
+static void look_around(const struct core_accel *accel, struct core_choices *all)
+{
+	const struct core_comm *comm = accel->comm;
+
+	all->ranks = comm->size;
+	all->num_nodes = comm->num_nodes;
+	for (int i = 0; i < comm->num_nodes; i++)
+		all->machines[i] = core_machines_of(comm->members[comm->speakers[i]].node);
+	for (int i = 0; i < comm->size; i++)
+		all->seats[i] = seat_of(accel, i, all->machines[comm->nodes[i]]);
+}
+
+static void free_entry(struct entry *entry)
+{
+	algo_table_free(entry->table);
+	sched_pairs_free(entry->pairs);
+	free(entry);
+}
+
+static void free_choices(struct core_choices *all)
+{
+	while (all->entries) {
+		struct entry *entry = all->entries;
+
+		all->entries = entry->next;
+		free_entry(entry);
+	}
+	core_samples_free(&all->cluster);
+	free(all);
+}
+
+/* NULL: no memory. */
+static struct core_choices *make_choices(const struct core_choices *like)
+{
+	struct core_choices *all = malloc(sizeof(*all));
+	const struct sched_fabric *fabric;
+	bool sockets = core_mail_is_by_sockets();
+
+	if (!all)
+		return NULL;
+	*all = *like;
+	pthread_mutex_init(&all->lock, NULL);
+	if (!core_samples_make(all->ranks, all->seats, all->num_nodes, all->machines, sockets,
+			       &all->cluster)) {
+		free_choices(all);
+		return NULL;
+	}
+	fabric = all->cluster.parts[0].fabric;
+	all->fullest_gpu = sched_fabric_fullest(fabric);
+	all->key = (struct core_tuning_key){
+		core_tuning_fingerprint(all->num_nodes, all->machines, sockets), all->ranks,
+		all->num_nodes, fabric->num_sites};
+	return all;
+}
+
+static bool is_seat(const struct core_seat *a, const struct core_seat *b)
+{
+	return a->node == b->node && a->gpu == b->gpu && a->device == b->device;
+}
+
+static bool are_alike(const struct core_choices *a, const struct core_choices *b)
+{
+	if (a->ranks != b->ranks || a->num_nodes != b->num_nodes)
+		return false;
+	for (int i = 0; i < a->num_nodes; i++) {
+		if (a->machines[i] != b->machines[i])
+			return false;
+	}
+	for (int i = 0; i < a->ranks; i++) {
+		if (!is_seat(&a->seats[i], &b->seats[i]))
+			return false;
+	}
+	return true;
+}
+
+/* Take those like these, or make them. */
+static struct core_choices *take_choices(const struct core_choices *like)
+{
+	struct core_choices **link = &first, *all;
+
+	pthread_mutex_lock(&lock);
+	while ((all = *link) && !are_alike(all, like))
+		link = &all->next;
+	if (all)
+		*link = all->next;
+	else
+		all = make_choices(like);
+	if (all) {
+		all->users++;
+		all->next = first;
+		first = all;
+	}
+	pthread_mutex_unlock(&lock);
+	return all;
+}
+
+/*
+ * It stays as it is if ranks change their GPUs: what is chosen is right, if slower. NULL: no
+ * memory.
+ */
+static struct core_choices *choices_of(const struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+	struct core_choices *like;
+
+	if (comm->choices)
+		return comm->choices;
+	like = calloc(1, sizeof(*like));
+	if (!like)
+		return NULL;
+	look_around(accel, like);
+	comm->choices = take_choices(like);
+	free(like);
+	if (comm->choices)
+		report(comm, comm->choices);
+	return comm->choices;
+}
+
+/* ---- kinds of calls ---- */
+
+/*
+ * Who wishes for LL128 and nothing else takes it on himself where it is not sure that lines arrive
+ * whole.
+ */
+static bool wishes_for_lines(const struct core_accel *accel)
+{
+	return accel->common.wish.protos == 1 << SCHED_LL128;
+}
+
+static enum sched_lines lines_of(const struct core_accel *accel)
+{
+	return wishes_for_lines(accel) ? SCHED_LINES_UNSURE : SCHED_LINES_WHOLE;
+}
+
+/* A file that says what the node is may be wrong. */
+static bool trusts_picture(const struct core_accel *accel, const struct core_choices *all)
+{
+	return wishes_for_lines(accel) || !all->machines[0] || !all->machines[0]->source;
+}
+
+/* Those that can be, by what does not depend on the algorithm. */
+static uint32_t protos_of(const struct core_accel *accel, const struct core_choices *all,
+			  bool fused)
+{
+	uint32_t protos = 1 << SCHED_SIMPLE;
+
+	if (!fused || accel->comm->num_nodes == accel->comm->size || !core_terms_know_sizes(accel))
+		return protos;
+	protos |= 1 << SCHED_LL;
+	if (!accel->comm->spans && core_terms_all_reach(accel->comm, GPU_TRANSPORT_P2P) &&
+	    trusts_picture(accel, all))
+		protos |= 1 << SCHED_LL128;
+	return protos;
+}
+
+/*
+ * Before there are arenas, which on several nodes there always are, they are taken to be as they
+ * are by default: options may differ among ranks.
+ */
+static size_t arena_of(const struct core_accel *accel, const struct core_choices *all)
+{
+	enum { SCRATCH = 32 << 20 };
+
+	return accel->common.arena ? accel->common.arena
+				   : core_arena_layout_bytes(SCRATCH, all->fullest_gpu);
+}
+
+static struct algo_setting setting_of(const struct core_accel *accel,
+				      const struct core_choices *all, bool mapped)
+{
+	const struct core_summary *common = &accel->common;
+	bool fused = core_terms_may_fuse(accel);
+	int gpu = all->cluster.parts[0].fabric->costs.blocks * all->fullest_gpu;
+	int blocks = common->arena ? (int)common->blocks
+				   : core_arena_layout_resident(gpu, all->fullest_gpu);
+
+	struct algo_setting setting = {
+		.room = core_terms_room(accel->comm, arena_of(accel, all), false),
+		.most_links = GPU_MAX_LINKS,
+		.most_lanes = GPU_MAX_LANES,
+		.most_operands = GPU_MAX_OPERANDS,
+		.most_places = GPU_MAX_PLACES,
+		.mapped = mapped,
+		.nodes_mapped = core_summary_is_mapped(common),
+		.fused = fused,
+		.protos = protos_of(accel, all, fused),
+		.resident = blocks,
+		.lines = lines_of(accel),
+		.sizes_differ = core_coll_sizes_differ(accel->shape.coll),
+		.channels = accel->common.wish.channels};
+
+	core_samples_set(&all->cluster, &setting);
+	return setting;
+}
+
+static bool is_same(const struct entry *entry, const struct sched_request *request,
+		    const struct algo_setting *setting)
+{
+	const struct algo_setting *mine = &entry->setting;
+
+	return entry->request.coll == request->coll &&
+	       entry->request.in_place == request->in_place && mine->mapped == setting->mapped &&
+	       mine->nodes_mapped == setting->nodes_mapped && mine->fused == setting->fused &&
+	       mine->gdr == setting->gdr && mine->protos == setting->protos &&
+	       mine->resident == setting->resident && mine->sizes_differ == setting->sizes_differ &&
+	       mine->channels == setting->channels && mine->lines == setting->lines &&
+	       mine->room.bytes[SCHED_SIMPLE] == setting->room.bytes[SCHED_SIMPLE] &&
+	       sched_pairs_equal(entry->request.pairs, request->pairs);
+}
+
+static struct entry *find(struct core_choices *all, const struct sched_request *request,
+			  const struct algo_setting *setting)
+{
+	struct entry **link = &all->entries, *entry;
+
+	while ((entry = *link) && !is_same(entry, request, setting))
+		link = &entry->next;
+	if (!entry)
+		return NULL;
+	*link = entry->next;
+	entry->next = all->entries;
+	all->entries = entry;
+	return entry;
+}
+
+/* False: no memory. What was measured is of exchanges of all. */
+static bool fill(struct core_choices *all, struct entry *entry)
+{
+	struct sched_request *request = &entry->request;
+
+	if (request->pairs) {
+		request->pairs = entry->pairs = sched_pairs_copy(request->pairs);
+		if (!entry->pairs)
+			return false;
+	}
+	entry->table = algo_table_new(request, &entry->setting);
+	if (!entry->table || request->pairs)
+		return entry->table;
+	return core_tuning_apply(&all->key, request->coll, entry->table);
+}
+
+/* For one more; the last ones were not used for longest. */
+static void make_room(struct core_choices *all)
+{
+	struct entry **link = &all->entries, *entry;
+
+	for (int i = 1; (entry = *link); i++) {
+		if (i < MOST_ENTRIES) {
+			link = &entry->next;
+			continue;
+		}
+		*link = entry->next;
+		free_entry(entry);
+	}
+}
+
+static struct entry *add(struct core_choices *all, const struct sched_request *request,
+			 const struct algo_setting *setting)
+{
+	struct entry *entry = calloc(1, sizeof(*entry));
+
+	if (!entry)
+		return NULL;
+	entry->request = *request;
+	entry->setting = *setting;
+	entry->num = -1;
+	if (!fill(all, entry)) {
+		free_entry(entry);
+		return NULL;
+	}
+	make_room(all);
+	entry->next = all->entries;
+	return all->entries = entry;
+}
+
+static bool is_asked_again(const struct entry *entry, uint64_t bytes, const struct algo_wish *wish)
+{
+	return entry->num >= 0 && entry->bytes == bytes && entry->wish.algos == wish->algos &&
+	       entry->wish.protos == wish->protos;
+}
+
+static int rank(struct entry *entry, uint64_t bytes, const struct algo_wish *wish)
+{
+	if (is_asked_again(entry, bytes, wish))
+		return entry->num;
+	entry->bytes = bytes;
+	entry->wish = *wish;
+	entry->expected = NAN;
+	entry->num = algo_table_rank(entry->table, bytes, wish, entry->choices, CORE_CHOICE_MOST);
+	return entry->num;
+}
+
+/* Of what was asked for last. Negative: no memory. */
+static double expected_of(struct entry *entry)
+{
+	if (isnan(entry->expected))
+		entry->expected = algo_table_expect(entry->table, entry->bytes, &entry->wish);
+	return entry->expected;
+}
+
+/* NULL: no memory. */
+static struct entry *get(struct core_choices *all, const struct sched_request *request,
+			 const struct algo_setting *setting)
+{
+	struct entry *entry = find(all, request, setting);
+
+	return entry ? entry : add(all, request, setting);
+}
+
+/*
+ * GPUDirect spares the host's memory, and kernels where data only move; but kernels can't wait for
+ * what it writes, so where much is added, or little moved, it may be slower. NULL: no memory.
+ */
+static struct entry *get_faster(struct core_accel *accel, struct core_choices *all,
+				const struct sched_request *request,
+				const struct algo_setting *setting, const struct algo_wish *wish)
+{
+	struct algo_setting by_gdr = *setting;
+	uint64_t bytes = accel->common.longest;
+	struct entry *entry = get(all, request, setting), *other;
+
+	if (!entry || rank(entry, bytes, wish) < 0)
+		return NULL;
+	if (!(accel->common.any & CORE_OFFER_DEVICE_WIRE))
+		return entry;
+	by_gdr.room = core_terms_room(accel->comm, arena_of(accel, all), true);
+	by_gdr.gdr = true;
+	by_gdr.fused = false;
+	by_gdr.protos = 1 << SCHED_SIMPLE;
+	other = get(all, request, &by_gdr);
+	if (!other || rank(other, bytes, wish) < 0 || expected_of(entry) < 0 ||
+	    expected_of(other) < 0)
+		return NULL;
+	accel->gdr =
+		accel->common.any & CORE_OFFER_WANTS_GDR || expected_of(other) < expected_of(entry);
+	return accel->gdr ? other : entry;
+}
+
+int core_choice_make(struct core_accel *accel, struct sched_request *request, bool mapped,
+		     const struct algo_wish *wish, struct algo_choice *choices)
+{
+	struct core_choices *all = choices_of(accel);
+	struct algo_setting setting;
+	struct entry *entry;
+	int num;
+
+	if (!all)
+		return -1;
+	accel->gdr = false;
+	setting = setting_of(accel, all, mapped);
+	/* The neighbours of a part of the ranks are not a part of an exchange of few. */
+	if (request->pairs)
+		setting.samples = NULL;
+	request->num_rings = all->cluster.parts[0].num_rings;
+	request->rings = all->cluster.parts[0].rings;
+	request->nodes = all->cluster.parts[0].nodes;
+	pthread_mutex_lock(&all->lock);
+	entry = get_faster(accel, all, request, &setting, wish);
+	num = entry ? entry->num : -1;
+	if (num > 0)
+		memcpy(choices, entry->choices, (size_t)num * sizeof(*choices));
+	pthread_mutex_unlock(&all->lock);
+	return num;
+}
+
+bool core_choice_keeps_lines(const struct core_accel *accel)
+{
+	const struct core_choices *all = accel->comm->choices;
+
+	if (!all || accel->comm->spans)
+		return false;
+	for (int i = 0; i < accel->comm->size; i++) {
+		if (core_agree_offer(&accel->agree, i)->device != all->seats[i].device)
+			return false;
+	}
+	return trusts_picture(accel, all) &&
+	       sched_fabric_lines(all->cluster.parts[0].fabric, accel->sched) >= lines_of(accel);
+}
+
+void core_choice_note(const struct core_accel *accel)
+{
+	const struct core_choices *all = accel ? accel->comm->choices : NULL;
+
+	last.way.algo = NULL;
+	/* Times are kept of exchanges of all only. */
+	if (!all || accel->eager || !accel->schedule || accel->sched->request.pairs)
+		return;
+	last.key = all->key;
+	last.coll = accel->sched->request.coll;
+	last.bytes = accel->common.longest;
+	last.way = (struct algo_choice){.algo = accel->schedule->algo,
+					.channels = accel->sched->request.channels,
+					.proto = accel->linked ? accel->steps.args.protocol
+							       : SCHED_SIMPLE};
+}
+
+bool core_choice_last(char *text, size_t bytes)
+{
+	if (!last.way.algo)
+		return false;
+	core_tuning_describe(&last.key, last.coll, last.bytes, &last.way, text, bytes);
+	return true;
+}
+
+void core_choice_drop(struct core_comm *comm)
+{
+	struct core_choices **link = &first, *all = comm->choices;
+	int idle = 0;
+
+	comm->choices = NULL;
+	if (!all)
+		return;
+	pthread_mutex_lock(&lock);
+	all->users--;
+	while ((all = *link)) {
+		idle += !all->users;
+		if (all->users || idle <= MOST_KEPT) {
+			link = &all->next;
+			continue;
+		}
+		*link = all->next;
+		free_choices(all);
+	}
+	pthread_mutex_unlock(&lock);
+}

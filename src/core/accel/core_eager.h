@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Short calls over several nodes: the inputs travel with the agreement.
+ *
+ * Each member copies its input to the host before it announces itself, and leaves it, as a record,
+ * on its node's board. What the nodes tell each other in their agreement (core_nodes.h) then has
+ * the records of all members. So who knows that all are ready has all inputs, and makes its result
+ * from them alone: one exchange between nodes, whatever the collective, which is the proof that the
+ * call may be accelerated, too. Nobody writes an output before that, so a call that is staged after
+ * all has lost nothing but the copy.
+ *
+ * All inputs go to all nodes, so this is for so few bytes that they cost less than another round.
+ */
+#ifndef CORE_EAGER_H
+#define CORE_EAGER_H
+
+#include "core/accel/core_accel_call.h"
+
+/*
+ * Whether a call is one for this, unless buffers are scattered, which all members find alike.
+ * core_eager_is_left: whether such a one is better left to the real MPI: data that go from or to
+ * one rank need not wait for what others say, and of data that are for one rank each only a part
+ * has to go to all nodes.
+ */
+bool core_eager_is_certain(const struct core_accel *accel);
+bool core_eager_is_left(const struct core_accel *accel);
+
+/* Whether a call with such an input is one for this, by its configuration. */
+bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *in);
+
+/*
+ * If this one is, and its input is in one allocation, set CORE_OFFER_EAGER. Then: core_eager_fetch
+ * starts the copy of the input, in stream order; core_eager_publish, when that is done, makes the
+ * record, between core_agree_open and core_agree_announce.
+ */
+void core_eager_offer(struct core_accel *accel);
+enum util_status core_eager_fetch(const struct core_accel *accel);
+void core_eager_publish(const struct core_accel *accel);
+
+/*
+ * When the call is agreed on, and all have said CORE_OFFER_EAGER: bring a block of a member's input
+ * to where kernels read it, if there are any. `*used`: bytes of the room for that, 0 at first.
+ */
+struct gpu_place core_eager_bring(const struct core_accel *accel, int rank, int block,
+				  size_t *used);
+
+#endif

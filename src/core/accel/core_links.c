@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What an accelerated call with messages needs: how they fit their slots, and who waits for them.
+ *
+ * Everything is decided from the offers and from what votes said, so all ranks decide alike.
+ */
+#include "core/accel/core_links.h"
+#include "core/accel/core_choice.h"
+#include "core/call/core_coll.h"
+#include "core/wire/core_mail.h"
+#include "core/wire/core_arena_layout.h"
+#include "core/accel/core_say.h"
+#include "core/accel/core_terms.h"
+#include "core/wire/core_wire.h"
+#include "core/wire/core_arena.h"
+#include "algos/sched_carry.h"
+#include "algos/sched_slots.h"
+#include "util/util_config.h"
+#include "util/util_log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- slots ---- */
+
+/* Kernels know nothing of schedules, and have the same in words of their own. */
+_Static_assert((int)SCHED_SIMPLE == GPU_PROTOCOL_SIMPLE && (int)SCHED_LL == GPU_PROTOCOL_LL &&
+		       (int)SCHED_LL128 == GPU_PROTOCOL_LL128 &&
+		       (int)SCHED_NUM_PROTOS == GPU_PROTOCOL_NUM,
+	       "protocols have the same numbers");
+
+/* False: messages do not fit, or are too many to be counted. */
+static bool lay_out(struct core_accel *accel, enum sched_proto proto)
+{
+	const struct core_schedule *schedule = accel->schedule;
+	struct gpu_execute_args *args = &accel->steps.args;
+	uint64_t arena = accel->common.arena, longest = accel->common.longest, rounds;
+	struct sched_room room = core_terms_room(accel->comm, arena, accel->gdr);
+	struct sched_slots slots;
+
+	if (!sched_slots_fit(accel->sched, schedule->program->most_links,
+			     (uint32_t)schedule->algo->slots, &room, proto, &slots))
+		return false;
+	args->num_slots = slots.num;
+	args->slot_bytes = slots.bytes;
+	args->piece_bytes = slots.bytes / (uint64_t)accel->sched->most_span;
+	args->width = slots.width;
+	args->protocol = proto;
+	rounds = longest ? (longest + args->width - 1) / args->width : 1;
+	for (int i = 0; i < SCHED_NUM_PROTOS; i++)
+		args->slots[i] = core_arena_layout_start(arena, (enum sched_proto)i);
+	accel->scratch_start = arena - (uint64_t)accel->sched->scratch_blocks * args->width;
+	accel->steps.rounds = (uint32_t)rounds;
+	accel->messages = rounds * (accel->schedule->program->most_messages + 1);
+	return accel->messages < UINT64_C(1) << GPU_EPOCH_SHIFT;
+}
+
+/* ---- who waits ---- */
+
+/*
+ * Why kernels can't wait, apart from what a probe would show; NULL: they can. All ranks of a node
+ * come to the same answer; of why_nowhere_fused, all ranks. Between nodes both ways are the same:
+ * messages are as long, and cut alike.
+ */
+static const char *why_nowhere_fused(const struct core_accel *accel)
+{
+	if (accel->schedule->program->most_lanes > accel->common.blocks)
+		return "the algorithm takes more blocks than can be resident";
+	return core_terms_why_never_fused(accel);
+}
+
+static const char *why_stepped(const struct core_accel *accel)
+{
+	const char *why = why_nowhere_fused(accel);
+
+	if (!why && core_terms_is_any_apart(accel))
+		return "the kernels of ranks that share a GPU do not run at the same time";
+	return why;
+}
+
+static bool are_flags_left(const struct core_accel *accel)
+{
+	return accel->comm->ll_flag + accel->messages < UINT32_MAX;
+}
+
+/* Packets that were cleared by all begin anew. */
+static void renew_flags(struct core_accel *accel)
+{
+	if (accel->common.all & CORE_OFFER_FLAGS_CLEAR)
+		accel->comm->ll_flag = 0;
+}
+
+/* Whether lines arrive whole on all links of the schedule. */
+static bool keeps_lines(const struct core_accel *accel)
+{
+	const struct sched *sched = accel->sched;
+
+	for (uint32_t i = 0; i < sched->num_connections; i++) {
+		const struct sched_connection *c = &sched->connections[i];
+
+		if (!core_terms_reaches(accel->comm, c->from, c->to, GPU_TRANSPORT_P2P))
+			return false;
+	}
+	return core_choice_keeps_lines(accel);
+}
+
+/* Over several nodes all come to the same answer, as the length of messages depends on it. */
+static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto, bool fused)
+{
+	if (proto == SCHED_LL128 && accel->comm->spans)
+		return "ranks are on several nodes";
+	if (!sched_has_near_messages(accel->sched))
+		return "no message stays within a node";
+	if (!fused)
+		return "the execution is not fused";
+	if (!core_terms_know_sizes(accel))
+		return "sizes are not known to both ends";
+	if (accel->comm->flags_moved)
+		return "the room for messages has just changed";
+	if (proto == SCHED_LL128 && !keeps_lines(accel))
+		return "between some ranks lines of 128 bytes may be cut";
+	renew_flags(accel);
+	if (!lay_out(accel, proto) || (proto == SCHED_LL && !are_flags_left(accel)))
+		return "there is no room for its messages";
+	return NULL;
+}
+
+/* "ll,ll128" */
+static void list_protos(uint32_t protos, char *text, size_t bytes)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < SCHED_NUM_PROTOS && used < bytes; i++) {
+		if (protos >> i & 1)
+			used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? "," : "",
+						 sched_proto_name((enum sched_proto)i));
+	}
+}
+
+/*
+ * The chosen one; if that can't be, the other with flags where the wish grants it, but not Simple;
+ * else Simple.
+ */
+static void choose_protocol(struct core_accel *accel, bool fused)
+{
+	enum sched_proto proto = accel->proto, other = proto == SCHED_LL ? SCHED_LL128 : SCHED_LL;
+	uint32_t granted = accel->common.wish.protos;
+	bool settles = !granted || granted >> SCHED_SIMPLE & 1;
+	const char *why = proto == SCHED_SIMPLE ? NULL : why_no_flags(accel, proto, fused);
+	char text[32];
+
+	if (why && !settles && granted >> other & 1 && !why_no_flags(accel, other, fused)) {
+		proto = other;
+		why = NULL;
+	}
+	/* Room that has just changed is there again in the next call. */
+	if (why && !settles && !accel->comm->flags_moved) {
+		list_protos(granted, text, sizeof(text));
+		core_say_complaint(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", text, why);
+	}
+	if (why || proto == SCHED_SIMPLE) {
+		lay_out(accel, SCHED_SIMPLE);
+	} else if (proto == SCHED_LL) {
+		accel->steps.args.flag = accel->comm->ll_flag;
+		accel->comm->ll_flag += (uint32_t)accel->messages;
+	}
+}
+
+static void choose_blocks(struct core_accel *accel, bool fused)
+{
+	struct gpu_execute_args *args = &accel->steps.args;
+	uint64_t longest = accel->common.longest;
+	uint64_t piece =
+		sched_longest_chunk(accel->sched, longest < args->width ? longest : args->width);
+	uint32_t lanes = accel->schedule->program->most_lanes;
+	/* Fused, all ranks have the same: a part's place in a slot follows from their number. */
+	uint32_t most =
+		fused || !accel->launches ? accel->common.blocks : gpu_launch_most(&accel->launch);
+
+	/* Where nobody has a neighbour there are no lanes. */
+	most = gpu_launch_blocks(piece, lanes && most > lanes ? most / lanes : 1);
+	/* A power of two, which divides a slot. */
+	args->parts = GPU_MAX_PARTS;
+	while (args->parts > most)
+		args->parts /= 2;
+	args->spread = 0;
+	accel->steps.bytes = piece / args->parts;
+}
+
+/*
+ * At which level of sched_carry.h the network does steps alone: by GPUDirect UCX is given the
+ * application's memory, too, if that is of the kind that it knows best.
+ */
+static void choose_carried(struct core_accel *accel)
+{
+	const struct core_buffer *in = &accel->shape.in, *out = &accel->shape.out;
+	bool apart = !accel->shape.in_place &&
+		     ((int64_t)in->address + in->hi <= (int64_t)out->address + out->lo ||
+		      (int64_t)out->address + out->hi <= (int64_t)in->address + in->lo);
+
+	accel->steps.carry = accel->steps.early = 0;
+	if (!accel->gdr || !accel->plain || !core_wire_takes_memory(accel->comm->wire))
+		return;
+	accel->steps.carry = apart ? SCHED_CARRY_APART : SCHED_CARRY_ALWAYS;
+	accel->steps.early = apart ? SCHED_CARRY_EARLY_APART : SCHED_CARRY_EARLY_ALWAYS;
+	accel->steps.carry &= accel->schedule->program->can_carry;
+}
+
+void core_links_decide(struct core_accel *accel)
+{
+	const char *why = why_stepped(accel);
+
+	if (why && util_config.exec == UTIL_EXEC_FUSED)
+		core_say_complaint(accel, CORE_COMPLAINT_EXEC, "GPUCOLL_EXEC", "fused", why);
+	accel->steps.args.waits = !why;
+	choose_protocol(accel, accel->comm->spans ? !why_nowhere_fused(accel) : !why);
+	/*
+	 * On this node hosts wait, and on others perhaps kernels, of messages of the same lengths.
+	 */
+	if (why)
+		accel->steps.args.protocol = GPU_PROTOCOL_SIMPLE;
+	choose_blocks(accel, !why);
+	choose_carried(accel);
+	accel->reason = core_say_linked_name(accel);
+}
+
+/*
+ * Where flags are follows from the arenas' common size. When that has changed, which all see alike,
+ * old data may stand in their places, until all have cleared them.
+ */
+static void note_room(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+
+	comm->flags_moved |= comm->room && comm->room != accel->common.arena;
+	comm->room = accel->common.arena;
+	if (accel->common.all & CORE_OFFER_FLAGS_CLEAR)
+		comm->flags_moved = false;
+}
+
+const char *core_links_make(struct core_accel *accel)
+{
+	note_room(accel);
+	if (!lay_out(accel, SCHED_SIMPLE))
+		return "there is no room for its messages";
+	accel->tries = !why_stepped(accel) && accel->comm->together == CORE_TOGETHER_UNKNOWN &&
+		       !core_terms_have_own_gpus(accel);
+	if (!accel->tries)
+		core_links_decide(accel);
+	return NULL;
+}
+
+/* ---- launches ---- */
+
+/* Tell the wire which messages come, and which of them do not go to slots, before any does. */
+static void expect_messages(struct core_accel *accel)
+{
+	const struct core_program *program = accel->schedule->program;
+	struct core_wire *wire = accel->comm->wire;
+
+	for (uint32_t i = 0; i < GPU_MAX_LINKS; i++) {
+		const struct core_link *link = &program->incoming[i];
+
+		if (!link->per_round)
+			continue;
+		core_wire_expect(wire, i, link->peer, link->theirs,
+				 (uint64_t)link->per_round * accel->steps.rounds);
+		if (accel->steps.carry)
+			core_wire_mark(wire, i, &program->carried[link->first], link->per_round,
+				       accel->steps.carry);
+	}
+}
+
+void core_links_miss(const struct core_accel *accel)
+{
+	const struct core_program *program = accel->comm->spans ? accel->schedule->program : NULL;
+
+	for (uint32_t i = 0; program && i < GPU_MAX_LINKS; i++) {
+		if (program->incoming[i].per_round)
+			core_mail_expect(accel->comm, program->incoming[i].peer);
+	}
+}
+
+void core_links_set_args(struct core_accel *accel)
+{
+	struct gpu_execute_args *args = &accel->steps.args;
+	struct core_comm *comm = accel->comm;
+
+	args->epoch = core_accel_epoch(accel);
+	args->shm = 0;
+	args->mine[GPU_TRANSPORT_P2P] = comm->arena->device->address;
+	args->mine[GPU_TRANSPORT_SHM] =
+		comm->arena->shm ? gpu_shm_address(comm->arena->shm, accel->stream) : 0;
+	for (int i = 0; i < comm->num_near; i++) {
+		enum gpu_transport transport = core_terms_transport(comm, comm->near[i]);
+
+		args->shm |= (uint64_t)(transport == GPU_TRANSPORT_SHM) << i;
+		args->theirs[i] = accel->arenas[transport][i].address;
+	}
+	if (!comm->spans)
+		return;
+	expect_messages(accel);
+	core_wire_lay_out(comm->wire, args->slots[GPU_PROTOCOL_SIMPLE], args->slot_bytes,
+			  args->num_slots, accel->gdr);
+	args->theirs[GPU_PEER_FAR] = core_wire_outbox(comm->wire);
+	args->mine[GPU_TRANSPORT_NET] = core_wire_inbox(comm->wire);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a call with messages needs: slots, who waits, by which protocol. */
+#ifndef CORE_LINKS_H
+#define CORE_LINKS_H
+
+#include "core/accel/core_accel_call.h"
+
+/*
+ * After a schedule with links was taken: what must be tried first, whether there is room for its
+ * messages. Returns a reason, or NULL, as above.
+ */
+const char *core_links_make(struct core_accel *accel);
+
+/*
+ * Once a probe is over, or where there is none, decide whether kernels or hosts wait for messages,
+ * and by which protocol they go.
+ */
+void core_links_decide(struct core_accel *accel);
+
+/* Add what a launch with links needs to its arguments. */
+void core_links_set_args(struct core_accel *accel);
+
+/*
+ * What is to come from other nodes has not come for a while: have it found out if who sends it is
+ * lost.
+ */
+void core_links_miss(const struct core_accel *accel);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* An accelerated call in words, for statistics and warnings. */
+#ifndef CORE_SAY_H
+#define CORE_SAY_H
+
+#include "core/accel/core_accel_call.h"
+
+/* A schedule with links, and how it is carried out, in words that live as long as the program. */
+const char *core_say_linked_name(const struct core_accel *accel);
+
+/* Warn, once for a communicator and kind, about something that was asked for and can't be. */
+enum core_complaint { CORE_COMPLAINT_ALGO, CORE_COMPLAINT_EXEC, CORE_COMPLAINT_PROTO };
+void core_say_complaint(const struct core_accel *accel, enum core_complaint kind,
+			const char *option, const char *value, const char *why);
+
+#endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What all members know alike of a call before an algorithm is chosen: who reaches whose memory,
+ * whether there can be messages, and whether kernels may wait for them. Everything follows from the
+ * offers and from what votes said.
+ */
+#ifndef CORE_TERMS_H
+#define CORE_TERMS_H
+
+#include "core/accel/core_accel_call.h"
+#include "algos/sched_slots.h"
+
+/* Whether each of two ranks of this node reaches the other's memory of the kind. */
+bool core_terms_reaches(const struct core_comm *comm, int a, int b, int kind);
+
+/* How the links between this rank and another go. */
+enum gpu_transport core_terms_transport(const struct core_comm *comm, int rank);
+
+/* Whether all ranks, which are on this node, reach each other's memory of the kind. */
+bool core_terms_all_reach(const struct core_comm *comm, int kind);
+
+/*
+ * What an arena of so many bytes has for messages of the communicator's calls, by GPUDirect or not.
+ */
+struct sched_room core_terms_room(const struct core_comm *comm, size_t arena, bool gdr);
+
+/* Why there can be no messages in this call; NULL: there can. All come to the same answer. */
+const char *core_terms_refuse(const struct core_accel *accel);
+
+/*
+ * Whether there can be links between all ranks of this node, and whether they reach each other's
+ * buffers, after a vote or without one.
+ */
+bool core_terms_are_whole(const struct core_accel *accel);
+bool core_terms_are_mapped(const struct core_accel *accel);
+
+/*
+ * Whether kernels may wait, as far as that is known without a schedule; and whether both ends of a
+ * message know its size. All come to the same answers.
+ */
+bool core_terms_may_fuse(const struct core_accel *accel);
+bool core_terms_know_sizes(const struct core_accel *accel);
+
+/*
+ * Why kernels can't wait, whatever the algorithm, which all know; NULL: nothing is against it. And,
+ * which the ranks of a node know, whether those of some that share a GPU do not run together.
+ */
+const char *core_terms_why_never_fused(const struct core_accel *accel);
+bool core_terms_is_any_apart(const struct core_accel *accel);
+
+/* Of two ranks on this node; of any two. */
+bool core_terms_share_gpu(const struct core_accel *accel, int a, int b);
+bool core_terms_have_own_gpus(const struct core_accel *accel);
+
+#endif

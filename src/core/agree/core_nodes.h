@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The agreement of the nodes of a communicator on the path of a call.
+ *
+ * On each node the members agree as everywhere (core_agree.h), on one of two things: somebody there
+ * stages the call, or the node is ready for it, which it can't take back. One member of each node
+ * that is ready, its speaker, tells the others so, with what the offers come to, and, if all that
+ * it has heard of have made them, the records of inputs (core_eager.h), in a dissemination: in
+ * round k node i sends to node i + 2^k what it knows of itself and the 2^k - 1 before it, so after
+ * log2(n) rounds all have heard of all. The call is accelerated where all are ready; nobody can
+ * have heard of all where one is not.
+ *
+ * Members that stage look at nobody and tell nobody. So a speaker that has waited for a while asks
+ * the services of the other nodes (core_service.h), who look at their boards and answer when
+ * somebody there stages it.
+ *
+ * A node may be ready for a call while on another, members go ahead on host buffers, and receive
+ * nothing for long. So that messages don't pile up there, they are acknowledged now and then, and
+ * who has too many underway stages calls.
+ *
+ * Hensgen, Finkel, Manber: Two algorithms for barrier synchronization, 1988.
+ * test/model/nodes.pml is the model of this.
+ */
+#ifndef CORE_NODES_H
+#define CORE_NODES_H
+
+#include "core/agree/core_agree.h"
+
+struct core_nodes *core_nodes_create(const struct core_comm *comm);
+void core_nodes_free(struct core_nodes *nodes); /* NULL is allowed */
+
+/*
+ * Whether the speaker has sent so many messages that were not seen that its node had better stage
+ * the call.
+ */
+bool core_nodes_has_too_many(const struct core_comm *comm);
+
+/*
+ * By the speaker, after CORE_AGREE_READY. core_nodes_begin: once for a call, which is when it has
+ * not begun; `flags`: of the node, besides those of all its members' offers. core_nodes_progress:
+ * go on. UTIL_OK: it is settled (core_agree_settle). UTIL_IN_PROGRESS. UTIL_ERR_PEER: a member has
+ * failed, or was found lost by others, or what it sent is damaged; so is that.
+ */
+bool core_nodes_has_begun(const struct core_agree *agree);
+void core_nodes_begin(const struct core_agree *agree, uint32_t flags);
+enum util_status core_nodes_progress(struct core_agree *agree);
+
+/*
+ * Tell the other nodes that this process could not do its part in the call, or that the
+ * communicator has lost a member. core_nodes_has_told: all that was told has left.
+ */
+void core_nodes_tell_failure(struct core_comm *comm, uint64_t call);
+bool core_nodes_has_told(const struct core_comm *comm);
+
+/* A member that is waited for, for reports of long waits; -1: none. */
+int core_nodes_missing(const struct core_comm *comm);
+
+/* Have messages for it come here; before the network is up. */
+void core_nodes_handle_mail(void);
+
+#endif

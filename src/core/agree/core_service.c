@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/agree/core_service.h"
+#include "core/agree/core_agree.h"
+#include "core/wire/core_mail.h"
+#include "net/net_port.h"
+#include "util/util_thread.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+
+/* Asked, and not sure yet. */
+struct question {
+	struct question *next;
+	uint64_t comm, call;
+	uint32_t asker; /* process */
+};
+
+static pthread_t thread;
+static bool running;
+static atomic_bool ends;
+/* Only the thread uses these. */
+static struct question *questions;
+
+/* What the node's members have come to in a call. */
+struct look {
+	uint64_t call;
+	enum core_mail_kind kind; /* what was said: ASK, or that somebody FAILED or is LOST */
+	enum core_agree_state state;
+};
+
+/* Under the board's lock: the slot stays whose it is. */
+static void look_at(const struct core_board_slot *slot, void *area, void *argument)
+{
+	struct look *look = argument;
+
+	if (!area)
+		look->state = CORE_AGREE_STAGE; /* as every call here */
+	else if (look->kind == CORE_MAIL_FAILED)
+		core_agree_fail_far(area, look->call);
+	else if (look->kind == CORE_MAIL_LOST)
+		core_agree_lose_far(area);
+	else
+		look->state = core_agree_where(slot, area, look->call);
+}
+
+/*
+ * All that is left of a communicator that was freed here is when it was ready, or that it had lost
+ * a member.
+ */
+static enum core_agree_state look(uint64_t comm, uint64_t call, enum core_mail_kind kind)
+{
+	struct look look = {call, kind, CORE_AGREE_WAITING};
+	uint64_t ready[CORE_BOARD_REMEMBERED];
+
+	if (core_board_visit(comm, look_at, &look) || !core_board_find_left(comm, ready))
+		return look.state;
+	for (int i = 0; i < CORE_BOARD_REMEMBERED; i++) {
+		if (ready[i] == CORE_BOARD_LOST)
+			return CORE_AGREE_LOST;
+		if (ready[i] == call + 1)
+			return CORE_AGREE_READY;
+	}
+	return CORE_AGREE_STAGE;
+}
+
+/* True: the question needs no further thought. Who is ready tells so itself. */
+static bool answer(const struct question *q)
+{
+	struct net_header header = {.kind = CORE_MAIL_STAGED, .comm = q->comm, .call = q->call};
+	enum core_agree_state state = look(q->comm, q->call, CORE_MAIL_ASK);
+
+	if (state == CORE_AGREE_LOST)
+		header.kind = CORE_MAIL_LOST;
+	if (state == CORE_AGREE_STAGE || state == CORE_AGREE_LOST)
+		net_tell(NET_SERVICE, (int)q->asker, NET_MAIN, &header, NULL, 0, NULL);
+	return state != CORE_AGREE_WAITING;
+}
+
+/* It was asked before, and has no answer yet. */
+static bool is_known(const struct question *question)
+{
+	const struct question *q = questions;
+
+	while (q && (q->comm != question->comm || q->call != question->call ||
+		     q->asker != question->asker))
+		q = q->next;
+	return q != NULL;
+}
+
+static void receive(enum net_port port, const struct net_header *header,
+		    struct net_payload *payload)
+{
+	struct question question = {NULL, header->comm, header->call, header->from}, *kept;
+
+	(void)port;
+	(void)payload;
+	if (header->kind == CORE_MAIL_FAILED || header->kind == CORE_MAIL_LOST) {
+		look(header->comm, header->call, header->kind);
+		return;
+	}
+	if (header->kind != CORE_MAIL_ASK || is_known(&question) || answer(&question))
+		return;
+	/* Without memory for it: the asker will ask again. */
+	kept = malloc(sizeof(*kept));
+	if (!kept)
+		return;
+	*kept = question;
+	kept->next = questions;
+	questions = kept;
+}
+
+static void look_again(void)
+{
+	struct question **link = &questions, *q;
+
+	while ((q = *link)) {
+		if (!answer(q)) {
+			link = &q->next;
+			continue;
+		}
+		*link = q->next;
+		free(q);
+	}
+}
+
+/*
+ * The longer nothing has changed the longer the naps, in ms, while there are questions; nothing
+ * wakes the thread when a member goes by.
+ */
+static void *serve(void *argument)
+{
+	enum { SHORTEST = 1, LONGEST = 20, TIMES = 16 };
+	int nap = SHORTEST, times = 0;
+
+	(void)argument;
+	while (!atomic_load(&ends)) {
+		const struct question *before = questions;
+
+		if (!net_progress(NET_SERVICE))
+			net_sleep(NET_SERVICE, questions ? nap : -1);
+		look_again();
+		if (questions != before || !questions) {
+			nap = SHORTEST;
+			times = 0;
+		} else if (++times % TIMES == 0 && nap < LONGEST) {
+			nap++;
+		}
+	}
+	return NULL;
+}
+
+enum util_status core_service_start(void)
+{
+	enum util_status status;
+
+	atomic_store(&ends, false);
+	net_set_handler(NET_SERVICE, receive);
+	status = util_thread_start(&thread, "gpucoll-service", serve);
+	running = status == UTIL_OK;
+	return status;
+}
+
+void core_service_stop(void)
+{
+	struct question *q;
+
+	if (!running)
+		return;
+	running = false;
+	atomic_store(&ends, true);
+	net_wake(NET_SERVICE);
+	pthread_join(thread, NULL);
+	while ((q = questions)) {
+		questions = q->next;
+		free(q);
+	}
+}

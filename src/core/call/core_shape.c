@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/call/core_shape.h"
+
+#include <stdlib.h>
+
+bool core_shape_clear(struct core_shape *shape, int size)
+{
+	struct core_block *blocks = shape->few;
+
+	shape->many = NULL;
+	if (size > CORE_FEW_BLOCKS) {
+		blocks = shape->many = malloc(2 * (size_t)size * sizeof(*blocks));
+		if (!blocks)
+			return false;
+	}
+	shape->in = (struct core_buffer){.blocks = blocks};
+	shape->out = (struct core_buffer){.blocks = blocks +
+						    (shape->many ? (size_t)size : CORE_FEW_BLOCKS)};
+	shape->own = (struct core_block){0};
+	shape->bytes = shape->counts = 0;
+	shape->type = GPU_TYPE_NONE;
+	shape->op = GPU_OP_NONE;
+	return true;
+}
+
+void core_shape_release(struct core_shape *shape)
+{
+	free(shape->many);
+	shape->many = NULL;
+}

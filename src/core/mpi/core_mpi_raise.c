@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/mpi/core_mpi_raise.h"
+#include "core/call/core_mpi_handle.h"
+
+core_handle core_mpi_world(void)
+{
+	return (core_handle)MPI_COMM_WORLD;
+}
+
+int core_mpi_raise_on(core_handle comm, enum util_status status)
+{
+	int error = status == UTIL_ERR_NO_MEMORY  ? MPI_ERR_NO_MEM
+		    : status == UTIL_ERR_TRUNCATE ? MPI_ERR_TRUNCATE
+						  : MPI_ERR_OTHER;
+
+	PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
+	return error;
+}
+
+int core_mpi_raise(const struct core_call *call, enum util_status status)
+{
+	return core_mpi_raise_on(call->coll == CORE_REDUCE_LOCAL ? core_mpi_world() : call->comm,
+				 status);
+}

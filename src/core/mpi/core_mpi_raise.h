@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Errors of ours as errors of MPI. */
+#ifndef CORE_MPI_RAISE_H
+#define CORE_MPI_RAISE_H
+
+#include "core/call/core_call.h"
+#include "util/util_status.h"
+
+/*
+ * Turn a status into the MPI error of the same meaning, raised on the communicator, or on the
+ * call's. Returns MPI's code.
+ */
+int core_mpi_raise_on(core_handle comm, enum util_status status);
+int core_mpi_raise(const struct core_call *call, enum util_status status);
+
+/* MPI_COMM_WORLD. */
+core_handle core_mpi_world(void);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the real MPI knows of a datatype, as bytes. All are thread-safe. */
+#ifndef CORE_MPI_TYPE_H
+#define CORE_MPI_TYPE_H
+
+#include "core/call/core_layout.h"
+#include "core/call/core_mpi_handle.h"
+
+/*
+ * All but the runs of a type with gaps (core_mpi_find_runs). False: the MPI does not know the type.
+ */
+bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map);
+
+/*
+ * Find the runs in the order in which MPI sends them, of a type that may look solid without. See
+ * core_mpi_find_runs.
+ */
+enum util_status core_mpi_find_order(struct core_typemap *map);
+
+/*
+ * A type whose elements are solid bytes, in the order in which MPI sends them: equal size and
+ * extent don't tell that, since a type may list its parts in any order.
+ */
+struct core_mpi_solid {
+	uint64_t bytes;
+	int64_t lb, extent;
+	bool follows; /* elements follow on each other without a gap */
+};
+
+/* False: the type is not known to be one. */
+bool core_mpi_find_solid(MPI_Datatype type, struct core_mpi_solid *solid);
+
+/* The communicator of this thread's call, for when there is no other one to unpack with. */
+void core_mpi_note_comm(core_handle comm);
+
+#endif

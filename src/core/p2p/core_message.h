@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Point-to-point messages whose buffers are in device memory: dense stages in host memory
+ * (core_dense.h) that the real MPI sends from and receives into.
+ *
+ * A send is packed before the real MPI is called, so messages keep their order. What has come is
+ * unpacked, exactly as many bytes as the status says, when the operation is first seen to be
+ * complete; for nonblocking operations that is in one of MPI's completion calls
+ * (core_mpi_request.c).
+ */
+#ifndef CORE_MESSAGE_H
+#define CORE_MESSAGE_H
+
+#include "core/call/core_call.h"
+
+#include <stddef.h>
+
+enum core_message_kind {
+	CORE_SEND,
+	CORE_BSEND,
+	CORE_SSEND,
+	CORE_RSEND,
+	CORE_RECV,
+	CORE_MRECV,
+	CORE_SENDRECV,
+	CORE_SENDRECV_REPLACE,
+	CORE_ISEND,
+	CORE_IBSEND,
+	CORE_ISSEND,
+	CORE_IRSEND,
+	CORE_IRECV,
+	CORE_IMRECV,
+	CORE_ISENDRECV,
+	CORE_ISENDRECV_REPLACE,
+	CORE_SEND_INIT,
+	CORE_BSEND_INIT,
+	CORE_SSEND_INIT,
+	CORE_RSEND_INIT,
+	CORE_RECV_INIT,
+	CORE_MESSAGE_NUM
+};
+
+/*
+ * One call as the application made it; as struct core_call, with what the kind lacks being zero. A
+ * buffer that is replaced is recvbuf.
+ */
+struct core_message_call {
+	enum core_message_kind kind;
+	const void *sendbuf;
+	void *recvbuf;
+	int64_t sendcount, recvcount;
+	core_handle sendtype, recvtype;
+	int dest, source, sendtag, recvtag;
+	core_handle comm;
+	void *message, *status, *request; /* MPI_Message *, MPI_Status *, MPI_Request * */
+	/* The real MPI's function on these arguments. */
+	int (*real)(const struct core_message_call *call);
+};
+
+/* "MPI_Isend" and so on. */
+const char *core_message_name(enum core_message_kind kind);
+
+/*
+ * Carry out the call, one of whose buffers may be in device memory; returns what MPI returns.
+ * Under the door's guard. Thread-safe.
+ */
+int core_message_run(const struct core_message_call *call);
+
+/*
+ * Whether there are requests of which the library is to know when they complete. One load: a thread
+ * that completes a request has been told of it by who made it, and so sees that there is one.
+ */
+extern uint64_t core_requests_pending;
+
+/* The thread's next message is to go to the real MPI as it is. */
+extern _Thread_local bool core_message_passes __attribute__((tls_model("initial-exec")));
+
+static inline bool core_requests_are_pending(void)
+{
+	return __atomic_load_n(&core_requests_pending, __ATOMIC_RELAXED) != 0;
+}
+
+/*
+ * Look whether what was freed while it was under way has come; and forget what a call had that was
+ * left by a jump, when this thread is in no call any more.
+ */
+void core_requests_look(void);
+void core_requests_left(void);
+
+/* What nonblocking messages of this rank are pending, for a report: "; ...", or "". */
+void core_requests_describe(char *text, size_t bytes);
+
+/* Bring what was freed while it was under way to its end; in MPI_Finalize. */
+void core_requests_finish(void);
+
+#endif

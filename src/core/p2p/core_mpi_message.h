@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A message on its way, for the files that know MPI. See core_message.h. */
+#ifndef CORE_MPI_MESSAGE_H
+#define CORE_MPI_MESSAGE_H
+
+#include "core/p2p/core_message.h"
+#include "core/p2p/core_mpi_side.h"
+
+struct core_mpi_message {
+	struct core_mpi_message *next; /* in the table of requests */
+	MPI_Request request;
+	struct core_message_call call;
+	uint64_t since; /* util_now when it was called for */
+	struct core_mpi_side send, recv;
+	bool persistent;
+	bool active;  /* a persistent one: started, and not seen to be complete */
+	bool arrived; /* what has come is unpacked */
+};
+
+/* Pack what is to be sent. Waits for the copies. */
+enum util_status core_mpi_message_pack(struct core_mpi_message *message);
+
+/* The operation is complete, as the status says: begin to unpack what has come, once. */
+void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status *status);
+
+/* Give back all that the message holds; on the heap. */
+void core_mpi_message_free(struct core_mpi_message *message);
+
+/* The request of the message is under way, or persistent: its completion is to be noticed. */
+void core_mpi_request_add(struct core_mpi_message *message);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A dense stage: the data of a message's elements in pinned host memory, one after the other as MPI
+ * sends them, whatever gaps they have where they lie. It holds no stream between copies, as many
+ * receives may be pending.
+ */
+#ifndef CORE_DENSE_H
+#define CORE_DENSE_H
+
+#include "core/call/core_layout.h"
+#include "gpu/gpu_stream.h"
+#include "gpu/gpu_staging.h"
+
+enum core_dense_state {
+	CORE_DENSE_IDLE,
+	CORE_DENSE_READY, /* waits for earlier work on the legacy streams */
+	CORE_DENSE_COPY,  /* copies are on the stream */
+};
+
+struct core_dense {
+	void *address;                  /* the first element's origin */
+	const struct core_typemap *map; /* whose runs are in the order of the data */
+	size_t count;                   /* elements */
+	size_t size;                    /* bytes of an element's data */
+	struct gpu_pointer where;
+	bool single; /* all is in one allocation, which kernels and wide copies need */
+	struct gpu_staging_block *block, *table;
+	/* While something is copied: */
+	enum core_dense_state state;
+	bool unpacks;
+	size_t bytes; /* that are to be copied, the first ones */
+	struct gpu_stream *stream;
+};
+
+/*
+ * Take room for the data of an operand of one piece, whose runs are known, in order, and stay; some
+ * of the operand is device or managed memory as `where` says. On an error the stage holds nothing.
+ */
+enum util_status core_dense_open(struct core_dense *dense, const struct core_operand *operand,
+				 const struct gpu_pointer *where);
+
+/* All of its data: how many bytes, and where. */
+size_t core_dense_bytes(const struct core_dense *dense);
+void *core_dense_data(const struct core_dense *dense);
+
+/*
+ * Begin to copy the first `bytes` bytes of the data from where they lie into the stage, or back;
+ * and go on until that is no longer UTIL_IN_PROGRESS, which neither waits for earlier work nor for
+ * copies.
+ */
+void core_dense_pack(struct core_dense *dense, size_t bytes);
+void core_dense_unpack(struct core_dense *dense, size_t bytes);
+enum util_status core_dense_progress(struct core_dense *dense);
+
+/* Go on to the end, letting the real MPI make progress meanwhile. */
+enum util_status core_dense_wait(struct core_dense *dense);
+
+/* Waits for copies that are under way after an error. */
+void core_dense_close(struct core_dense *dense);
+
+#endif

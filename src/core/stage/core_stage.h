@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Staging: a host buffer that stands for a device buffer in a call of the real MPI.
+ *
+ * Operands that begin at the same address share one stage, so the real MPI sees the aliasing that
+ * the application made (in place, or an error that it is to report). An address in the stage is the
+ * address in the device buffer plus a constant shift.
+ */
+#ifndef CORE_STAGE_H
+#define CORE_STAGE_H
+
+#include "core/call/core_layout.h"
+#include "gpu/gpu_stream.h"
+#include "gpu/gpu_staging.h"
+
+struct core_stage {
+	void *address;    /* the application's, as in the operands */
+	ptrdiff_t lo, hi; /* the bytes that any of its operands touches */
+	bool single;  /* those bytes are in one allocation, which kernels and wide copies need */
+	bool pending; /* earlier work of the legacy stream must be waited for first */
+	bool copying; /* copies are on the stream, and were not seen to end */
+	struct gpu_pointer where; /* of the first byte found in device memory */
+	struct gpu_staging_block *block;
+	struct gpu_stream *stream;
+	bool borrowed;                    /* the stream is another stage's */
+	struct gpu_staging_block *tables; /* of runs, which kernels on the stream read */
+	void *host_address;               /* what the real MPI is given for `address` */
+};
+
+/*
+ * Prepare a stage for bytes [lo, hi) around an address, some of which are device or managed memory
+ * as `where` says. It uses the stream of `first`, a stage of the same call that is closed later, if
+ * that is of the same context (NULL: there is none). On an error the stage holds nothing.
+ */
+enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
+				 ptrdiff_t hi, const struct gpu_pointer *where,
+				 const struct core_stage *first);
+
+/* Put on the stage's stream the copies of the bytes that the operand reads (in) or writes (out). */
+enum util_status core_stage_copy_in(struct core_stage *stage, const struct core_operand *operand);
+enum util_status core_stage_copy_out(struct core_stage *stage, const struct core_operand *operand);
+
+/* UTIL_IN_PROGRESS while copies are. */
+enum util_status core_stage_poll(struct core_stage *stage);
+
+void core_stage_close(struct core_stage *stage);
+
+#endif

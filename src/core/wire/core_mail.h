@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages of communicators between nodes: which there are, and whose they are.
+ *
+ * What the messages of a communicator change is guarded by the lock of the main port (net_lock):
+ * any thread that drives the port may be the one to receive them.
+ */
+#ifndef CORE_MAIL_H
+#define CORE_MAIL_H
+
+#include "core/comm/core_comm.h"
+#include "net/net_port.h"
+
+/* Kinds of messages. To a process (the main port), which finds the communicator by its id: */
+enum core_mail_kind {
+	CORE_MAIL_READY,  /* core_nodes.h: a node's members are ready for the call */
+	CORE_MAIL_ACK,    /* ... and that such messages were seen */
+	CORE_MAIL_STAGED, /* ... a node's members stage the call: the answer to ASK */
+	CORE_MAIL_DATA,   /* core_wire.h */
+	CORE_MAIL_CREDIT, /* ... there is room for more of that */
+	CORE_MAIL_LOST,   /* the communicator has lost a member: an answer to ASK; or to a node */
+	/* To a node (the service port): */
+	CORE_MAIL_ASK,    /* does anybody there stage the call? Answered when that is sure */
+	CORE_MAIL_FAILED, /* somebody here could not do its part in the call */
+	CORE_MAIL_NUM_KINDS
+};
+
+/* What is to be done with a message of a kind to the process; under the main port's lock. */
+typedef void core_mail_handler(struct core_comm *comm, const struct net_header *header,
+			       struct net_payload *payload);
+void core_mail_handle(enum core_mail_kind kind, core_mail_handler *handler);
+
+/*
+ * By core_network.c: messages may come from core_mail_listen to core_mail_hush; communicators may
+ * use them from core_mail_start to core_mail_stop. core_mail_is_up: whether they may.
+ */
+void core_mail_listen(void);
+void core_mail_start(bool sockets);
+void core_mail_hush(void);
+void core_mail_stop(void);
+bool core_mail_is_up(void);
+
+/*
+ * Whether messages between some of the job's nodes go by sockets. All processes have the same
+ * answer.
+ */
+bool core_mail_is_by_sockets(void);
+
+/*
+ * Start, and stop, delivering messages to this communicator of several nodes, which may be freed
+ * after the network came down in MPI_Finalize.
+ */
+void core_mail_open(struct core_comm *comm);
+void core_mail_close(struct core_comm *comm);
+
+/* The process that answers for the member's node. */
+int core_mail_leader(const struct core_member *member);
+
+/*
+ * Tell something of a call to the member's process; send it data; tell the services of all other
+ * nodes. See net_tell and net_send.
+ */
+void core_mail_tell(const struct core_comm *comm, int rank, const struct net_header *header,
+		    const void *data, size_t bytes, _Atomic int *underway);
+void core_mail_send(const struct core_comm *comm, int rank, const struct net_header *header,
+		    const struct net_data *data, _Atomic int *status);
+void core_mail_tell_nodes(const struct core_comm *comm, enum core_mail_kind kind, uint64_t call,
+			  _Atomic int *underway);
+
+/* Watch the member's connection: a message from it, on another node, is waited for. */
+void core_mail_expect(const struct core_comm *comm, int rank);
+
+#endif

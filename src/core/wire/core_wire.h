@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The links of a communicator between nodes: memory for what goes out and what comes in, and the
+ * messages between them.
+ *
+ * A process has two arenas for them, laid out like the ones in device memory (gpu_program.h), with
+ * its own numbers of links. What kernels leave in the slots of the one is sent to the same slots of
+ * the receiver's other. A slot of the first may be used again when its message is out, and of the
+ * other when it was read; a message that comes before its slot is free waits where it is.
+ *
+ * Nobody sends more than there is room for. Where the network's hardware carries messages they are
+ * announced, and fetched when their slots are free, but for the first ones, if they are short. By
+ * sockets that would take three messages for one, and each takes both hosts; there the receiver
+ * says now and then how many it has read (CORE_MAIL_CREDIT), and the sender keeps back those that
+ * would come before their slots are free.
+ *
+ * The arenas are in pinned host memory; where UCX takes device memory there are others there, which
+ * calls by GPUDirect use, as all members agree. UCX writes to device memory only what it fetches,
+ * so all messages are fetched then.
+ * Kernels see what the network has written as they are launched after UCX has told of it, or find a
+ * word that is written after that (core_proxy.h).
+ *
+ * Where UCX takes device memory, messages may also be sent from, and put into, the application's
+ * buffers (sched_carry.h). Their slots then are not used, but are as many.
+ *
+ * Of a communicator there is one call at a time. Messages of others are late ones, of a call that
+ * failed, and are dropped.
+ */
+#ifndef CORE_WIRE_H
+#define CORE_WIRE_H
+
+#include "core/comm/core_comm.h"
+#include "gpu/gpu_scratch.h"
+#include "gpu/gpu_shm.h"
+#include "gpu/kernels/gpu_program.h"
+
+enum { CORE_WIRE_MAX_SLOTS = 4 }; /* of a link */
+
+struct core_wire *core_wire_create(void);    /* NULL: no memory */
+void core_wire_free(struct core_wire *wire); /* NULL is allowed */
+
+/*
+ * Make the arenas, of so many bytes, or larger ones if these are smaller and there is memory, and
+ * have kernels in the stream's context reach them. No call is under way. UTIL_ERR_UNSUPPORTED,
+ * without a warning: there is no memory for any. core_wire_open_ahead: only what core_eager.h
+ * needs. core_wire_bytes: of each. core_wire_takes_memory: there are some in device memory, and UCX
+ * can be given other memory of the context, too.
+ */
+enum util_status core_wire_open_ahead(struct core_wire *wire, struct gpu_stream *stream);
+enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream);
+size_t core_wire_bytes(const struct core_wire *wire);
+bool core_wire_takes_memory(const struct core_wire *wire);
+
+/*
+ * For kernels of the call that is laid out: where arrives what comes in, and where they leave what
+ * goes out.
+ */
+uint64_t core_wire_inbox(const struct core_wire *wire);
+uint64_t core_wire_outbox(const struct core_wire *wire);
+
+/* The same where it is for this process, of arenas on the host. */
+void *core_wire_host_inbox(const struct core_wire *wire);
+void *core_wire_host_outbox(const struct core_wire *wire);
+
+/*
+ * Pinned memory for the inputs of core_eager.h, CORE_WIRE_AHEAD bytes in either direction: where it
+ * is for this process, and for kernels what comes in.
+ */
+enum { CORE_WIRE_AHEAD = 64 << 10 };
+void *core_wire_ahead_in(const struct core_wire *wire);
+void *core_wire_ahead_out(const struct core_wire *wire);
+uint64_t core_wire_ahead_address(const struct core_wire *wire);
+
+/*
+ * A call begins: its messages may come, and wait. Before this process announces itself.
+ *
+ * core_wire_lay_out: where they go; slots of `slot_bytes` begin at `start` in the arenas. `by_gdr`:
+ * those of members who have any are the ones in device memory.
+ */
+void core_wire_begin(struct core_wire *wire, uint64_t call);
+void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
+		       uint32_t num_slots, bool by_gdr);
+
+/*
+ * Before core_wire_lay_out: messages of an incoming link that have no slot, those whose marks, of
+ * `per_round` messages one after the other, have a bit of the mask. They wait for core_wire_place,
+ * which says where such a one goes: into this process's device memory, which has room for so many
+ * bytes; once for each. False: one before it that has as much of a slot has not been consumed. Only
+ * by GPUDirect.
+ */
+void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks, uint32_t per_round,
+		    unsigned mask);
+bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, uint64_t to,
+		     uint64_t room);
+
+/*
+ * Before core_wire_lay_out: who sends on an incoming link, what number it has there, and how many
+ * messages come in the call.
+ */
+void core_wire_expect(struct core_wire *wire, uint32_t link, int rank, uint32_t theirs,
+		      uint64_t total);
+
+/*
+ * Message `message` of an incoming link: whether it is in its slot, and then how long it is, which
+ * is not for its receiver to say. UTIL_IN_PROGRESS; UTIL_ERR_PEER: it won't come.
+ */
+enum util_status core_wire_look(struct core_wire *wire, uint32_t link, uint64_t message,
+				uint64_t *bytes);
+/* It was read. */
+void core_wire_consume(const struct core_comm *comm, uint32_t link, uint64_t message);
+
+/* Whether there is room for a message in an outgoing link: as above. */
+enum util_status core_wire_has_room(struct core_wire *wire, uint32_t link, uint64_t message);
+
+/*
+ * Send what is at an address in device memory, or, for 0, in the slot, to the rank, whose link it
+ * is there.
+ */
+void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint32_t theirs,
+		    uint64_t call, uint64_t message, uint64_t from, uint64_t bytes);
+
+/* UTIL_OK: all messages are out. UTIL_IN_PROGRESS, UTIL_ERR_PEER. */
+enum util_status core_wire_drain(struct core_wire *wire);
+
+/*
+ * The call has failed: what comes of it still is not wanted. True: UCX may yet read or write the
+ * application's memory.
+ */
+bool core_wire_has_memory(struct core_wire *wire);
+
+/* Have messages for communicators come here; before the network is up. */
+void core_wire_handle_mail(void);
+
+#endif
