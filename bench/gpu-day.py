@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The first day on hardware, in some minutes: what a machine with a GPU is to answer first.
 
-    gpu-day.py BUILD TESTS OUTPUT [--seconds N]
+    gpu-day.py BUILD TESTS OUTPUT [--seconds N] [--steps N]
 
 BUILD is the build tree, TESTS the folder with test_suite.py, OUTPUT where gpu-day.json and gpu-day.txt go. Both are
 written anew after each step, so that whatever ends the run early leaves what was found until then. Steps come in order of
@@ -40,6 +40,7 @@ class Day:
         self.start, self.seconds = time.monotonic(), arguments.seconds
         self.on_gpu = os.environ.get("GPUTEST_GPU") == "1"
         self.most = os.environ.get("GPUTEST_MAXBYTES", "256M" if self.on_gpu else "1M")
+        self.most_steps = arguments.steps
         self.report = {"on_gpu": self.on_gpu, "steps": []}
         self.output.mkdir(parents=True, exist_ok=True)
         self.mpis = sorted(path.parent.name for path in self.build.glob("mpi/*/gpucoll-bench"))
@@ -50,6 +51,8 @@ class Day:
     def step(self, name, limit, function, *arguments):
         """Run a step and note what came of it. What it returns is kept as it is; without the time for it it is left out."""
         entry = {"name": name, "at": round(time.monotonic() - self.start, 1)}
+        if self.most_steps is not None and len(self.report["steps"]) >= self.most_steps:
+            return
         if self.left() < min(limit, 10):
             entry["result"] = "left out: no time"
         else:
@@ -216,6 +219,7 @@ def main():
     parser.add_argument("tests")
     parser.add_argument("output")
     parser.add_argument("--seconds", type=int, default=530, help="after which no step begins any more (default 530)")
+    parser.add_argument("--steps", type=int, help="only the first so many")
     day = Day(parser.parse_args())
     day.all()
     print((day.output / "gpu-day.txt").read_text(), end="")
