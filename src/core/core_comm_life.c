@@ -2,6 +2,7 @@
 #include "core/core_comm_life.h"
 #include "core/accel/core_choice.h"
 #include "core/agree/core_agree.h"
+#include "core/agree/core_meet.h"
 #include "core/agree/core_nodes.h"
 #include "core/comm/core_board.h"
 #include "core/comm/core_graph.h"
@@ -35,8 +36,8 @@ static struct core_board_slot *join_board(uint64_t id, int size, const struct co
 	uint32_t near = core_comm_count_near(size, members);
 
 	return core_board_join(id, near,
-			       core_agree_area_bytes(core_mpi_job.local_size, (int)near, size,
-						     core_comm_spans(size, members)));
+			       core_area_bytes(core_mpi_job.local_size, (int)near, size,
+					       core_comm_spans(size, members)));
 }
 
 bool core_comm_life_take_slot(uint64_t id, int size, const struct core_member *members)
@@ -94,7 +95,7 @@ struct core_comm *core_comm_life_begin(uint64_t id, int rank, int size,
 /* A member that is still in the last call may yet say in our arena what it has read. */
 static bool is_idle(struct core_comm *comm)
 {
-	return !comm->slot || !core_board_is_up() || core_agree_all_passed(comm, comm->calls - 1);
+	return !comm->slot || !core_board_is_up() || core_meet_all_passed(comm, comm->calls - 1);
 }
 
 static void leave(struct core_comm *comm)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Identities of communicators, and what else there is to ask of one. */
 #include "core/core_mpi_comm.h"
+#include "core/agree/core_lost.h"
+#include "core/call/core_mpi_handle.h"
 #include "core/comm/core_board.h"
 #include "core/comm/core_comm.h"
-#include "core/core_comm_life.h"
-#include "core/agree/core_lost.h"
 #include "core/comm/core_mpi_graph.h"
-#include "core/call/core_mpi_handle.h"
+#include "core/core_comm_life.h"
 #include "core/job/core_mpi_job.h"
 #include "util/util_log.h"
 

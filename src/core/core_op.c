@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_op.h"
 #include "core/accel/core_accel.h"
+#include "core/accel/core_say.h"
+#include "core/agree/core_meet.h"
 #include "core/mpi/core_mpi.h"
 #include "gpu/gpu_pointer.h"
 #include "util/util_log.h"
@@ -138,7 +140,7 @@ static enum util_status start_staging(struct core_op *op)
 	op->state = CORE_OP_READY;
 	op->call.op = core_mpi_real_op(&op->call);
 	if (op->comm)
-		core_agree_pass(op->comm, op->number);
+		core_meet_pass(op->comm, op->number);
 	status = core_mpi_operands(&op->call, op->operands, &op->num_operands);
 	if (status == UTIL_OK)
 		status = open_stages(op);
@@ -240,7 +242,7 @@ static enum util_status make_call(struct core_op *op)
 	if (!op->mpi_result)
 		return start_copies(op, true);
 	if (op->comm) /* refused here, and perhaps not elsewhere */
-		core_agree_retire(op->comm);
+		core_meet_retire(op->comm);
 	return UTIL_ERR_MPI;
 }
 
@@ -304,7 +306,7 @@ void core_op_describe(const struct core_op *op, char *text, size_t bytes)
 	};
 
 	if (op->state == CORE_OP_ACCEL)
-		core_accel_describe(&op->accel, text, bytes);
+		core_say_what_is_awaited(&op->accel, text, bytes);
 	else
 		snprintf(text, bytes, "%s", states[op->state]);
 }

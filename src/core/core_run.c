@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_run.h"
-#include "core/comm/core_board.h"
 #include "core/accel/core_choice.h"
-#include "core/p2p/core_message.h"
-#include "core/mpi/core_mpi.h"
+#include "core/accel/core_proof.h"
+#include "core/agree/core_meet.h"
+#include "core/choose/core_tuning.h"
+#include "core/choose/core_wish.h"
+#include "core/comm/core_board.h"
 #include "core/core_mpi_comm.h"
-#include "core/mpi/core_mpi_name.h"
-#include "core/job/core_mpi_drive.h"
-#include "core/job/core_mpi_job.h"
-#include "core/mpi/core_mpi_raise.h"
 #include "core/core_network.h"
 #include "core/core_op.h"
 #include "core/job/core_machines.h"
-#include "core/accel/core_proof.h"
+#include "core/job/core_mpi_drive.h"
+#include "core/job/core_mpi_job.h"
+#include "core/mpi/core_mpi.h"
+#include "core/mpi/core_mpi_name.h"
+#include "core/mpi/core_mpi_raise.h"
+#include "core/p2p/core_message.h"
 #include "core/report/core_stats.h"
-#include "core/choose/core_tuning.h"
-#include "core/choose/core_wish.h"
 #include "gpu/gpu_module.h"
 #include "util/util_fdpass.h"
 #include "util/util_hash.h"
@@ -69,9 +70,9 @@ static void start_fdpass(void)
  */
 static uint64_t hash_structures(void)
 {
-	const size_t sizes[] = {
-		sizeof(struct core_offer), sizeof(struct core_summary), sizeof(struct core_block),
-		core_agree_area_bytes(CORE_MAX_NEAR, CORE_MAX_NEAR, CORE_MAX_NEAR, true)};
+	const size_t sizes[] = {sizeof(struct core_offer), sizeof(struct core_summary),
+				sizeof(struct core_block),
+				core_area_bytes(CORE_MAX_NEAR, CORE_MAX_NEAR, CORE_MAX_NEAR, true)};
 	uint64_t hash = util_hash_text(UTIL_HASH_START, GPUCOLL_VERSION_STRING);
 
 	return util_hash(hash, sizes, sizeof(sizes));
@@ -106,7 +107,7 @@ void core_start(void (*stop)(void))
 	core_wish_read(core_mpi_job.rank == 0);
 	if (status != UTIL_OK || !core_mpi_job.any_driver || !is_one_version())
 		return;
-	core_board_start(core_agree_area_bytes(
+	core_board_start(core_area_bytes(
 		core_mpi_job.local_size,
 		core_mpi_job.local_size < CORE_MAX_NEAR ? core_mpi_job.local_size : CORE_MAX_NEAR,
 		core_mpi_job.size < CORE_MAX_RANKS ? core_mpi_job.size : CORE_MAX_RANKS,
@@ -162,7 +163,7 @@ static struct core_comm *count_call(const struct core_call *call, uint64_t *numb
 	*number = comm->calls++;
 	/* An error handler of the application has left the last call by a jump. */
 	if (comm->in_real)
-		core_agree_retire(comm);
+		core_meet_retire(comm);
 	return comm;
 }
 
@@ -182,7 +183,7 @@ static int call_real(const struct core_call *call, struct core_comm *comm)
 	result = call->real(&real);
 	comm->in_real = false;
 	if (result)
-		core_agree_retire(comm);
+		core_meet_retire(comm);
 	return result;
 }
 
@@ -201,7 +202,7 @@ int core_run_host(const struct core_call *call)
 	core_choice_note(NULL);
 	comm = count_call(call, &number);
 	if (comm)
-		core_agree_pass(comm, number);
+		core_meet_pass(comm, number);
 	if (!util_config.stats)
 		return call_real(call, comm);
 	start = now();
@@ -334,6 +335,6 @@ int core_run(const struct core_call *call)
 		return op.mpi_result;
 	log_failure(&op, status, was_lost);
 	if (comm && op.path != CORE_PATH_ACCEL) /* the others are in the real MPI */
-		core_agree_retire(comm);
+		core_meet_retire(comm);
 	return core_mpi_raise(call, status);
 }

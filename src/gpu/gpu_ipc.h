@@ -14,8 +14,8 @@
 #ifndef GPU_IPC_H
 #define GPU_IPC_H
 
-#include "gpu/gpu_stream.h"
 #include "gpu/gpu_export.h"
+#include "gpu/gpu_stream.h"
 
 #include <stdint.h>
 

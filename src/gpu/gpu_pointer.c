@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_pointer.h"
 #include "gpu/gpu_context.h"
-#include "gpu/gpu_context.h"
 
 /* The thread's device may read and write it, which need not be so. */
 static bool may_access(const void *address)

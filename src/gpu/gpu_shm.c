@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_shm.h"
-#include "util/util_limit.h"
 #include "gpu/gpu_driver.h"
+#include "util/util_limit.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -8,8 +8,8 @@
 #ifndef GPU_SHM_H
 #define GPU_SHM_H
 
-#include "gpu/gpu_stream.h"
 #include "gpu/gpu_export.h"
+#include "gpu/gpu_stream.h"
 
 struct gpu_shm;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pmpi/pmpi_call.h"
-#include "core/mpi/core_mpi.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_run.h"
+#include "core/mpi/core_mpi.h"
 #include "util/util_log.h"
 
 #include <dlfcn.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Init and MPI_Init_thread, the end in MPI_Finalize, and the public functions of gpucoll.h. */
-#include "pmpi/pmpi_call.h"
 #include "core/accel/core_choice.h"
 #include "core/call/core_flags.h"
+#include "core/choose/core_wish.h"
+#include "core/core_run.h"
 #include "core/mpi/core_mpi.h"
 #include "core/p2p/core_mpi_trial.h"
-#include "core/core_run.h"
 #include "core/report/core_stats.h"
-#include "core/choose/core_wish.h"
+#include "pmpi/pmpi_call.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "util/util_config.h"
 #include "util/util_log.h"

@@ -4,9 +4,9 @@
  * otherwise. Where the library is at work the answer is yes, alike on all ranks: their halos and
  * collectives need not go the same way on two of them.
  */
-#include "pmpi/pmpi_call.h"
 #include "core/call/core_flags.h"
 #include "core/job/core_mpi_job.h"
+#include "pmpi/pmpi_call.h"
 #include "util/util_config.h"
 
 #include <dlfcn.h>

@@ -49,7 +49,4 @@ uint64_t core_accel_moves(const struct core_accel *accel);
 /* The bytes of this rank's buffers, for statistics. */
 uint64_t core_accel_bytes(const struct core_accel *accel);
 
-/* What it waits for, in words, into `text`. */
-void core_accel_describe(const struct core_accel *accel, char *text, size_t bytes);
-
 #endif

@@ -8,10 +8,10 @@
 #define CORE_ACCEL_CALL_H
 
 #include "core/agree/core_agree.h"
-#include "core/exec/core_schedule.h"
 #include "core/call/core_shape.h"
-#include "core/report/core_spent.h"
+#include "core/exec/core_schedule.h"
 #include "core/exec/core_walk.h"
+#include "core/report/core_spent.h"
 #include "gpu/gpu_scratch.h"
 #include "gpu/kernels/gpu_verify.h"
 
@@ -120,6 +120,15 @@ enum util_status core_accel_stage(struct core_accel *accel, const char *reason);
 static inline uint64_t core_accel_epoch(const struct core_accel *accel)
 {
 	return (accel->number + 1) << GPU_EPOCH_SHIFT;
+}
+
+/*
+ * A rank that has failed goes on through the states without doing anything, for the others' sake.
+ */
+static inline void core_accel_keep(struct core_accel *accel, enum util_status status)
+{
+	if (accel->result == UTIL_OK)
+		accel->result = status;
 }
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_choice.h"
 #include "core/accel/core_accel_call.h"
-#include "core/choose/core_samples.h"
+#include "core/accel/core_terms.h"
 #include "core/call/core_coll.h"
-#include "core/wire/core_mail.h"
+#include "core/choose/core_samples.h"
+#include "core/choose/core_tuning.h"
 #include "core/job/core_machines.h"
 #include "core/wire/core_arena_layout.h"
-#include "core/accel/core_terms.h"
-#include "core/choose/core_tuning.h"
+#include "core/wire/core_mail.h"
 #include "util/util_log.h"
 
 #include <math.h>

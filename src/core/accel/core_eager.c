@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_eager.h"
-#include "core/call/core_coll.h"
 #include "core/agree/core_record.h"
-#include "core/wire/core_wire.h"
+#include "core/call/core_coll.h"
 #include "core/choose/core_wish.h"
+#include "core/wire/core_wire.h"
 #include "util/util_config.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ static bool is_short(const struct core_comm *comm, uint64_t bytes)
 
 bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *in)
 {
-	size_t room = core_agree_record_bytes(accel->comm);
+	size_t room = core_area_record_bytes(accel->comm);
 
 	if (accel->offer.wish.algos || !is_short(accel->comm, num_bytes(in)))
 		return false;

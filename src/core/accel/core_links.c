@@ -5,16 +5,15 @@
  * Everything is decided from the offers and from what votes said, so all ranks decide alike.
  */
 #include "core/accel/core_links.h"
-#include "core/accel/core_choice.h"
-#include "core/call/core_coll.h"
-#include "core/wire/core_mail.h"
-#include "core/wire/core_arena_layout.h"
-#include "core/accel/core_say.h"
-#include "core/accel/core_terms.h"
-#include "core/wire/core_wire.h"
-#include "core/wire/core_arena.h"
 #include "algos/sched_carry.h"
 #include "algos/sched_slots.h"
+#include "core/accel/core_choice.h"
+#include "core/accel/core_say.h"
+#include "core/accel/core_terms.h"
+#include "core/wire/core_arena.h"
+#include "core/wire/core_arena_layout.h"
+#include "core/wire/core_mail.h"
+#include "core/wire/core_wire.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_proof.h"
+#include "core/agree/core_meet.h"
 #include "core/comm/core_board.h"
 #include "core/job/core_machines.h"
 #include "core/wire/core_arena.h"
@@ -332,7 +333,7 @@ int core_proof_missing(const struct core_accel *accel)
 		return -1;
 	for (int i = 0; i < comm->num_near; i++) {
 		if (accel->proof.with >> i & 1 &&
-		    !core_agree_has_shown(comm, comm->near[i], accel->number))
+		    !core_meet_has_shown(comm, comm->near[i], accel->number))
 			return comm->near[i];
 	}
 	return -1;
@@ -352,7 +353,7 @@ static enum util_status step(struct core_accel *accel)
 	case CORE_PROOF_VISIT:
 		status = wait_for_kernel(accel, CORE_PROOF_WAIT);
 		if (status == UTIL_OK)
-			core_agree_show(accel->comm, accel->number);
+			core_meet_show(accel->comm, accel->number);
 		return status;
 	case CORE_PROOF_WAIT:
 		if (core_proof_missing(accel) >= 0)

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_say.h"
+#include "core/accel/core_proof.h"
+#include "core/agree/core_meet.h"
+#include "core/agree/core_nodes.h"
+#include "core/exec/core_steps.h"
 #include "util/util_log.h"
 
 #include <pthread.h>
@@ -32,4 +36,58 @@ void core_say_complaint(const struct core_accel *accel, enum core_complaint kind
 	accel->comm->complained |= 1U << kind;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s=%s is not possible for %s: %s", option, value,
 		 core_coll_name(accel->shape.coll), why);
+}
+
+static int missing(const struct core_accel *accel)
+{
+	int rank = core_agree_missing(&accel->agree);
+
+	return rank < 0 && accel->comm->spans ? core_nodes_missing(accel->comm) : rank;
+}
+
+void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t bytes)
+{
+	switch (accel->state) {
+	case CORE_ACCEL_READY:
+		snprintf(text, bytes, "earlier work on the buffers to finish");
+		break;
+	case CORE_ACCEL_AGREE:
+		if (core_proof_missing(accel) >= 0) {
+			snprintf(text, bytes,
+				 "rank %d of %d to try whether devices reach each other's memory",
+				 core_proof_missing(accel), accel->comm->size);
+			break;
+		}
+		snprintf(text, bytes, "rank %d of %d to come to call %llu of communicator %#llx",
+			 missing(accel), accel->comm->size, (unsigned long long)accel->number,
+			 (unsigned long long)accel->comm->id);
+		break;
+	case CORE_ACCEL_FILL:
+		snprintf(text, bytes, "a copy on the device");
+		break;
+	case CORE_ACCEL_TRY:
+		snprintf(text, bytes,
+			 "ranks that share a GPU to try whether their kernels run together");
+		break;
+	case CORE_ACCEL_RUN:
+		if (accel->linked)
+			core_steps_describe(&accel->steps, text, bytes);
+		else
+			snprintf(text, bytes, "its kernel or copies");
+		break;
+	case CORE_ACCEL_LAST:
+		snprintf(text, bytes, "its kernel or copies");
+		break;
+	case CORE_ACCEL_MUSTER:
+		snprintf(text, bytes, "rank %d of %d to be ready for round %llu of %llu",
+			 core_meet_not_arrived(accel->comm, accel->number, accel->round + 1),
+			 accel->comm->size, (unsigned long long)accel->round + 1,
+			 (unsigned long long)accel->rounds);
+		break;
+	default:
+		snprintf(text, bytes, "rank %d of %d to do its part in round %llu of %llu",
+			 core_meet_behind(accel->comm, accel->number), accel->comm->size,
+			 (unsigned long long)accel->round + 1, (unsigned long long)accel->rounds);
+		break;
+	}
 }

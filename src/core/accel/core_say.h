@@ -13,4 +13,7 @@ enum core_complaint { CORE_COMPLAINT_ALGO, CORE_COMPLAINT_EXEC, CORE_COMPLAINT_P
 void core_say_complaint(const struct core_accel *accel, enum core_complaint kind,
 			const char *option, const char *value, const char *why);
 
+/* What the call waits for, into `text`. */
+void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t bytes);
+
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_terms.h"
 #include "core/call/core_coll.h"
-#include "core/wire/core_mail.h"
 #include "core/wire/core_arena_layout.h"
+#include "core/wire/core_mail.h"
 
 /* Of members on this node: whether each reaches what the other has, by what both say. */
 static bool both_reach(const struct core_comm *comm, int a, int b, uint64_t of_a, uint64_t of_b)

@@ -7,8 +7,8 @@
 #ifndef CORE_TERMS_H
 #define CORE_TERMS_H
 
-#include "core/accel/core_accel_call.h"
 #include "algos/sched_slots.h"
+#include "core/accel/core_accel_call.h"
 
 /* Whether each of two ranks of this node reaches the other's memory of the kind. */
 bool core_terms_reaches(const struct core_comm *comm, int a, int b, int kind);

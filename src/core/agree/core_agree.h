@@ -19,12 +19,10 @@
 #ifndef CORE_AGREE_H
 #define CORE_AGREE_H
 
+#include "core/agree/core_area.h"
+#include "core/call/core_shape.h"
 #include "core/comm/core_board.h"
 #include "core/comm/core_comm.h"
-#include "core/call/core_shape.h"
-#include "core/agree/core_summary.h"
-
-enum { CORE_AGREE_SLOTS = 4 };
 
 enum core_agree_state {
 	CORE_AGREE_WAITING,
@@ -45,12 +43,6 @@ struct core_agree {
 	bool answered;
 };
 
-/*
- * Bytes of a slot's area on the board of a node of `local_size` processes, for a communicator of
- * `size` members, `near` of them there; `records`: with room for those of core_eager.h.
- */
-size_t core_agree_area_bytes(int local_size, int near, int size, bool records);
-
 /* Begin a call. False: the slot is still in use, and this call is to be staged. */
 bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call);
 
@@ -59,12 +51,11 @@ void core_agree_announce(const struct core_agree *agree, const struct core_offer
 			 const struct core_block *table);
 
 /*
- * Where the record of a member's input is, on any node, 16-byte aligned; and the most bytes that it
- * has. Written by the member before it announces itself, or, where that is on another node, by the
- * speaker of this one before it settles the call. Only for communicators of several nodes.
+ * Where the record of a member's input is, on any node, of at most core_area_record_bytes. Written
+ * by the member before it announces itself, or, where that is on another node, by the speaker of
+ * this one before it settles the call. Only for communicators of several nodes.
  */
 void *core_agree_record(const struct core_agree *agree, int rank);
-size_t core_agree_record_bytes(const struct core_comm *comm);
 
 /* Look again. Never waits. */
 enum core_agree_state core_agree_poll(struct core_agree *agree);
@@ -90,54 +81,10 @@ const struct core_summary *core_agree_common(const struct core_agree *agree);
 
 /*
  * The offer of a member on this node, and its table of blocks; valid between CORE_AGREE_ANNOUNCED
- * and core_agree_pass.
+ * and core_meet_pass.
  */
 const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank);
 const struct core_block *core_agree_table(const struct core_agree *agree, int rank);
-
-/*
- * This process is past the call, whatever its path, and touches neither slot nor others' memory for
- * it any more.
- */
-void core_agree_pass(struct core_comm *comm, uint64_t call);
-
-/*
- * This process's count of the communicator's calls can't be trusted any more: a call failed here,
- * which the others may not have made. From now on it is past every call, so all are staged.
- */
-void core_agree_retire(struct core_comm *comm);
-
-/* Whether the member, which is on this node, is past the call. Any thread. */
-bool core_agree_is_past(const struct core_comm *comm, int rank, uint64_t call);
-
-/* Whether all members on this node are past the call. */
-bool core_agree_all_passed(struct core_comm *comm, uint64_t call);
-
-/*
- * Tell the others, before core_agree_pass, that this process could not do its part of an
- * accelerated call. core_agree_failed: whether a member did, once all are past the call.
- */
-void core_agree_fail(struct core_comm *comm, uint64_t call);
-bool core_agree_failed(const struct core_comm *comm, uint64_t call);
-
-/*
- * Tell the others on this node that the communicator has lost a member, for good. Every call that
- * is not done by then fails, and every later one, on all that would have to agree on it: nobody
- * leaves such a call to the real MPI, where it might wait for those who have failed in it.
- * core_agree_is_lost: whether somebody said so. Who sees another past a call that it gave up for
- * that reason, sees the loss too. core_agree_lose_far: by the node's service.
- */
-void core_agree_lose(struct core_comm *comm);
-bool core_agree_is_lost(const struct core_comm *comm);
-void core_agree_lose_far(void *area);
-
-/*
- * Tell the others, before core_agree_pass, that this process cut what came for the root, as more
- * came than it has room for. core_agree_was_cut: whether a member did, once all are past the call,
- * and before this process makes the next one.
- */
-void core_agree_cut(struct core_comm *comm, uint64_t call);
-bool core_agree_was_cut(const struct core_comm *comm, uint64_t call);
 
 /*
  * For the node's service, which serves communicators that it is no member of. `slot`, `area`: of
@@ -147,49 +94,10 @@ bool core_agree_was_cut(const struct core_comm *comm, uint64_t call);
  * wait for it: CORE_AGREE_STAGE, CORE_AGREE_READY (or they were, and the others know),
  * CORE_AGREE_LOST, or CORE_AGREE_WAITING. core_agree_last_ready: the last calls, + 1, for which
  * they were ready; or CORE_BOARD_LOST, if the communicator had lost a member.
- * core_agree_fail_far: a member on another node could not do its part.
  */
 enum core_agree_state core_agree_where(const struct core_board_slot *slot, const void *area,
 				       uint64_t call);
 void core_agree_last_ready(const struct core_comm *comm, uint64_t ready[CORE_BOARD_REMEMBERED]);
-void core_agree_fail_far(void *area, uint64_t call);
-
-/*
- * Points inside an accelerated call at which all wait for all, numbered from 1. What a member did
- * before it arrived is done for who has seen all arrive.
- */
-void core_agree_arrive(struct core_comm *comm, uint64_t call, uint64_t point);
-bool core_agree_all_arrived(const struct core_comm *comm, uint64_t call, uint64_t point);
-
-/* A member that has not arrived at the point; -1: all have. */
-int core_agree_not_arrived(const struct core_comm *comm, uint64_t call, uint64_t point);
-
-/*
- * Tell all members whether this one's kernels ran together with theirs, once in a call; and what
- * all have told comes to: UTIL_OK or UTIL_IN_PROGRESS. Where anybody found others late all were, as
- * it had given up when these came.
- */
-void core_agree_try(struct core_comm *comm, uint64_t call, enum core_together together);
-enum util_status core_agree_tried(const struct core_comm *comm, uint64_t call,
-				  enum core_together *together);
-
-/*
- * Tell the others, before the answer to a vote, that this process has left its cards with them
- * (core_proof.h). core_agree_has_shown: whether a member on this node has; what it left is there.
- */
-void core_agree_show(struct core_comm *comm, uint64_t call);
-bool core_agree_has_shown(const struct core_comm *comm, int rank, uint64_t call);
-
-/*
- * The words by which hosts order the steps of an accelerated call (core_steps.h), as kernels do
- * with those in arenas (gpu_program.h): messages written to an incoming link, and read from an
- * outgoing one, above the call's number. core_agree_tell: to the rank, whose link it is; what was
- * done before is done for who has been told.
- */
-enum core_agree_words { CORE_AGREE_TAILS, CORE_AGREE_HEADS, CORE_AGREE_NUM_WORDS };
-void core_agree_tell(const struct core_comm *comm, int rank, enum core_agree_words words,
-		     unsigned link, uint64_t value);
-uint64_t core_agree_told(const struct core_comm *comm, enum core_agree_words words, unsigned link);
 
 /*
  * Some member's process has ended: what is not decided is decided so that all who can be told fail
@@ -202,8 +110,5 @@ bool core_agree_has_come(const struct core_agree *agree, int rank);
 
 /* A member that is not where the call needs it, for reports of long waits; -1: none. */
 int core_agree_missing(const struct core_agree *agree);
-
-/* A member that is not past the call; -1: none. */
-int core_agree_behind(const struct core_comm *comm, uint64_t call);
 
 #endif

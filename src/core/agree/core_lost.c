@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/agree/core_lost.h"
-#include "core/wire/core_mail.h"
+#include "core/agree/core_meet.h"
 #include "core/agree/core_nodes.h"
+#include "core/wire/core_mail.h"
 #include "net/net_port.h"
 #include "util/util_log.h"
 
@@ -46,7 +47,7 @@ static bool is_lost(const struct core_comm *comm, int rank, uint64_t call)
 
 	if (core_comm_is_near(comm, rank))
 		return rank != comm->rank && core_mpi_has_ended(member->local_rank) &&
-		       !core_agree_is_past(comm, rank, call);
+		       !core_meet_is_past(comm, rank, call);
 	return comm->spans && is_out_of_reach(member);
 }
 
@@ -81,7 +82,7 @@ int core_lost_find_behind(const struct core_agree *agree)
 		int rank = comm->near[i];
 
 		if (core_agree_has_come(agree, rank) &&
-		    !core_agree_is_past(comm, rank, agree->call) && rank != comm->rank &&
+		    !core_meet_is_past(comm, rank, agree->call) && rank != comm->rank &&
 		    !core_mpi_has_ended(core_comm_local_rank(comm, rank)))
 			return rank;
 	}

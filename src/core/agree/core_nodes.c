@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/agree/core_nodes.h"
-#include "core/wire/core_mail.h"
+#include "core/agree/core_meet.h"
 #include "core/agree/core_record.h"
+#include "core/wire/core_mail.h"
 #include "net/net_port.h"
 #include "util/util_time.h"
 
@@ -70,7 +71,7 @@ static size_t padded(size_t bytes)
 static size_t most_bytes(const struct core_comm *comm)
 {
 	return sizeof(struct ready) +
-	       (size_t)comm->size * (sizeof(struct label) + padded(core_agree_record_bytes(comm)));
+	       (size_t)comm->size * (sizeof(struct label) + padded(core_area_record_bytes(comm)));
 }
 
 struct core_nodes *core_nodes_create(const struct core_comm *comm)
@@ -151,7 +152,7 @@ static void on_ready(struct core_comm *comm, const struct net_header *header,
 	if (header->message % ACK_EVERY == 0)
 		acknowledge(comm, header);
 	/* Here the call may have gone to the real MPI long ago. */
-	if (core_agree_is_past(comm, comm->rank, header->call))
+	if (core_meet_is_past(comm, comm->rank, header->call))
 		return;
 	entry = malloc(offsetof(struct early, message) + bytes);
 	if (!entry) {
@@ -182,7 +183,7 @@ static void receive(struct core_comm *comm, const struct net_header *header,
 	else if (header->kind == CORE_MAIL_ACK)
 		on_ack(nodes, header);
 	else if (header->kind == CORE_MAIL_LOST)
-		core_agree_lose(comm);
+		core_meet_lose(comm);
 	else if (header->kind == CORE_MAIL_STAGED && header->call + 1 > nodes->staged)
 		nodes->staged = header->call + 1;
 }
@@ -386,14 +387,14 @@ enum util_status core_nodes_progress(struct core_agree *agree)
 	if (status != UTIL_IN_PROGRESS && nodes->round == nodes->rounds && nodes->leaving)
 		status = UTIL_IN_PROGRESS;
 	if (status == UTIL_IN_PROGRESS &&
-	    (core_agree_failed(comm, agree->call) || core_agree_is_lost(comm)))
+	    (core_meet_failed(comm, agree->call) || core_meet_is_lost(comm)))
 		status = UTIL_ERR_PEER;
 	if (status == UTIL_IN_PROGRESS)
 		return status;
 	nodes->stages = status == UTIL_ERR_UNSUPPORTED;
 	/* Who is accelerated without having heard of all finds that it has failed. */
 	if (status == UTIL_ERR_PEER)
-		core_agree_fail(comm, agree->call);
+		core_meet_fail(comm, agree->call);
 	core_agree_settle(agree, status != UTIL_ERR_UNSUPPORTED, &nodes->common);
 	return status == UTIL_ERR_PEER ? status : UTIL_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/agree/core_service.h"
 #include "core/agree/core_agree.h"
+#include "core/agree/core_meet.h"
 #include "core/wire/core_mail.h"
 #include "net/net_port.h"
 #include "util/util_thread.h"
@@ -36,9 +37,9 @@ static void look_at(const struct core_board_slot *slot, void *area, void *argume
 	if (!area)
 		look->state = CORE_AGREE_STAGE; /* as every call here */
 	else if (look->kind == CORE_MAIL_FAILED)
-		core_agree_fail_far(area, look->call);
+		core_meet_fail_far(area, look->call);
 	else if (look->kind == CORE_MAIL_LOST)
-		core_agree_lose_far(area);
+		core_meet_lose_far(area);
 	else
 		look->state = core_agree_where(slot, area, look->call);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/choose/core_nic.h"
-#include "core/job/core_mpi_job.h"
 #include "core/job/core_machines.h"
+#include "core/job/core_mpi_job.h"
 #include "gpu/gpu_context.h"
 #include "gpu/gpu_driver.h"
 #include "topo/topo_nic.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/comm/core_board.h"
 #include "core/job/core_mpi_job.h"
+#include "util/util_cache.h"
 #include "util/util_limit.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -15,21 +16,19 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-enum { CACHE_LINE = 64 };
-
 /*
  * One process's counter alone on its line: the writer is on its way to the real MPI and must not
  * wait.
  */
 struct counter {
-	_Alignas(CACHE_LINE) _Atomic uint64_t passed;
+	_Alignas(UTIL_CACHE_LINE) _Atomic uint64_t passed;
 };
 
 /*
  * A slot is free when its id is 0. All but the counters is read and written under the board's lock.
  */
 struct core_board_slot {
-	_Alignas(CACHE_LINE) uint64_t id;
+	_Alignas(UTIL_CACHE_LINE) uint64_t id;
 	uint32_t members, left;
 	bool has_area;
 	size_t backed;             /* bytes of its area that have memory, and keep it */
@@ -72,7 +71,7 @@ static size_t slots_offset(void)
 {
 	size_t bytes = (size_t)core_mpi_job.local_size * sizeof(gpu_word);
 
-	return HEADER_BYTES + (bytes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+	return HEADER_BYTES + (bytes + UTIL_CACHE_LINE - 1) / UTIL_CACHE_LINE * UTIL_CACHE_LINE;
 }
 
 static size_t areas_offset(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Topologies of communicators: who is whose neighbour. */
+#include "core/comm/core_mpi_graph.h"
 #include "core/comm/core_comm.h"
 #include "core/comm/core_graph.h"
-#include "core/comm/core_mpi_graph.h"
 
 #include <stdlib.h>
 

@@ -3,8 +3,8 @@
 #ifndef CORE_MPI_GRAPH_H
 #define CORE_MPI_GRAPH_H
 
-#include "core/comm/core_comm.h"
 #include "core/call/core_mpi_handle.h"
+#include "core/comm/core_comm.h"
 
 /*
  * Whose neighbour each rank is, into the state of a communicator that may have a topology.

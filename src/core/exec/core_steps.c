@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/exec/core_steps.h"
 #include "algos/sched.h"
-#include "core/agree/core_agree.h"
+#include "core/agree/core_meet.h"
 #include "core/exec/core_proxy.h"
 #include "core/wire/core_wire.h"
 
@@ -62,9 +62,9 @@ static enum util_status look_near(const struct core_steps *steps, const struct g
 	if (o->kind == GPU_OPERAND_SEND && k < slots)
 		return UTIL_OK;
 	if (o->kind == GPU_OPERAND_RECEIVE)
-		told = core_agree_told(steps->comm, CORE_AGREE_TAILS, o->index);
+		told = core_meet_told(steps->comm, CORE_MEET_TAILS, o->index);
 	else
-		told = core_agree_told(steps->comm, CORE_AGREE_HEADS, o->index) + slots;
+		told = core_meet_told(steps->comm, CORE_MEET_HEADS, o->index) + slots;
 	return told >= steps->args.epoch + k + 1 ? UTIL_OK : UTIL_IN_PROGRESS;
 }
 
@@ -96,9 +96,9 @@ static void pass_on_near(const struct core_steps *steps, const struct gpu_operan
 {
 	uint64_t value = steps->args.epoch + message_of(o, round) + 1;
 
-	core_agree_tell(steps->comm, peer_of(steps, o),
-			o->kind == GPU_OPERAND_SEND ? CORE_AGREE_TAILS : CORE_AGREE_HEADS,
-			o->theirs, value);
+	core_meet_tell(steps->comm, peer_of(steps, o),
+		       o->kind == GPU_OPERAND_SEND ? CORE_MEET_TAILS : CORE_MEET_HEADS, o->theirs,
+		       value);
 }
 
 /* `from`: 0: its slot. */

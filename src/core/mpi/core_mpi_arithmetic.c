@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI's predefined types and operations as those that kernels compute with. */
 #include "core/mpi/core_mpi_arithmetic.h"
-#include "core/mpi/core_mpi.h"
 #include "core/call/core_mpi_handle.h"
+#include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_type.h"
 #include "gpu/gpu_launch.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The datatypes of 16-bit floating point numbers, for the real MPI. */
-#include "core/mpi/core_mpi.h"
-#include "core/call/core_mpi_handle.h"
 #include "core/call/core_flags.h"
+#include "core/call/core_mpi_handle.h"
+#include "core/mpi/core_mpi.h"
 #include "gpu/kernels/gpu_half.h"
 
 #include <pthread.h>

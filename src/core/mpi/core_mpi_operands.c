@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The buffers of a call as operands: which bytes it reads and writes on this rank. */
+#include "core/call/core_mpi_handle.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_blocks.h"
-#include "core/call/core_mpi_handle.h"
 #include "core/mpi/core_mpi_type.h"
 
 #include <stdlib.h>

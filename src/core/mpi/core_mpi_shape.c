@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The call as the accelerated path takes it. */
+#include "core/call/core_mpi_handle.h"
 #include "core/comm/core_comm.h"
 #include "core/comm/core_graph.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_arithmetic.h"
 #include "core/mpi/core_mpi_blocks.h"
-#include "core/call/core_mpi_handle.h"
 #include "core/mpi/core_mpi_type.h"
 #include "util/util_hash.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the real MPI knows of a datatype, as bytes. */
 #include "core/mpi/core_mpi_type.h"
-#include "core/mpi/core_mpi.h"
 #include "core/call/core_mpi_handle.h"
+#include "core/mpi/core_mpi.h"
 #include "util/util_limit.h"
 #include "util/util_log.h"
 

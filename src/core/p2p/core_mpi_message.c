@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* UNTOLD: the status does not tell how much has come, in MPICH 4.0. */
+/* UNTOLD: what the status tells is of another request, or nothing, in MPICH 4.0. */
 enum { SENDS = 1, RECEIVES = 2, REPLACES = 4, NONBLOCKING = 8, PERSISTENT = 16, UNTOLD = 32 };
 
 static const struct {
@@ -69,10 +69,14 @@ void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status 
 	if (!side->staged || message->arrived)
 		return;
 	message->arrived = true;
+	if (is(&message->call, UNTOLD)) {
+		core_mpi_side_unpack(side, SIZE_MAX);
+		return;
+	}
 	PMPI_Test_cancelled(status, &cancelled);
 	if (cancelled || PMPI_Get_elements_x(status, MPI_BYTE, &bytes) != MPI_SUCCESS || bytes < 0)
 		return;
-	core_mpi_side_unpack(side, is(&message->call, UNTOLD) ? SIZE_MAX : (size_t)bytes);
+	core_mpi_side_unpack(side, (size_t)bytes);
 }
 
 /* ---- calls ---- */

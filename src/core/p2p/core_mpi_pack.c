@@ -4,9 +4,9 @@
  * position are staged. The other one is given to the real MPI as bytes, too, as they are in a dense
  * stage; but not by the external forms, which turn numbers' bytes round.
  */
-#include "core/p2p/core_mpi_message.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/mpi/core_mpi_type.h"
+#include "core/p2p/core_mpi_side.h"
 #include "core/p2p/core_pack.h"
 
 static bool packs(const struct core_pack_call *call)

@@ -14,9 +14,9 @@
  * taken out: so what a thread has taken out can be found by it. It may leave that call by a jump:
  * then nobody knows which of its requests are complete, and they are given up.
  */
-#include "core/p2p/core_mpi_message.h"
-#include "core/mpi/core_mpi_raise.h"
 #include "core/p2p/core_mpi_request.h"
+#include "core/mpi/core_mpi_raise.h"
+#include "core/p2p/core_mpi_message.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/p2p/core_mpi_side.h"
-#include "core/mpi/core_mpi.h"
 #include "core/job/core_mpi_drive.h"
-#include "core/p2p/core_mpi_trial.h"
+#include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_type.h"
+#include "core/p2p/core_mpi_trial.h"
 #include "util/util_log.h"
 
 #include <limits.h>

@@ -6,8 +6,8 @@
 #ifndef CORE_MPI_SIDE_H
 #define CORE_MPI_SIDE_H
 
-#include "core/stage/core_dense.h"
 #include "core/call/core_mpi_handle.h"
+#include "core/stage/core_dense.h"
 #include "core/stage/core_stage.h"
 
 struct core_mpi_side {

@@ -8,8 +8,8 @@
 #define CORE_DENSE_H
 
 #include "core/call/core_layout.h"
-#include "gpu/gpu_stream.h"
 #include "gpu/gpu_staging.h"
+#include "gpu/gpu_stream.h"
 
 enum core_dense_state {
 	CORE_DENSE_IDLE,

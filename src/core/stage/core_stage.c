@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/stage/core_stage.h"
-#include "core/mpi/core_mpi.h"
 #include "core/job/core_mpi_drive.h"
+#include "core/mpi/core_mpi.h"
 #include "gpu/gpu_module.h"
 #include "gpu/gpu_pointer.h"
 #include "gpu/gpu_synchronous.h"

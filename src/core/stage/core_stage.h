@@ -10,8 +10,8 @@
 #define CORE_STAGE_H
 
 #include "core/call/core_layout.h"
-#include "gpu/gpu_stream.h"
 #include "gpu/gpu_staging.h"
+#include "gpu/gpu_stream.h"
 
 struct core_stage {
 	void *address;    /* the application's, as in the operands */

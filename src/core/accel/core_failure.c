@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/accel/core_failure.h"
+#include "core/accel/core_links.h"
+#include "core/agree/core_lost.h"
+#include "core/agree/core_meet.h"
+#include "core/agree/core_nodes.h"
+#include "core/wire/core_wire.h"
+#include "util/util_log.h"
+#include "util/util_time.h"
+
+enum util_status core_failure_refuse(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+
+	comm->lost = true;
+	if (comm->spans && !comm->told_loss)
+		core_nodes_tell_failure(comm, accel->number);
+	accel->reason = "a rank is lost";
+	core_meet_pass(comm, accel->number);
+	return UTIL_ERR_PEER;
+}
+
+/* Look at what costs a system call or more only now and then; true then. */
+static bool is_time_to_look(struct core_accel *accel)
+{
+	enum { POLLS = 256 };
+
+	return ++accel->polls % POLLS == 0;
+}
+
+static void log_loss(const struct core_accel *accel, int rank)
+{
+	const struct core_comm *comm = accel->comm;
+
+	if (rank < 0)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "communicator %#llx has lost a rank in call %llu, as another rank says",
+			 (unsigned long long)comm->id, (unsigned long long)accel->number);
+	else
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "rank %d of communicator %#llx, rank %d of MPI_COMM_WORLD, is lost in "
+			 "call %llu",
+			 rank, (unsigned long long)comm->id, comm->members[rank].process,
+			 (unsigned long long)accel->number);
+}
+
+/* Found here, or told by another. */
+static bool has_lost_member(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+	int rank;
+
+	if (comm->lost)
+		return true;
+	rank = core_lost_find(comm, accel->number);
+	if (rank >= 0)
+		core_meet_lose(comm);
+	if (!core_meet_is_lost(comm))
+		return false;
+	log_loss(accel, rank);
+	comm->lost = true;
+	return true;
+}
+
+/*
+ * A failed or dead member will not do its part. A dead one will not pass the call either, so look
+ * for dead members even after someone has reported a failure.
+ */
+static bool is_in_vain(struct core_accel *accel)
+{
+	bool lost = has_lost_member(accel);
+
+	return lost || core_meet_failed(accel->comm, accel->number);
+}
+
+void core_failure_give_up(struct core_accel *accel)
+{
+	if (is_time_to_look(accel) && is_in_vain(accel))
+		core_agree_give_up(&accel->agree);
+}
+
+void core_failure_look(struct core_accel *accel)
+{
+	if (!is_time_to_look(accel))
+		return;
+	if (accel->linked && accel->schedule)
+		core_links_miss(accel);
+	if (!is_in_vain(accel))
+		return;
+	if (accel->running)
+		gpu_launch_abort(&accel->launch);
+	core_accel_keep(accel, UTIL_ERR_PEER);
+}
+
+/* What other nodes should hear of a failure does not leave for ever, if it is they who are gone. */
+static enum util_status tell_failure(struct core_accel *accel)
+{
+	static const uint64_t patience = 2000000000; /* ns */
+
+	if (!accel->failed_at) {
+		accel->failed_at = util_now();
+		core_nodes_tell_failure(accel->comm, accel->number);
+	}
+	return core_nodes_has_told(accel->comm) || util_now() - accel->failed_at > patience
+		       ? UTIL_OK
+		       : UTIL_IN_PROGRESS;
+}
+
+/*
+ * What UCX reads from and writes to the application's memory must end before the application has
+ * it back. Who is alive lets go of it soon; a connection to who does not is broken off.
+ */
+static enum util_status recall_memory(struct core_accel *accel)
+{
+	/* ns; and as much again for what was broken off */
+	static const uint64_t patience = 2000000000;
+	uint64_t waited = util_now() - accel->failed_at;
+
+	if (!core_wire_has_memory(accel->comm->wire))
+		return UTIL_OK;
+	if (waited > patience && !accel->broken_off) {
+		accel->broken_off = true;
+		core_lost_break_off(accel->comm);
+	}
+	if (waited <= 2 * patience)
+		return UTIL_IN_PROGRESS;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "UCX does not let go of the buffers of call %llu of communicator %#llx, which has "
+		 "failed",
+		 (unsigned long long)accel->number, (unsigned long long)accel->comm->id);
+	return UTIL_OK;
+}
+
+enum util_status core_failure_settle(struct core_accel *accel)
+{
+	enum util_status status = tell_failure(accel);
+
+	return status == UTIL_OK ? recall_memory(accel) : status;
+}
+
+void core_failure_give_up_device(struct core_accel *accel)
+{
+	if (accel->result == UTIL_ERR_CUDA && accel->stream && gpu_stream_is_lost(accel->stream))
+		core_meet_lose(accel->comm);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * From this rank's steps of a schedule to a kernel: blocks and pieces become addresses and bytes.
+ */
+#include "core/accel/core_place.h"
+#include "core/accel/core_eager.h"
+#include "core/accel/core_links.h"
+#include "core/accel/core_window.h"
+#include "core/exec/core_steps.h"
+#include "core/wire/core_arena.h"
+
+/* ---- blocks ---- */
+
+/*
+ * An alltoall in place has but one buffer, in which blocks of the input stand where those of the
+ * output do.
+ */
+static bool is_one_buffer(const struct core_accel *accel)
+{
+	return accel->shape.in_place && accel->sched->request.coll == SCHED_ALLTOALL;
+}
+
+/* A block of this rank's buffer; `index`, which it has among the buffer's. */
+static struct core_block own_block(const struct core_accel *accel, const struct core_place *place,
+				   int *index)
+{
+	const struct core_buffer *mine = place->buffer == SCHED_IN && !is_one_buffer(accel)
+						 ? &accel->shape.in
+						 : &accel->shape.out;
+
+	*index = mine->num_blocks > 1 ? place->block : 0;
+	return mine->blocks[*index];
+}
+
+/*
+ * A block of another's buffer that concerns this rank. Who has one for each rank told where they
+ * are, but for what is where it is for all.
+ */
+static struct core_block others_block(const struct core_accel *accel,
+				      const struct core_place *place, int *index)
+{
+	*index = 0;
+	switch (accel->sched->request.coll) {
+	case SCHED_ALLTOALL:
+	case SCHED_SCATTER:
+	case SCHED_GATHER:
+		*index = place->block;
+		return core_agree_table(&accel->agree, place->rank)[place->block];
+	case SCHED_REDUCE_SCATTER:
+		*index = place->block;
+		return accel->shape.in.blocks[place->block];
+	case SCHED_ALLGATHER:
+		if (place->buffer == SCHED_OUT)
+			return core_agree_table(&accel->agree, place->rank)[place->block];
+		return (struct core_block){0,
+					   core_agree_offer(&accel->agree, place->rank)->in.bytes};
+	default:
+		return (struct core_block){0, accel->shape.bytes};
+	}
+}
+
+/* Scratch blocks stand in the arena; the one of a number is as long as the collective's. */
+static struct gpu_place scratch_place(const struct core_accel *accel,
+				      const struct core_place *place)
+{
+	const struct core_shape *shape = &accel->shape;
+	const struct core_buffer *like = shape->in.num_blocks ? &shape->in : &shape->out;
+	uint64_t start = accel->scratch_start + (uint64_t)place->block * accel->steps.args.width;
+
+	return (struct gpu_place){
+		accel->comm->arena->device->address + start,
+		like->blocks[like->num_blocks > place->block ? place->block : 0].bytes};
+}
+
+/* Where the place's buffer, of a member on this node, begins for this process. */
+static uint64_t address_of(const struct core_accel *accel, const struct core_place *place)
+{
+	const struct core_reach *reach =
+		place->buffer == SCHED_IN && !is_one_buffer(accel) ? accel->in : accel->out;
+
+	return reach[core_comm_number(accel->comm, place->rank)].address;
+}
+
+/*
+ * Where a place of the program is in the round. In the second phase everything is in this rank's
+ * memory, and whole.
+ */
+static struct gpu_place look_up(struct core_accel *accel, const struct core_place *place,
+				uint32_t phase)
+{
+	bool mine = place->rank == accel->comm->rank;
+	struct core_block block;
+	uint64_t address;
+	int index = 0;
+
+	if (accel->eager && place->buffer == SCHED_IN)
+		return core_eager_bring(accel, place->rank, place->block, &accel->eager_used);
+	if (place->buffer == SCHED_SCRATCH)
+		return scratch_place(accel, place);
+	if (place->buffer == SCHED_HOLD) {
+		block = (struct core_block){0, accel->shape.own.bytes};
+		address = accel->scratch ? accel->scratch->address : 0;
+	} else {
+		block = mine ? own_block(accel, place, &index) : others_block(accel, place, &index);
+		address = address_of(accel, place);
+	}
+	if (phase == 0 && accel->width)
+		block = core_window_slice(
+			accel, accel->round, block,
+			place->buffer != SCHED_HOLD &&
+				core_window_is_used(accel, place->rank, place->buffer),
+			index);
+	else if (phase > 0 && place->buffer == SCHED_OUT)
+		address = accel->shape.out.address;
+	return (struct gpu_place){address + (uint64_t)block.offset, block.bytes};
+}
+
+/*
+ * A sender's block may be longer than its receiver's, which is an error of the program: the step is
+ * cut to what all its places have. Returns that.
+ */
+static uint64_t cut_step(struct core_accel *accel, const struct gpu_step *step)
+{
+	const struct core_program *program = accel->schedule->program;
+	const struct gpu_operand *o = &program->operands[step->first];
+	struct gpu_place *places = accel->steps.places;
+	uint32_t sent = step->swap ? 1 : 0; /* what this rank receives, or takes */
+	uint64_t least = places[step->sized].bytes, longest = 0;
+
+	for (uint32_t i = 0; i < (uint32_t)step->num_sources + step->num_targets; i++) {
+		uint64_t bytes;
+
+		if (core_program_is_link(&o[i]))
+			continue;
+		bytes = places[o[i].index].bytes;
+		longest = i == sent ? bytes : longest;
+		least = bytes < least ? bytes : least;
+	}
+	/* Who pushes its block does not know; see is_sent_too_much. */
+	if (accel->eager || accel->sched->request.coll != SCHED_GATHER)
+		accel->truncates |= longest > least;
+	places[step->sized].bytes = least;
+	return least;
+}
+
+/* What the steps of a phase move to each of their targets. */
+struct volume {
+	uint64_t total, longest;
+};
+
+static struct volume set_places(struct core_accel *accel, uint32_t phase)
+{
+	const struct core_program *program = accel->schedule->program;
+	struct volume volume = {0};
+
+	accel->eager_used = 0;
+	accel->steps.places = program->entries ? program->entries : accel->steps.args.places;
+	for (int i = 0; i < program->num_places; i++)
+		accel->steps.places[i] = look_up(accel, &program->places[i], phase);
+	for (uint32_t i = 0; i < program->num_lanes[phase]; i++) {
+		const struct gpu_work *lane = &program->lanes[phase][i];
+
+		for (uint32_t j = 0; j < lane->num_steps; j++) {
+			const struct gpu_step *step = &program->steps[lane->first_step + j];
+			uint64_t block = cut_step(accel, step);
+			uint64_t bytes = sched_range(block, sched_unit(accel->sched),
+						     accel->sched->pieces, step->piece, step->span)
+						 .bytes;
+
+			volume.total += bytes;
+			volume.longest = bytes > volume.longest ? bytes : volume.longest;
+		}
+	}
+	return volume;
+}
+
+/* ---- launches ---- */
+
+/* What all launches of the call have alike. */
+static void set_args(struct core_accel *accel)
+{
+	const struct core_program *program = accel->schedule->program;
+	struct gpu_execute_args *args = &accel->steps.args;
+
+	args->table = program->table;
+	args->steps = program->address;
+	args->operands = args->steps + program->num_steps * sizeof(struct gpu_step);
+	args->type = accel->shape.type;
+	args->op = accel->shape.op;
+	args->pieces = (uint32_t)accel->sched->pieces;
+	args->unit = (uint32_t)sched_unit(accel->sched);
+}
+
+/* Steps without messages: the more blocks the more there is to do. */
+static void set_direct(struct core_accel *accel, uint32_t phase, struct volume volume)
+{
+	const struct core_program *program = accel->schedule->program;
+	struct gpu_execute_args *args = &accel->steps.args;
+	uint32_t num = program->num_lanes[phase] ? program->lanes[phase][0].num_steps : 0;
+
+	args->parts = gpu_launch_blocks(volume.total, gpu_launch_most(&accel->launch));
+	/* The teams are of one size, so the copies must be nearly so. */
+	args->spread = program->spreads[phase] && num <= args->parts &&
+		       volume.longest * num <= 2 * volume.total;
+	args->width = 0;
+	args->waits = 0;
+	args->protocol = GPU_PROTOCOL_SIMPLE;
+	accel->steps.carry = 0;
+	accel->steps.bytes = volume.total;
+	accel->steps.rounds = 1;
+}
+
+static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
+{
+	struct core_program *program = accel->schedule->program;
+	struct volume volume;
+	enum util_status status;
+
+	/* Without data there is nothing to write, but perhaps a message that is too long. */
+	if (accel->eager && !accel->launches)
+		set_places(accel, phase);
+	if (!program->num_lanes[phase] || !accel->launches)
+		return UTIL_OK;
+	status = core_program_upload(program, accel->stream);
+	if (status != UTIL_OK)
+		return status;
+	accel->steps.comm = accel->comm;
+	accel->steps.call = accel->number;
+	accel->steps.program = program;
+	accel->steps.launch = &accel->launch;
+	accel->steps.phase = phase;
+	volume = set_places(accel, phase);
+	accel->running = volume.total > 0 || (accel->linked && phase == 0);
+	if (!accel->running)
+		return UTIL_OK;
+	status = core_program_fill(program, accel->stream);
+	if (status != UTIL_OK) {
+		accel->running = false;
+		return status;
+	}
+	set_args(accel);
+	if (accel->linked && phase == 0)
+		core_links_set_args(accel);
+	else
+		set_direct(accel, phase, volume);
+	core_steps_begin(&accel->steps);
+	return UTIL_OK;
+}
+
+enum util_status core_place_begin(struct core_accel *accel)
+{
+	return begin_phase(accel, 0);
+}
+
+enum util_status core_place_begin_last(struct core_accel *accel)
+{
+	return accel->sched->phases > 1 ? begin_phase(accel, 1) : UTIL_OK;
+}

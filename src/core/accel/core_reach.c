@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/accel/core_reach.h"
+#include "core/accel/core_proof.h"
+#include "core/accel/core_terms.h"
+#include "util/util_fdpass.h"
+#include "util/util_log.h"
+#include "util/util_time.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* Memory that an offer names, and how this process reaches it. */
+enum { FIRST_ARENA = 2, CARDS = FIRST_ARENA + GPU_NUM_SHARED, NUM_REGIONS };
+
+static const struct core_region *region_of(const struct core_offer *offer, int index)
+{
+	return index == 0       ? &offer->in
+	       : index == 1     ? &offer->out
+	       : index == CARDS ? &offer->cards
+				: &offer->arenas[index - FIRST_ARENA];
+}
+
+static struct core_reach *reach_of(struct core_accel *accel, int number, int index)
+{
+	return index == 0       ? &accel->in[number]
+	       : index == 1     ? &accel->out[number]
+	       : index == CARDS ? &accel->cards[number]
+				: &accel->arenas[index - FIRST_ARENA][number];
+}
+
+void core_reach_enter(struct core_accel *accel)
+{
+	memset(accel->reach, 0xff, sizeof(accel->reach));
+	for (int i = 0; i < NUM_REGIONS * accel->comm->num_near; i++)
+		*reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS) = (struct core_reach){0};
+	gpu_ipc_enter();
+	accel->inside = true;
+	accel->dropped = gpu_ipc_dropped();
+}
+
+void core_reach_leave(struct core_accel *accel)
+{
+	for (int i = 0; i < NUM_REGIONS * accel->comm->num_near; i++) {
+		struct core_reach *reach = reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS);
+
+		if (reach->mapping)
+			gpu_mapping_put(reach->mapping);
+	}
+	gpu_ipc_leave();
+}
+
+/* Of comm->reach. */
+static int kind_of(int index)
+{
+	return index < FIRST_ARENA ? CORE_REACH_BUFFERS
+	       : index == CARDS    ? CORE_REACH_PROVEN
+				   : index - FIRST_ARENA;
+}
+
+/*
+ * The offers of a vote are there: pass the descriptors that go with this rank's, to one member
+ * after the other. UTIL_IN_PROGRESS: somebody's queue is full.
+ */
+static enum util_status pass_fds(struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	for (; accel->passed_to < NUM_REGIONS * comm->num_near; accel->passed_to++) {
+		const struct core_region *region =
+			region_of(&accel->offer, accel->passed_to % NUM_REGIONS);
+		int rank = comm->near[accel->passed_to / NUM_REGIONS], fd;
+		enum util_status status;
+
+		if (rank == comm->rank || !region->memory.buffer_id ||
+		    !gpu_export_has_fd(&region->memory))
+			continue;
+		fd = gpu_ipc_export_fd(&region->memory, gpu_stream_where(accel->stream));
+		if (fd < 0)
+			return UTIL_ERR_CUDA;
+		status = util_fdpass_send(core_comm_local_rank(comm, rank),
+					  region->memory.buffer_id, fd);
+		close(fd);
+		if (status != UTIL_OK)
+			return status;
+	}
+	return UTIL_OK;
+}
+
+static enum util_status reach_region(struct core_accel *accel, int rank,
+				     const struct core_region *region, struct core_reach *reach)
+{
+	int owner = core_comm_local_rank(accel->comm, rank), fd;
+	enum util_status status;
+
+	if (rank == accel->comm->rank) {
+		reach->address = region->address;
+		return UTIL_OK;
+	}
+	if (!region->memory.buffer_id || reach->mapping)
+		return UTIL_OK;
+	status = gpu_ipc_map(owner, &region->memory, -1, accel->stream, &reach->mapping);
+	if (status == UTIL_IN_PROGRESS) {
+		fd = util_fdpass_take(owner, region->memory.buffer_id);
+		reach->took = fd != UTIL_FDPASS_NONE;
+		if (fd == UTIL_FDPASS_LOST) {
+			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+				 "no room for one more descriptor (ulimit -n): memory of another "
+				 "process can't be mapped");
+			return UTIL_ERR_SYSTEM;
+		}
+		if (fd < 0)
+			return UTIL_IN_PROGRESS;
+		status = gpu_ipc_map(owner, &region->memory, fd, accel->stream, &reach->mapping);
+		close(fd);
+	}
+	if (status == UTIL_OK)
+		reach->address = gpu_mapping_address(reach->mapping, region->address);
+	return status;
+}
+
+/* What a vote found out of reach is not tried again without one. */
+static bool is_hopeless(const struct core_comm *comm, int number, int index)
+{
+	int mine = core_comm_number(comm, comm->rank);
+
+	return !(comm->reach[kind_of(index)][mine] >> number & 1);
+}
+
+/* A descriptor that was sent is there, or is lost: a vote that is not over soon has no end. */
+static bool has_waited_long(struct core_accel *accel)
+{
+	static const uint64_t patience = 5000000000; /* ns */
+
+	if (!accel->missed_at)
+		accel->missed_at = util_now();
+	if (util_now() - accel->missed_at < patience)
+		return false;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "a descriptor of another process's memory has not come: it can't be mapped");
+	return true;
+}
+
+/*
+ * What fails now need not fail in the next call: an old mapping is in the way that another thread's
+ * call uses, the device is short of memory. Then this call is staged, and the next one votes again.
+ */
+static bool may_vote_again(struct core_comm *comm)
+{
+	enum { MOST_VOTES = 8 };
+
+	return comm->failed_votes < MOST_VOTES && ++comm->failed_votes < MOST_VOTES;
+}
+
+/*
+ * Map what can be mapped, and note the rest. UTIL_IN_PROGRESS: a descriptor has not come yet, in a
+ * vote; at other times none comes.
+ */
+static enum util_status reach_all(struct core_accel *accel, bool votes)
+{
+	for (int i = 0; accel->stream && i < NUM_REGIONS * accel->comm->num_near; i++) {
+		int number = i / NUM_REGIONS, index = i % NUM_REGIONS;
+		int rank = accel->comm->near[number];
+		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
+		enum util_status status = UTIL_ERR_UNSUPPORTED;
+
+		if (votes && !(accel->reach[kind_of(index)] >> number & 1))
+			continue; /* found in an earlier look of the same vote */
+		if (!votes && index == CARDS)
+			continue;
+		if (votes || !is_hopeless(accel->comm, number, index))
+			status = reach_region(accel, rank, region_of(offer, index),
+					      reach_of(accel, number, index));
+		if (status == UTIL_IN_PROGRESS && votes && !has_waited_long(accel))
+			return status;
+		if (status == UTIL_ERR_CUDA && votes && may_vote_again(accel->comm))
+			return status;
+		if (status != UTIL_OK)
+			accel->reach[kind_of(index)] &= ~(UINT64_C(1) << number);
+	}
+	return UTIL_OK;
+}
+
+/* What goes on failing is not tried again and again in the votes for other memory. */
+static bool reaches_all(const struct core_accel *accel)
+{
+	uint64_t all = UINT64_MAX;
+
+	for (int i = 0; i < CORE_NUM_REACHES; i++)
+		all &= accel->reach[i];
+	return all == UINT64_MAX;
+}
+
+void core_reach_learn(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+
+	if (reaches_all(accel))
+		comm->failed_votes = 0;
+	if (accel->agree.forget)
+		core_known_clear(&comm->known);
+	gpu_ipc_forget_exports(accel->offer.freed, accel->offer.num_freed);
+	core_known_add(&comm->known, accel->offer.in.memory.buffer_id);
+	core_known_add(&comm->known, accel->offer.out.memory.buffer_id);
+	for (int i = 0; i < GPU_NUM_SHARED; i++)
+		core_known_add(&comm->known, accel->offer.arenas[i].memory.buffer_id);
+	/* Who asks for all has another context, and perhaps another device. */
+	if (accel->agree.forget) {
+		comm->together = CORE_TOGETHER_UNKNOWN;
+		memset(comm->reach, 0xff, sizeof(comm->reach));
+	}
+	/* What some call could not map will be offered again, without a vote. */
+	for (int i = 0; i < comm->num_near; i++) {
+		const uint64_t *reach = core_agree_reach(&accel->agree, comm->near[i]);
+
+		for (int j = 0; j < CORE_NUM_REACHES; j++)
+			comm->reach[j][i] &= reach[j];
+	}
+	comm->dropped = accel->dropped;
+	core_proof_learn(accel);
+	/* Without data it has mapped nothing, and must ask for all when it has some. */
+	comm->context_id = accel->stream ? gpu_stream_context_id(accel->stream) : 0;
+}
+
+/* Let go of what the others have freed: their memory is in use as long as it is mapped here. */
+static void drop_freed(struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	for (int i = 0; i < comm->num_near; i++) {
+		int rank = comm->near[i];
+		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
+
+		for (int j = 0; rank != comm->rank && j < offer->num_freed; j++)
+			gpu_ipc_drop_freed(core_comm_local_rank(comm, rank), offer->freed[j],
+					   accel->stream);
+	}
+}
+
+void core_reach_drop_descriptors(struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	util_fdpass_receive();
+	for (int i = 0; i < NUM_REGIONS * comm->num_near; i++) {
+		int rank = comm->near[i / NUM_REGIONS];
+		const struct core_region *region =
+			region_of(core_agree_offer(&accel->agree, rank), i % NUM_REGIONS);
+
+		if (rank != comm->rank && region->memory.buffer_id &&
+		    gpu_export_has_fd(&region->memory) &&
+		    !reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS)->took)
+			util_fdpass_drop(core_comm_local_rank(comm, rank),
+					 region->memory.buffer_id);
+	}
+}
+
+enum util_status core_reach_prepare(struct core_accel *accel)
+{
+	enum util_status status = UTIL_OK;
+
+	if (accel->agree.vote) {
+		drop_freed(accel);
+		status = pass_fds(accel);
+		/* Who has come and is gone has ended, which shows a little later. */
+		if (status == UTIL_ERR_PEER && !has_waited_long(accel))
+			return UTIL_IN_PROGRESS;
+	}
+	if (status == UTIL_OK)
+		status = reach_all(accel, accel->agree.vote);
+	return status == UTIL_OK && accel->agree.vote ? core_proof_progress(accel) : status;
+}
+
+bool core_reach_has_lost(const struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	for (int i = 0; accel->stream && !accel->eager && i < comm->num_near; i++) {
+		bool there = true;
+
+		if (accel->linked)
+			there = accel->reach[core_terms_transport(comm, comm->near[i])] >> i & 1;
+		if (accel->touches)
+			there &= accel->reach[CORE_REACH_BUFFERS] >> i & 1;
+		if (!there)
+			return true;
+	}
+	return false;
+}
+
+void core_reach_again(struct core_accel *accel)
+{
+	reach_all(accel, false);
+}

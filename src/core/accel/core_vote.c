@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/accel/core_vote.h"
+#include "core/accel/core_eager.h"
+#include "core/accel/core_failure.h"
+#include "core/accel/core_proof.h"
+#include "core/accel/core_reach.h"
+#include "core/accel/core_terms.h"
+#include "core/agree/core_meet.h"
+#include "core/agree/core_nodes.h"
+#include "core/wire/core_wire.h"
+#include "util/util_fdpass.h"
+
+/* Who has a block for each rank tells the others where they are, if it is they who use them. */
+static const struct core_block *table_of(const struct core_accel *accel)
+{
+	const struct core_shape *shape = &accel->shape;
+
+	if (accel->comm->spans && !(accel->offer.flags & CORE_OFFER_EXPORTED))
+		return NULL;
+	switch (shape->coll) {
+	case CORE_ALLGATHER:
+	case CORE_ALLGATHERV:
+		return accel->comm->spans ? shape->out.blocks : NULL;
+	case CORE_REDUCE_SCATTER:
+	case CORE_REDUCE_SCATTER_BLOCK:
+		return NULL;
+	default:
+		break;
+	}
+	if (shape->in.num_blocks > 1)
+		return shape->in.blocks;
+	return shape->out.num_blocks > 1 ? shape->out.blocks : NULL;
+}
+
+/*
+ * Earlier work on the buffers, and then what this call needs before it is announced. What comes to
+ * the legacy stream in the meantime is not waited for, as it may wait for us.
+ */
+static enum util_status wait_for_stream(struct core_accel *accel)
+{
+	enum util_status status = UTIL_OK;
+
+	if (!accel->fetching) {
+		if (core_shape_has_data(&accel->shape))
+			status = gpu_stream_poll_legacy(accel->stream);
+		if (status == UTIL_OK) {
+			accel->fetching = true;
+			status = core_eager_fetch(accel);
+		}
+	}
+	if (status != UTIL_OK || (!accel->clearing && !(accel->offer.flags & CORE_OFFER_EAGER)))
+		return status;
+	return gpu_stream_poll(accel->stream);
+}
+
+enum util_status core_vote_announce(struct core_accel *accel)
+{
+	enum util_status status = accel->stream ? wait_for_stream(accel) : UTIL_OK;
+
+	if (status == UTIL_IN_PROGRESS)
+		return status;
+	if (status != UTIL_OK)
+		return core_accel_stage(accel, "earlier work failed");
+	if (!core_agree_open(&accel->agree, accel->comm, accel->number))
+		return core_accel_stage(accel, "ranks too far apart");
+	if (accel->comm->spans) {
+		core_wire_begin(accel->comm->wire, accel->number);
+		core_eager_publish(accel);
+	}
+	core_agree_announce(&accel->agree, &accel->offer, table_of(accel));
+	return UTIL_OK;
+}
+
+/* All answer alike, and say in a vote what they reach. */
+static enum util_status answer(struct core_accel *accel)
+{
+	enum util_status status = UTIL_OK;
+	bool fit;
+
+	core_agree_summarize(&accel->agree, &accel->common);
+	fit = accel->common.fits && !(accel->common.any & CORE_OFFER_BEHIND);
+	if (fit)
+		status = core_reach_prepare(accel);
+	if (status == UTIL_IN_PROGRESS && accel->agree.vote)
+		return status;
+	if (!accel->common.fits)
+		accel->reason = "arguments that differ between ranks";
+	else if (!fit)
+		accel->reason = "another node that is far behind";
+	else if (status != UTIL_OK)
+		accel->reason = "memory that can't be passed on, or mapped now";
+	core_agree_answer(&accel->agree, fit && (status == UTIL_OK || !accel->agree.vote),
+			  accel->reach);
+	return UTIL_OK;
+}
+
+/* What can be said of all members of this node together. */
+static uint32_t flags_of_node(const struct core_accel *accel)
+{
+	uint32_t flags = core_terms_are_whole(accel) ? CORE_OFFER_WHOLE : 0;
+
+	return core_terms_are_mapped(accel) ? flags | CORE_OFFER_MAPPED : flags;
+}
+
+static enum core_agree_state agree_with_nodes(struct core_accel *accel)
+{
+	if (!core_nodes_has_begun(&accel->agree))
+		core_nodes_begin(&accel->agree, flags_of_node(accel));
+	core_nodes_progress(&accel->agree);
+	return core_agree_poll(&accel->agree);
+}
+
+enum util_status core_vote_progress(struct core_accel *accel)
+{
+	enum core_agree_state state = core_agree_poll(&accel->agree);
+
+	/* Also after this rank's answer: what is sent to it must not hold up the sender. */
+	if (accel->agree.vote)
+		util_fdpass_receive();
+	if (state == CORE_AGREE_ANNOUNCED) {
+		if (answer(accel) == UTIL_IN_PROGRESS) {
+			core_failure_give_up(accel);
+			return UTIL_IN_PROGRESS;
+		}
+		state = core_agree_poll(&accel->agree);
+	}
+	/* The stream and the launch's memory go to other calls. */
+	if (core_proof_settle(accel) == UTIL_IN_PROGRESS)
+		return UTIL_IN_PROGRESS;
+	if (state == CORE_AGREE_READY && core_comm_speaks(accel->comm))
+		state = agree_with_nodes(accel);
+	/* Over several nodes nobody finds out later what is missing for links. */
+	if (state == CORE_AGREE_STAGE && accel->comm->spans && accel->agree.vote &&
+	    accel->offer.arenas[GPU_TRANSPORT_P2P].bytes)
+		accel->comm->wants_links = accel->comm->wants_shm = true;
+	if (state == CORE_AGREE_STAGE && accel->agree.vote)
+		core_proof_doubt(accel);
+	if (state == CORE_AGREE_STAGE)
+		return core_accel_stage(accel,
+					accel->reason ? accel->reason : "another rank's choice");
+	if (state != CORE_AGREE_ACCEL) {
+		core_failure_give_up(accel);
+		return UTIL_IN_PROGRESS;
+	}
+	accel->comm->accelerated = true;
+	/* Another member may have decided before this one looked at the offers. */
+	if (accel->comm->spans)
+		accel->common = *core_agree_common(&accel->agree);
+	else
+		core_agree_summarize(&accel->agree, &accel->common);
+	/* An eager call needs no links; a longer one will. */
+	if (accel->comm->spans && accel->common.arena && !accel->common.any_without_data &&
+	    !(accel->common.all & CORE_OFFER_WHOLE))
+		accel->comm->wants_links = accel->comm->wants_shm = true;
+	/* After a loss, or another node's failure, not all have come, nor voted. */
+	if (accel->agree.vote && !core_meet_is_lost(accel->comm) &&
+	    !core_meet_failed(accel->comm, accel->number)) {
+		core_reach_drop_descriptors(accel);
+		core_reach_learn(accel);
+	}
+	return UTIL_OK;
+}

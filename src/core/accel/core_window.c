@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/accel/core_window.h"
+
+enum { SLICE_ALIGNMENT = 16 }; /* where 16-byte accesses can begin */
+
+bool core_window_is_used(const struct core_accel *accel, int rank, enum sched_buffer buffer)
+{
+	uint32_t flag = buffer == SCHED_IN ? CORE_OFFER_WINDOW_IN : CORE_OFFER_WINDOW_OUT;
+
+	return core_agree_offer(&accel->agree, rank)->flags & flag;
+}
+
+/* As many rounds as the longest block needs with so many bytes for a round's slices. */
+static void set_rounds(struct core_accel *accel, uint64_t bytes, int slices, uint64_t longest)
+{
+	accel->width = bytes / (uint64_t)slices / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
+	accel->rounds = (longest + accel->width - 1) / accel->width;
+}
+
+void core_window_plan(struct core_accel *accel, int slices)
+{
+	uint64_t longest = accel->common.longest, window = UINT64_MAX;
+
+	accel->width = accel->half = accel->round = 0;
+	accel->rounds = 1;
+	if (!(accel->common.any & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT)))
+		return;
+	for (int i = 0; i < accel->comm->num_near; i++) {
+		const struct core_offer *offer =
+			core_agree_offer(&accel->agree, accel->comm->near[i]);
+
+		window = offer->window < window ? offer->window : window;
+	}
+	set_rounds(accel, window, slices, longest);
+	if (accel->rounds == 1)
+		return;
+	accel->half = window / 2 / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
+	set_rounds(accel, accel->half, slices, longest);
+}
+
+/* Where the round's slices begin in windows. */
+static int64_t window_start(const struct core_accel *accel, uint64_t round)
+{
+	return round % 2 ? (int64_t)accel->half : 0;
+}
+
+struct core_block core_window_slice(const struct core_accel *accel, uint64_t round,
+				    struct core_block block, bool windowed, int index)
+{
+	uint64_t start = round * accel->width, rest;
+
+	if (!accel->width)
+		return block;
+	if (start >= block.bytes)
+		return (struct core_block){0, 0};
+	rest = block.bytes - start;
+	block.offset = windowed ? window_start(accel, round) + (int64_t)accel->width * index
+				: block.offset + (int64_t)start;
+	block.bytes = rest < accel->width ? rest : accel->width;
+	return block;
+}
+
+/* In place, the rank's own block of an allgather or scatter stays where it is. */
+static bool stays(const struct core_accel *accel, const struct core_buffer *buffer, int index)
+{
+	enum sched_coll coll = accel->sched->request.coll;
+
+	if (buffer != &accel->shape.out || !accel->shape.in_place)
+		return false;
+	return coll == SCHED_SCATTER || (coll == SCHED_ALLGATHER && index == accel->comm->rank);
+}
+
+/* Between a buffer's blocks and their slices in its window. */
+static enum util_status copy_slices(struct core_accel *accel, uint64_t round,
+				    const struct core_buffer *buffer,
+				    const struct gpu_scratch *window, bool out)
+{
+	enum util_status status = UTIL_OK;
+
+	for (int i = 0; i < buffer->num_blocks && status == UTIL_OK; i++) {
+		struct core_block user =
+			core_window_slice(accel, round, buffer->blocks[i], false, i);
+		struct core_block ours =
+			core_window_slice(accel, round, buffer->blocks[i], true, i);
+		void *at_user = (void *)(buffer->address + (uint64_t)user.offset);
+		void *at_window = (void *)(window->address + (uint64_t)ours.offset);
+
+		if (user.bytes && !stays(accel, buffer, i))
+			status = gpu_stream_copy_pieces(accel->copies, out ? at_user : at_window,
+							out ? at_window : at_user, user.bytes);
+	}
+	return status;
+}
+
+enum util_status core_window_fill(struct core_accel *accel, uint64_t round)
+{
+	const struct core_shape *shape = &accel->shape;
+
+	if (accel->window_in)
+		return copy_slices(accel, round, &shape->in, accel->window_in, false);
+	/* Blocks that are swapped in place are input, too. */
+	if (accel->window_out && shape->in_place && !shape->in.num_blocks)
+		return copy_slices(accel, round, &shape->out, accel->window_out, false);
+	return UTIL_OK;
+}
+
+enum util_status core_window_drain(struct core_accel *accel, uint64_t round)
+{
+	/* The result of a reduce_scatter in place waits in scratch. */
+	if (!accel->window_out || accel->scratch)
+		return UTIL_OK;
+	return copy_slices(accel, round, &accel->shape.out, accel->window_out, true);
+}
