@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The table of requests of src/core/core_mpi_request.c: what is to be done when a request of the real MPI completes, by its handle.
+ * The table of requests of src/core/p2p/core_mpi_table.c: what is to be done when a request of the real MPI completes, by its handle.
  *
  * The real MPI has HANDLES handles for requests, which it gives to new ones as soon as old ones are complete and freed, and one more,
  * SHARED, which it gives to any request that is complete when it is made. Each of THREADS threads makes RECEIVES receives one after the

@@ -6,7 +6,7 @@
  * A send is packed before the real MPI is called, so messages keep their order. What has come is
  * unpacked, exactly as many bytes as the status says, when the operation is first seen to be
  * complete; for nonblocking operations that is in one of MPI's completion calls
- * (core_mpi_request.c).
+ * (core_mpi_request.c, core_mpi_table.h).
  */
 #ifndef CORE_MESSAGE_H
 #define CORE_MESSAGE_H

@@ -3,6 +3,7 @@
 #include "core/p2p/core_mpi_message.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/mpi/core_mpi_type.h"
+#include "core/p2p/core_mpi_table.h"
 #include "core/report/core_stats.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -77,6 +78,13 @@ void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status 
 	if (cancelled || PMPI_Get_elements_x(status, MPI_BYTE, &bytes) != MPI_SUCCESS || bytes < 0)
 		return;
 	core_mpi_side_unpack(side, (size_t)bytes);
+}
+
+/* Of a persistent request that is not started the status is empty. */
+void core_mpi_message_complete(struct core_mpi_message *message, const MPI_Status *status)
+{
+	if (!message->persistent || message->active)
+		core_mpi_message_arrive(message, status);
 }
 
 /* ---- calls ---- */
@@ -186,7 +194,7 @@ static int run_nonblocking(struct core_mpi_message *message)
 	}
 	message->request = *(MPI_Request *)real.request;
 	if (!is_complete(message, &status)) {
-		core_mpi_request_add(message);
+		core_mpi_table_add(message);
 		return result;
 	}
 	core_mpi_message_arrive(message, &status);

@@ -23,10 +23,10 @@ enum util_status core_mpi_message_pack(struct core_mpi_message *message);
 /* The operation is complete, as the status says: begin to unpack what has come, once. */
 void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status *status);
 
+/* The same of one that may be persistent, and not started: then the status is empty. */
+void core_mpi_message_complete(struct core_mpi_message *message, const MPI_Status *status);
+
 /* Give back all that the message holds; on the heap. */
 void core_mpi_message_free(struct core_mpi_message *message);
-
-/* The request of the message is under way, or persistent: its completion is to be noticed. */
-void core_mpi_request_add(struct core_mpi_message *message);
 
 #endif

@@ -1,180 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests of messages from and to device memory. They are the real MPI's own; what is to be done
- * when they complete hangs in a table by handle.
- *
- * A handle does not identify a request: the real MPI gives it to another one as soon as this one is
- * complete, perhaps in another thread. So an entry is taken out of the table before any call that
- * may complete its request, and put back if that did not. Requests that are complete when they are
- * made, whose handles many may have, get no entry at all.
- *
- * A request that is freed while it is under way is kept, and tested now and then, until it is done.
- *
- * An error handler of the application may complete requests that the call which it comes from has
- * taken out: so what a thread has taken out can be found by it. It may leave that call by a jump:
- * then nobody knows which of its requests are complete, and they are given up.
+ * MPI's completion calls, where some requests are of messages from and to device memory. They are
+ * the real MPI's own; what is to be done when they complete hangs in a table (core_mpi_table.h).
+ * Requests that are complete when they are made, whose handles many may have, have no entry there.
  */
 #include "core/p2p/core_mpi_request.h"
 #include "core/mpi/core_mpi_raise.h"
-#include "core/p2p/core_mpi_message.h"
+#include "core/p2p/core_mpi_table.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NUM_BUCKETS = 1024, FEW = 64, MOST_COPIES = 8 };
-
-uint64_t core_requests_pending; /* entries, in the table or taken out, and freed requests */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct core_mpi_message *table[NUM_BUCKETS]; /* under the lock */
-static struct core_mpi_message *freed;              /* under the lock */
-
-/* The handles in the table lie between these, since it was last empty. Under the lock. */
-static size_t num_entries;
-static uintptr_t lowest = UINTPTR_MAX, highest;
-
-static size_t bucket_of(MPI_Request request)
-{
-	uintptr_t word = (uintptr_t)request;
-
-	return (size_t)(word * UINT64_C(0x9e3779b97f4a7c15) >> 54) % NUM_BUCKETS;
-}
-
-static void add(struct core_mpi_message *message)
-{
-	struct core_mpi_message **bucket = &table[bucket_of(message->request)];
-	uintptr_t word = (uintptr_t)message->request;
-
-	message->next = *bucket;
-	*bucket = message;
-	if (num_entries++ == 0) {
-		lowest = UINTPTR_MAX;
-		highest = 0;
-	}
-	lowest = word < lowest ? word : lowest;
-	highest = word > highest ? word : highest;
-}
-
-/* Cheap. An entry that is taken out leaves the bounds as they are: it may come back. */
-static bool may_be_in_table(MPI_Request request)
-{
-	uintptr_t word = (uintptr_t)request;
-
-	return word >= lowest && word <= highest;
-}
-
-static struct core_mpi_message **find(MPI_Request request)
-{
-	struct core_mpi_message **link = &table[bucket_of(request)];
-
-	while (*link && (*link)->request != request)
-		link = &(*link)->next;
-	return link;
-}
-
-/* By this thread, and how often one of them was taken over by a call inside the one that has it. */
-static _Thread_local struct core_mpi_message *taken;
-static _Thread_local unsigned taken_over;
-
-static void note_taken(struct core_mpi_message *message)
-{
-	message->next = taken;
-	taken = message;
-}
-
-/* False: a call inside this one has done with it. */
-static bool has_taken(const struct core_mpi_message *message)
-{
-	const struct core_mpi_message *one = taken;
-
-	while (one && one != message)
-		one = one->next;
-	return one != NULL;
-}
-
-static void drop_taken(struct core_mpi_message *message)
-{
-	struct core_mpi_message **link = &taken;
-
-	while (*link && *link != message)
-		link = &(*link)->next;
-	if (*link)
-		*link = message->next;
-}
-
-static struct core_mpi_message *find_taken(MPI_Request request)
-{
-	struct core_mpi_message *one = taken;
-
-	while (one && one->request != request)
-		one = one->next;
-	return one;
-}
-
-static struct core_mpi_message *take_over(MPI_Request request)
-{
-	struct core_mpi_message *one = find_taken(request);
-
-	if (one)
-		taken_over++;
-	return one;
-}
-
-/* Under the lock. What is found is among the taken ones. */
-static struct core_mpi_message *take(MPI_Request request)
-{
-	struct core_mpi_message **link = find(request), *message = *link;
-
-	if (!message)
-		return taken ? take_over(request) : NULL;
-	*link = message->next;
-	num_entries--;
-	note_taken(message);
-	return message;
-}
-
-static void put(struct core_mpi_message *message)
-{
-	drop_taken(message);
-	add(message);
-}
-
-/* Of a call that was left by a jump. */
-void core_requests_left(void)
-{
-	if (!taken)
-		return;
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-		 "an error handler has left an MPI call that completes requests: what comes for "
-		 "those that it was given does not get to device memory");
-	taken = NULL;
-}
-
-void core_mpi_request_add(struct core_mpi_message *message)
-{
-	__atomic_fetch_add(&core_requests_pending, 1, __ATOMIC_RELAXED);
-	pthread_mutex_lock(&lock);
-	add(message);
-	pthread_mutex_unlock(&lock);
-}
-
-static void forget(struct core_mpi_message *message)
-{
-	__atomic_fetch_sub(&core_requests_pending, 1, __ATOMIC_RELAXED);
-	drop_taken(message);
-	core_mpi_message_free(message);
-}
-
-static void put_back(struct core_mpi_message *message)
-{
-	pthread_mutex_lock(&lock);
-	put(message);
-	pthread_mutex_unlock(&lock);
-}
+enum { FEW = 64, MOST_COPIES = 8 };
 
 /*
  * The message's request is complete, or was refused: done with it, unless it is persistent, which
@@ -183,164 +23,11 @@ static void put_back(struct core_mpi_message *message)
 static void end(struct core_mpi_message *message, const MPI_Request *request)
 {
 	if (*request == MPI_REQUEST_NULL) {
-		forget(message);
+		core_mpi_table_forget(message);
 		return;
 	}
 	message->active = false;
-	put_back(message);
-}
-
-static struct core_mpi_message *take_one(const MPI_Request *request)
-{
-	struct core_mpi_message *message;
-
-	pthread_mutex_lock(&lock);
-	message = take(*request);
-	pthread_mutex_unlock(&lock);
-	return message;
-}
-
-/* Left where it is. */
-static struct core_mpi_message *find_one(MPI_Request request)
-{
-	struct core_mpi_message *message;
-
-	pthread_mutex_lock(&lock);
-	message = *find(request);
-	pthread_mutex_unlock(&lock);
-	return message ? message : find_taken(request);
-}
-
-/* Of a persistent request that is not started the status is empty. */
-static void arrive(struct core_mpi_message *message, const MPI_Status *status)
-{
-	if (!message->persistent || message->active)
-		core_mpi_message_arrive(message, status);
-}
-
-/* ---- what was freed while it was under way ---- */
-
-static void finish_freed(struct core_mpi_message *message, const MPI_Status *status)
-{
-	arrive(message, status);
-	if (core_dense_wait(&message->recv.dense) != UTIL_OK)
-		core_mpi_raise_on(core_mpi_world(), UTIL_ERR_CUDA);
-	if (message->request != MPI_REQUEST_NULL)
-		PMPI_Request_free(&message->request);
-	forget(message);
-}
-
-void core_requests_look(void)
-{
-	struct core_mpi_message *all, *message, *rest = NULL;
-	MPI_Status status;
-	int done;
-
-	if (!__atomic_load_n(&freed, __ATOMIC_RELAXED))
-		return;
-	pthread_mutex_lock(&lock);
-	all = freed;
-	freed = NULL;
-	pthread_mutex_unlock(&lock);
-	while ((message = all)) {
-		all = message->next;
-		done = 0;
-		if (PMPI_Test(&message->request, &done, &status) == MPI_SUCCESS && done) {
-			finish_freed(message, &status);
-			continue;
-		}
-		message->next = rest;
-		rest = message;
-	}
-	pthread_mutex_lock(&lock);
-	while ((message = rest)) {
-		rest = message->next;
-		message->next = freed;
-		freed = message;
-	}
-	pthread_mutex_unlock(&lock);
-}
-
-/*
- * Who frees a receive must see to it that something comes; what does not come is not waited for
- * without end.
- */
-void core_requests_finish(void)
-{
-	static const uint64_t patience = 2000000000; /* ns */
-	uint64_t since = util_now();
-
-	while (freed && util_now() - since < patience)
-		core_requests_look();
-}
-
-int core_request_Request_free(int (*next)(MPI_Request *), MPI_Request *request)
-{
-	struct core_mpi_message *message = take_one(request);
-	int result;
-
-	core_requests_look();
-	if (!message)
-		return next(request);
-	if (message->persistent && !message->active) {
-		result = next(request);
-		forget(message);
-		return result;
-	}
-	drop_taken(message);
-	pthread_mutex_lock(&lock);
-	message->next = freed;
-	freed = message;
-	pthread_mutex_unlock(&lock);
-	*request = MPI_REQUEST_NULL;
-	return MPI_SUCCESS;
-}
-
-/* ---- reports ---- */
-
-static const struct core_mpi_message *older(const struct core_mpi_message *a,
-					    const struct core_mpi_message *b)
-{
-	return b && (!a || b->since < a->since) ? b : a;
-}
-
-/* Whom it is from or to. */
-static void describe_peer(const struct core_message_call *call, char *text, size_t bytes)
-{
-	if (call->recvtype && call->source == MPI_ANY_SOURCE)
-		snprintf(text, bytes, "from any rank");
-	else if (call->message)
-		snprintf(text, bytes, "of a message that was probed");
-	else
-		snprintf(text, bytes, "%s rank %d, tag %d", call->recvtype ? "from" : "to",
-			 call->recvtype ? call->source : call->dest,
-			 call->recvtype ? call->recvtag : call->sendtag);
-}
-
-void core_requests_describe(char *text, size_t bytes)
-{
-	const struct core_mpi_message *oldest = NULL;
-	char peer[64];
-	size_t num = 0;
-
-	*text = '\0';
-	pthread_mutex_lock(&lock);
-	for (size_t i = 0; i < NUM_BUCKETS; i++) {
-		for (const struct core_mpi_message *one = table[i]; one; one = one->next) {
-			if (one->persistent && !one->active)
-				continue;
-			oldest = older(oldest, one);
-			num++;
-		}
-	}
-	if (oldest) {
-		describe_peer(&oldest->call, peer, sizeof(peer));
-		snprintf(text, bytes,
-			 "; %zu of this rank's messages %s pending, the oldest for %.0f s: %s %s",
-			 num, num == 1 ? "is" : "are", 1e-9 * (double)(util_now() - oldest->since),
-			 core_message_name(oldest->call.kind), peer);
-	}
-	pthread_mutex_unlock(&lock);
+	core_mpi_table_put_back(message);
 }
 
 /* ---- one request ---- */
@@ -351,13 +38,13 @@ static int complete(struct core_mpi_message *message, const MPI_Request *request
 {
 	enum util_status copied = UTIL_OK;
 
-	if (!has_taken(message))
+	if (!core_mpi_table_has_taken(message))
 		return result;
 	if (result == MPI_SUCCESS) {
-		arrive(message, status);
+		core_mpi_message_complete(message, status);
 		copied = core_dense_wait(&message->recv.dense);
 	} else if (!message->persistent && *request != MPI_REQUEST_NULL) {
-		put_back(message);
+		core_mpi_table_put_back(message);
 		return result;
 	}
 	end(message, request);
@@ -367,7 +54,7 @@ static int complete(struct core_mpi_message *message, const MPI_Request *request
 int core_request_Wait(int (*next)(MPI_Request *, MPI_Status *), MPI_Request *request,
 		      MPI_Status *status)
 {
-	struct core_mpi_message *message = take_one(request);
+	struct core_mpi_message *message = core_mpi_table_take(*request);
 	MPI_Status own;
 
 	core_requests_look();
@@ -380,7 +67,7 @@ int core_request_Wait(int (*next)(MPI_Request *, MPI_Status *), MPI_Request *req
 int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Request *request,
 		      int *flag, MPI_Status *status)
 {
-	struct core_mpi_message *message = take_one(request);
+	struct core_mpi_message *message = core_mpi_table_take(*request);
 	MPI_Status own;
 	int result;
 
@@ -391,8 +78,8 @@ int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Reque
 	result = next(request, flag, status);
 	if (result != MPI_SUCCESS || *flag)
 		return complete(message, request, result, status);
-	if (has_taken(message))
-		put_back(message);
+	if (core_mpi_table_has_taken(message))
+		core_mpi_table_put_back(message);
 	return result;
 }
 
@@ -403,7 +90,7 @@ static enum util_status unpack_once(struct core_mpi_message *message, const MPI_
 	enum util_status copied;
 
 	pthread_mutex_lock(&unpacking);
-	arrive(message, status);
+	core_mpi_message_complete(message, status);
 	copied = core_dense_wait(&message->recv.dense);
 	pthread_mutex_unlock(&unpacking);
 	return copied;
@@ -422,7 +109,7 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 	result = next(request, flag, status);
 	if (result != MPI_SUCCESS || !*flag)
 		return result;
-	message = find_one(request);
+	message = core_mpi_table_find(request);
 	copied = message ? unpack_once(message, status) : UTIL_OK;
 	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }
@@ -471,25 +158,23 @@ static bool add_ours(struct several *all, int index, struct core_mpi_message *me
 /* Those that a call inside the real MPI's has done with are not ours any more. */
 static void leave_taken_over(struct several *all)
 {
-	if (all->taken_over == taken_over)
+	if (all->taken_over == core_mpi_table_taken_over)
 		return;
 	for (int k = 0; k < all->num; k++) {
-		if (all->ours[k].message && !has_taken(all->ours[k].message))
+		if (all->ours[k].message && !core_mpi_table_has_taken(all->ours[k].message))
 			all->ours[k] = all->ours[--all->num], k--;
 	}
-	all->taken_over = taken_over;
+	all->taken_over = core_mpi_table_taken_over;
 }
 
 /* What is left of them was not completed. */
 static void put_back_several(struct several *all)
 {
 	leave_taken_over(all);
-	pthread_mutex_lock(&lock);
 	for (int k = all->num - 1; k >= 0; k--) { /* the last one taken first */
 		if (all->ours[k].message)
-			put(all->ours[k].message);
+			core_mpi_table_put_back(all->ours[k].message);
 	}
-	pthread_mutex_unlock(&lock);
 	close_several(all);
 }
 
@@ -497,28 +182,20 @@ static void put_back_several(struct several *all)
 static bool take_several(struct several *all, int count, const MPI_Request requests[],
 			 MPI_Status **statuses)
 {
+	bool inside = core_mpi_table_is_inside(), well = true;
 	struct core_mpi_message *message = NULL;
-	bool well = true;
 
 	core_requests_look();
 	all->count = count;
 	all->num = 0;
 	all->ours = all->few;
 	all->statuses = all->few_statuses;
-	pthread_mutex_lock(&lock);
-	for (int i = 0; i < count && well; i++) {
-		/* Most are the application's alone. */
-		if (!taken && !may_be_in_table(requests[i]))
-			continue;
-		message = take(requests[i]);
-		if (!message)
-			continue;
+	for (int i = 0; well && (message = core_mpi_table_take_next(requests, count, &i, inside));
+	     i++)
 		well = add_ours(all, i, message);
-	}
 	if (!well)
-		put(message);
-	pthread_mutex_unlock(&lock);
-	all->taken_over = taken_over;
+		core_mpi_table_put_back(message);
+	all->taken_over = core_mpi_table_taken_over;
 	if (well && all->num && statuses && *statuses == MPI_STATUSES_IGNORE) {
 		if (count > FEW)
 			all->statuses = malloc((size_t)count * sizeof(MPI_Status));
@@ -571,7 +248,7 @@ static int complete_several(struct several *all, MPI_Request requests[], const M
 		int at = status_of ? status_of[k] : all->ours[k].index;
 
 		if (at >= 0 && has_ended(result, &statuses[at], &well) && well)
-			arrive(all->ours[k].message, &statuses[at]);
+			core_mpi_message_complete(all->ours[k].message, &statuses[at]);
 	}
 	copied = unpack_several(all);
 	for (int k = all->num - 1; k >= 0; k--) {
@@ -721,7 +398,7 @@ static enum util_status prepare_start(struct core_mpi_message *message)
 
 int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 {
-	struct core_mpi_message *message = take_one(request);
+	struct core_mpi_message *message = core_mpi_table_take(*request);
 	enum util_status status = UTIL_OK;
 	int result;
 
@@ -731,13 +408,13 @@ int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 	if (!message->active)
 		status = prepare_start(message);
 	if (status != UTIL_OK) {
-		put_back(message);
+		core_mpi_table_put_back(message);
 		return core_mpi_raise_on(core_mpi_world(), status);
 	}
 	result = next(request);
 	message->active |= result == MPI_SUCCESS;
 	message->request = *request; /* Open MPI may have made a new one */
-	put_back(message);
+	core_mpi_table_put_back(message);
 	return result;
 }
 
