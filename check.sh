@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Build libgpucoll and pass its tests: check.sh [PYTEST-OPTION...], for example check.sh -k fortran
+# Build libgpucoll and pass its tests: check.sh [--quick] [PYTEST-OPTION...], for example check.sh -k fortran. --quick: in
+# some two minutes those that are for before each commit.
 set -euo pipefail
 cd "$(dirname "$0")"
 ./setup.sh

@@ -4,7 +4,7 @@
 
     gpu-day.py BUILD TESTS OUTPUT [--seconds N] [--steps N]
 
-BUILD is the build tree, TESTS the folder with test_suite.py, OUTPUT where gpu-day.json and gpu-day.txt go. Both are
+BUILD is the build tree, TESTS the folder with the tests, OUTPUT where gpu-day.json and gpu-day.txt go. Both are
 written anew after each step, so that whatever ends the run early leaves what was found until then. Steps come in order of
 what is at risk: is it right at all, is it right in every way, how fast is it. Each has a limit of its own, and one that
 would not fit the time that is left is left out, and says so. Without a GPU it all runs on the emulated device, as a

@@ -177,7 +177,7 @@ static void measure_sizes(void)
 	if (rank == 0)
 		printf("%10s %12s %12s %12s %8s\n", "bytes", "device us", "host us", "copies us",
 		       "ratio");
-	for (size_t bytes = 8; bytes <= LARGEST; bytes *= 8) {
+	for (size_t bytes = 8, next; bytes <= LARGEST; bytes = next) {
 		int times = bytes > 1 << 20 ? 20 : MOST;
 		double on_device, on_host, copies;
 
@@ -186,6 +186,7 @@ static void measure_sizes(void)
 		time_trip(host, (int)bytes, MPI_BYTE, WARM);
 		on_host = time_trip(host, (int)bytes, MPI_BYTE, times);
 		copies = time_copies(device, host, bytes, times);
+		next = bytes < LARGEST && bytes * 8 > LARGEST ? LARGEST : bytes * 8;
 		if (rank == 0)
 			printf("%10zu %12.2f %12.2f %12.2f %8.2f\n", bytes, on_device, on_host,
 			       copies, on_device / (on_host + copies));

@@ -175,6 +175,27 @@ def assert_passed(result):
     assert "checks passed, 0 failed" in result.output, result.output[-4000:]
 
 
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="the tests for before each commit, some two minutes: those that are marked quick, of two ranks")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "quick: also with --quick")
+
+
+def is_quick(item):
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    ranks = [value for key, value in parameters.items() if key in ("ranks", "shape")]
+    slow = parameters.get("name") in ("test_choose", "test_execute", "test_sched", "test_threads", "test_execute_tsan")
+    return item.get_closest_marker("quick") is not None and not slow and all(value in (1, 2, "01", "2x1") for value in ranks)
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--quick"):
+        config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
+        items[:] = [item for item in items if is_quick(item)]
+
+
 def pytest_unconfigure(config):
     """The closing line that anybody, and any CI, can read."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")

@@ -22,7 +22,7 @@ fail() {
 # What was built, without objects, and the tests.
 (cd "$build" && find mpi emu -type f \( -perm -u+x -o -name '*.so*' \) ! -name '*.o' -print0 | tar -c --null -T - -f -) | tar -x -C "$to/build"
 find "$build" -maxdepth 1 -type f -perm -u+x \( -name 'test_*' -o -name 'threads-rank.so' -o -name 'gpucoll-*' \) -exec cp -t "$to/build" {} +
-cp -r "$source"/test/{conftest.py,test_suite.py,check-layering.py,cluster,door,emu,model,topo} "$to/test"
+cp -r "$source"/test/{*.py,cluster,door,emu,model,topo} "$to/test"
 cp -r "$source/src" "$to/src"
 cp "$source/tools/bundle/run" "$source/LICENSE" "$to"
 mkdir "$to/bench" && cp "$source"/bench/{model,gpu-day}.py "$to/bench"

@@ -6,6 +6,19 @@
 #include "core/p2p/core_message.h"
 #include "core/p2p/core_mpi_side.h"
 
+/* What a kind does. UNTOLD: its status tells of another request, or nothing, in MPICH 4.0. */
+enum core_mpi_message_flags {
+	CORE_MESSAGE_SENDS = 1 << 0,
+	CORE_MESSAGE_RECEIVES = 1 << 1,
+	CORE_MESSAGE_REPLACES = 1 << 2,
+	CORE_MESSAGE_NONBLOCKING = 1 << 3,
+	CORE_MESSAGE_PERSISTENT = 1 << 4,
+	CORE_MESSAGE_UNTOLD = 1 << 5,
+};
+
+/* Whether the call's kind does any of this. */
+bool core_mpi_message_is(const struct core_message_call *call, int flags);
+
 struct core_mpi_message {
 	struct core_mpi_message *next; /* in the table of requests */
 	MPI_Request request;

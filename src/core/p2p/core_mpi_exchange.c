@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls that send and receive. See core_message.h. */
+#include "core/mpi/core_mpi_raise.h"
+#include "core/mpi/core_mpi_type.h"
+#include "core/p2p/core_mpi_table.h"
+#include "core/report/core_stats.h"
+#include "util/util_log.h"
+#include "util/util_time.h"
+
+#include <stdlib.h>
+
+/* Or is sent on, in one call. */
+static bool comes_from_somebody(const struct core_message_call *call)
+{
+	if (call->message)
+		return *(const MPI_Message *)call->message != MPI_MESSAGE_NO_PROC;
+	return call->source != MPI_PROC_NULL ||
+	       (core_mpi_message_is(call, CORE_MESSAGE_REPLACES) && call->dest != MPI_PROC_NULL);
+}
+
+static enum util_status open_sides(struct core_mpi_message *message)
+{
+	const struct core_message_call *call = &message->call;
+	enum util_status status = UTIL_OK;
+
+	message->send.made = message->recv.made = MPI_DATATYPE_NULL;
+	if (core_mpi_message_is(call, CORE_MESSAGE_SENDS) && call->dest != MPI_PROC_NULL)
+		status = core_mpi_side_open(&message->send, call->sendbuf, call->sendcount,
+					    call->sendtype, MPI_PACKED);
+	if (status == UTIL_OK && core_mpi_message_is(call, CORE_MESSAGE_RECEIVES) &&
+	    comes_from_somebody(call))
+		status = core_mpi_side_open(&message->recv, call->recvbuf, call->recvcount,
+					    call->recvtype, MPI_PACKED);
+	if (status == UTIL_OK && message->recv.stage.block) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "%s: the datatype has bytes that belong to several elements, which can't "
+			 "be received",
+			 core_message_name(call->kind));
+		status = UTIL_ERR_UNSUPPORTED;
+	}
+	return status;
+}
+
+/* As the real MPI is called. */
+static struct core_message_call replace(const struct core_mpi_message *message)
+{
+	struct core_message_call real = message->call;
+
+	if (message->send.staged) {
+		real.sendbuf = message->send.buffer;
+		real.sendcount = message->send.count;
+		real.sendtype = (core_handle)message->send.type;
+	}
+	if (message->recv.staged) {
+		real.recvbuf = message->recv.buffer;
+		real.recvcount = message->recv.count;
+		real.recvtype = (core_handle)message->recv.type;
+	}
+	return real;
+}
+
+static int run_blocking(struct core_mpi_message *message)
+{
+	struct core_message_call real = replace(message);
+	MPI_Status own, *status = real.status;
+	enum util_status copied = UTIL_OK;
+	int result;
+
+	if (status == MPI_STATUS_IGNORE)
+		status = &own;
+	real.status = status;
+	result = real.real(&real);
+	if (result == MPI_SUCCESS && message->recv.staged) {
+		core_mpi_message_arrive(message, status);
+		copied = core_dense_wait(&message->recv.dense);
+	}
+	return copied == UTIL_OK ? result : core_mpi_raise_on(message->call.comm, copied);
+}
+
+/*
+ * Whether the request is complete as it is born: then its handle may be one that many have, and the
+ * application will find it complete without us. In MPICH receives from somebody have handles of
+ * their own; and to ask about one that has failed would raise its error here.
+ */
+static bool is_complete(struct core_mpi_message *message, MPI_Status *status)
+{
+	int complete = 0;
+
+#ifndef OPEN_MPI
+	if (message->recv.staged)
+		return false;
+#endif
+	return !message->persistent &&
+	       PMPI_Request_get_status(message->request, &complete, status) == MPI_SUCCESS &&
+	       complete;
+}
+
+/* Takes the message. */
+static int run_nonblocking(struct core_mpi_message *message)
+{
+	struct core_message_call real = replace(message);
+	enum util_status copied = UTIL_OK;
+	int result = real.real(&real);
+	MPI_Status status;
+
+	if (result != MPI_SUCCESS) {
+		core_mpi_message_free(message);
+		return result;
+	}
+	message->request = *(MPI_Request *)real.request;
+	if (!is_complete(message, &status)) {
+		core_mpi_table_add(message);
+		return result;
+	}
+	core_mpi_message_arrive(message, &status);
+	copied = core_dense_wait(&message->recv.dense);
+	core_mpi_message_free(message);
+	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
+}
+
+static void count(const struct core_mpi_message *message, double seconds)
+{
+	const struct core_mpi_side *sides[] = {&message->send, &message->recv};
+	const int64_t counts[] = {message->call.sendcount, message->call.recvcount};
+	struct core_stats_call stats = {.coll = CORE_COLL_NUM,
+					.name = core_message_name(message->call.kind),
+					.path = CORE_PATH_STAGE,
+					.why = "point to point",
+					.comm = message->call.comm,
+					.seconds = seconds};
+
+	for (int i = 0; i < 2; i++) {
+		if (sides[i]->staged)
+			stats.bytes += sides[i]->element * (size_t)counts[i];
+	}
+	core_stats_add(&stats);
+}
+
+static int fail(struct core_mpi_message *message, enum util_status status)
+{
+	core_handle comm = message->call.comm ? message->call.comm : core_mpi_world();
+
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s",
+		 core_message_name(message->call.kind),
+		 status == UTIL_ERR_NO_MEMORY ? "no memory" : "see above");
+	core_mpi_message_free(message);
+	return core_mpi_raise_on(comm, status);
+}
+
+int core_message_run(const struct core_message_call *call)
+{
+	uint64_t start = util_now();
+	struct core_mpi_message *message = calloc(1, sizeof(*message));
+	enum util_status status;
+	int result;
+
+	if (!message)
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
+	core_mpi_note_comm(call->comm);
+	message->call = *call;
+	message->since = start;
+	message->persistent = core_mpi_message_is(call, CORE_MESSAGE_PERSISTENT);
+	status = open_sides(message);
+	if (status == UTIL_ERR_MPI || (!message->send.staged && !message->recv.staged)) {
+		core_mpi_message_free(message);
+		return call->real(call);
+	}
+	if (status == UTIL_OK && !message->persistent)
+		status = core_mpi_message_pack(message);
+	if (status != UTIL_OK)
+		return fail(message, status);
+	if (core_mpi_message_is(call, CORE_MESSAGE_NONBLOCKING | CORE_MESSAGE_PERSISTENT)) {
+		count(message, 0);
+		return run_nonblocking(message);
+	}
+	result = run_blocking(message);
+	count(message, 1e-9 * (double)(util_now() - start));
+	core_mpi_message_free(message);
+	return result;
+}

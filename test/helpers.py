@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What several files of tests share."""
+import os
+import re
+import shutil
+
+import pytest
+
+from conftest import ASAN_OPTIONS, BUILD, MPIS, ON_GPU, SOURCE, run_command
+
+each_mpi = pytest.mark.parametrize("mpi", MPIS)
+emulated_only = pytest.mark.skipif(ON_GPU, reason="the emulated device makes the fault or the timing that is tested")
+
+
+def compile_with(wrapper, *arguments):
+    if shutil.which(wrapper) is None:
+        pytest.skip(f"there is no {wrapper} on this machine to compile the test's program with")
+    result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 120)
+    assert result.status == 0, result.output
+
+
+def count_calls(output, path, call=""):
+    """The calls of a path in the table of GPUCOLL_STATS, of one collective or of all."""
+    rows = re.findall(r"^  (MPI_\w+) +.* < +\d+ [KMGT]?i?B +(\w+) +(\d+) ", output, re.MULTILINE)
+    return sum(int(calls) for name, its_path, calls in rows if its_path == path and call in ("", name))
+
+
+PATHS = {"accel": {"GPUCOLL_STATS": "1", "GPUCOLL_CHECK": "1"}, "stage": {"GPUCOLL_STATS": "1", "GPUCOLL_ACCEL": "0"}}
+TRANSPORTS = {"p2p": {}, "shm": {"CUEMU_DEVICES": "8", "CUEMU_P2P": "none"}}
+# Two channels where the algorithm has them, and little room, so that larger calls take several rounds.
+ROOMS = {"much": {}, "little": {"GPUCOLL_SCRATCH": "1", "GPUCOLL_CHANNELS": "2"}}
+
+
+def on_one_rank(tmp_path, env):
+    """A shell script that runs its arguments, with the environment, or the fault, in rank 1."""
+    script = tmp_path / "one_rank"
+    env = {"CUEMU_FAULT": env} if isinstance(env, str) else env
+    words = " ".join(f"{name}={value}" for name, value in env.items())
+    script.write_text(f'#!/bin/sh\n[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 1 ] && export {words}\n'
+                      'exec "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+# Preloaded, it makes an installed UCX take device memory, on the emulated driver, or what else EMU_UCP says.
+UCX_WITH_CUDA = str(BUILD / "emu/emu_ucp.so")
+# What a shell does for a rank's node to be its digit of the shape.
+HOSTID = 's={shape}; r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; export GPUCOLL_HOSTID="node $(echo $s | cut -c$((r + 1)))";'
+
+
+def on_nodes(run_mpi, mpi, shape, program, *arguments, first="", env=(), timeout=150, **more):
+    """Run a test program on ranks whose nodes are the shape's digits, by GPUCOLL_HOSTID. `first`: what the shell is to do in
+    each, $r being the rank."""
+    script = f'{HOSTID.format(shape=shape)} {first} exec "$@"'
+    return run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / program, *arguments,
+                   env={"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", **dict(env)}, timeout=timeout, **more)
+
+
+SURVIVING = 'trap "" USR1; {environment} "$@"; sleep 1'
+
+
+def assert_survived(result, survivors):
+    said = set(re.findall(r"rank (\d+) survives: .*rror", result.output))
+    assert result.status != "timeout" and len(said) == survivors, result.output[-4000:]
+
+
+CUDART = sorted(p.name for p in BUILD.glob("emu/libcudart.so.*"))[0] if MPIS else None
+
+
+def need_mpi4py():
+    if "openmpi" not in MPIS:
+        pytest.skip("no library for Open MPI, which Debian's mpi4py is linked with")
+    if run_command(["/usr/bin/python3", "-c", "import mpi4py"], os.environ.copy(), 60).status != 0:
+        pytest.skip("no mpi4py for /usr/bin/python3 on this machine")
+
+
+def run_tool(*command, env=()):
+    return run_command([str(c) for c in command], {**os.environ, "ASAN_OPTIONS": ASAN_OPTIONS, **dict(env)}, 120)
+
+
+def choices(*options):
+    """What gpucoll-info -p shows as the best for each size, and its time in us."""
+    result = run_tool(BUILD / "gpucoll-info", "-p", *options)
+    assert result.status == 0, result.output
+    rows = re.findall(r"^ *(\d+) ([a-z-]+(?: \w+ x\d+)?) +([\d.]+) ", result.output, re.M)
+    assert [int(row[0]) for row in rows] == [8 << i for i in range(28)], result.output
+    return {int(size): (way, float(time)) for size, way, time in rows}
+
+
+MACHINES = SOURCE / "test/topo"
+LINKS = "numa numa0\n" + "".join(f"  gpu gpu{i} bus=0000:0{i + 1}:00.0 rate=16 cc=9.0\n" for i in range(4))
+
+
+def times(path):
+    """What a tuning file says: us by all that comes before it."""
+    head, *lines = path.read_text().splitlines()
+    assert head == "gpucoll-tuning 1"
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}

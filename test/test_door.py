@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Other languages and other tools at the door."""
+import re
+
+import pytest
+
+from conftest import BUILD, CUDA, SOURCE, assert_passed
+from helpers import CUDART, compile_with, count_calls, each_mpi, emulated_only, need_mpi4py
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("binding", ["mpif.h", "use mpi", "use mpi_f08"])
+def test_fortran(run_mpi, mpi, binding, tmp_path):
+    number = ["mpif.h", "use mpi", "use mpi_f08"].index(binding) + 1
+    program = tmp_path / "fortran"
+    compile_with(f"mpif90.{mpi}", f"-DBINDING={number}", "-fallow-argument-mismatch", "-o", program,
+                 SOURCE / "test/door/fortran.F90", f"-L{BUILD}/emu", f"-l:{CUDART}", "-l:libcuda.so.1")
+    assert_passed(run_mpi(mpi, 3, program))
+    without = run_mpi(mpi, 2, program, library=False, timeout=60)
+    assert "checks passed, 0 failed" not in without.output
+
+
+@emulated_only
+@each_mpi
+def test_functions_taken_past_the_library(run_mpi, mpi, tmp_path):
+    """Who dlsyms MPI_Init is told at the end; who opens the library in the MPI's place is not, and has it."""
+    program, name = tmp_path / "taken", {"mpich": "libmpich.so.12", "openmpi": "libmpi.so.40"}[mpi]
+    compile_with("gcc", f"-I{CUDA}/include", "-o", program, SOURCE / "test/door/taken.c", f"-L{BUILD}/emu", "-l:libcuda.so.1", "-ldl")
+    for library, told in ((name, True), (BUILD / "mpi" / mpi / "libgpucoll.so.0", False)):
+        result = run_mpi(mpi, 2, program, library, env={"GPUCOLL_STATS": "1"})
+        assert result.status == 0 and result.output.count("started") == 2, result.output
+        assert ("has taken MPI_Init from the MPI's own library" in result.output) == told, result.output
+        assert ("calls of this rank" in result.output) != told, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("order", ["above", "below"])
+def test_another_tool_stacks(run_mpi, mpi, order, tmp_path):
+    tool = tmp_path / "tool.so"
+    compile_with(f"mpicc.{mpi}", "-shared", "-fPIC", "-o", tool, SOURCE / "test/door/tool.c")
+    place = {"before": [str(tool)]} if order == "above" else {"after": [str(tool)]}
+    result = run_mpi(mpi, 2, "test_life", "reallocation", env={"GPUCOLL_STATS": "1"}, **place)
+    assert_passed(result)
+    # Fifty on device buffers and fifty on host buffers, each seen once by the library, and by the tool above it. Below,
+    # only what the real MPI is asked to do is seen.
+    assert f"tool saw {100 if order == 'above' else 50} calls" in result.output, result.output
+    assert count_calls(result.output, "accel", "MPI_Allreduce") == 50, result.output
+
+
+def test_mpi4py(run_mpi):
+    """Debian's mpi4py is linked with Open MPI."""
+    need_mpi4py()
+    assert_passed(run_mpi("openmpi", 2, "/usr/bin/python3", SOURCE / "test/door/python_door.py", CUDART))
+
+
+@each_mpi
+def test_other_calls_are_handed_through_and_told(run_mpi, mpi, tmp_path):
+    """Nonblocking collectives on device buffers are not ours yet: one warning for each function, and the MPI's own failure. Partitioned
+    messages on them are an error."""
+    source = tmp_path / "handed.c"
+    source.write_text(r"""
+#include <mpi.h>
+#include <cuda_runtime_api.h>
+#if defined(OPEN_MPI) && MPI_VERSION < 4
+#include <mpi-ext.h>
+#define MPIX_EXTENSION
+#endif
+int main(int argc, char **argv)
+{
+	void *buffer, *managed;
+	MPI_Request request;
+	MPI_Init(&argc, &argv);
+	cudaMalloc(&buffer, 100);
+	cudaMallocManaged(&managed, 100, cudaMemAttachGlobal);
+	for (int i = 0; i < 3; i++) {
+		MPI_Ibcast(buffer, 100, MPI_BYTE, 0, MPI_COMM_SELF, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	}
+	MPI_Iallreduce(MPI_IN_PLACE, managed, 100, MPI_BYTE, MPI_BOR, MPI_COMM_SELF, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+#ifdef MPIX_EXTENSION
+	MPIX_Barrier_init(MPI_COMM_SELF, MPI_INFO_NULL, &request);
+	MPI_Request_free(&request);
+	MPIX_Bcast_init(buffer, 100, MPI_BYTE, 0, MPI_COMM_SELF, MPI_INFO_NULL, &request);
+#else
+	MPI_Bcast_init(buffer, 100, MPI_BYTE, 0, MPI_COMM_SELF, MPI_INFO_NULL, &request);
+#endif
+	MPI_Request_free(&request);
+#if MPI_VERSION >= 4
+	MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+	if (MPI_Psend_init(buffer, 1, 100, MPI_BYTE, 0, 0, MPI_COMM_SELF, MPI_INFO_NULL, &request) != MPI_ERR_BUFFER ||
+	    MPI_Precv_init(managed, 1, 100, MPI_BYTE, 0, 0, MPI_COMM_SELF, MPI_INFO_NULL, &request) != MPI_SUCCESS)
+		return 1;
+#endif
+	MPI_Finalize();
+	return 0;
+}
+""")
+    program = tmp_path / "handed"
+    compile_with(f"mpicc.{mpi}", f"-I{CUDA}/include", "-o", program, source, f"-L{BUILD}/emu",
+                 f"-l:{CUDART}", "-l:libcuda.so.1")
+    result = run_mpi(mpi, 1, program)
+    assert result.status == 0, result.output
+    told = re.findall(r"(\w+) was given a device buffer", result.output)
+    assert told == ["MPI_Ibcast", *(["MPI_Bcast_init", "MPI_Psend_init"] if mpi == "mpich" else ["MPIX_Bcast_init"])], result.output
+    quiet = run_mpi(mpi, 1, program, env={"GPUCOLL_DEBUG": "none"})
+    assert "device buffer" not in quiet.output

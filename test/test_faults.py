@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What fails, by fault injection, and what the library makes of it."""
+import os
+import re
+import shutil
+
+import pytest
+
+from conftest import BUILD, SANITIZED, assert_passed, environment, launcher, run_command
+from helpers import PATHS, count_calls, each_mpi, emulated_only, on_one_rank
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("fault", ["cuIpcOpenMemHandle", "cuIpcOpenMemHandle+", "cuIpcOpenMemHandle:2=208",
+                                   "cuIpcGetMemHandle+", "cuMemGetAddressRange+", "cuMemAlloc:7+", "cuMemHostRegister+",
+                                   "cuModuleLoadData+=209", "cuCtxGetId:9", "cuMemHostGetDevicePointer:3+"])
+def test_fault_on_one_rank_is_survived(run_mpi, mpi, fault, tmp_path):
+    """What one rank can't do is staged by all, rightly."""
+    script = on_one_rank(tmp_path, fault)
+    assert_passed(run_mpi(mpi, 3, script, BUILD / "mpi" / mpi / "test_agree", "mixed", 60))
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("nth,heals", [("2", True), ("2+", False)])
+def test_a_mapping_that_fails_now(run_mpi, mpi, nth, heals, tmp_path):
+    """One failed attempt is no verdict: the call is staged, and the next one maps. If it goes on so, it is after some calls."""
+    script = on_one_rank(tmp_path, f"cuIpcOpenMemHandle:{nth}=205")
+    result = run_mpi(mpi, 2, script, BUILD / "mpi" / mpi / "gpucoll-bench", "allreduce", "-b", "4K", "-e", "4K", "-n", "200", env=PATHS["accel"])
+    assert result.status == 0 and "# 0 wrong values" in result.output, result.output
+    staged, shots = count_calls(result.output, "stage"), sum(map(int, re.findall(r" accel +(\d+) .* twoshot", result.output)))
+    assert 0 < staged <= (2 if heals else 16) and (shots > 190) == heals and count_calls(result.output, "accel") > 190, result.output
+
+
+@emulated_only
+@each_mpi
+def test_large_memory_is_kept_mapped(run_mpi, mpi):
+    """20 GB of one peer's, and small buffers in turn: what is mapped stays so."""
+    result = run_mpi(mpi, 2, "test_life", "large_memory", env={"CUEMU_MEMORY": "24G", "GPUCOLL_DEBUG": "trace", "GPUCOLL_DEBUG_SUBSYS": "gpu", **PATHS["accel"]})
+    assert_passed(result)
+    large = re.findall(r"\[0\] TRACE gpu: mapped (\d{11}) bytes", result.output)
+    assert len(large) == 1 and count_calls(result.output, "accel") > 40, result.output[-4000:]
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("fault", ["cuLaunchKernel:5", "cuLaunchKernel:5=719", "kernel:5=719", "kernel:5"])
+def test_kernel_fault_is_an_error(run_mpi, mpi, fault, tmp_path):
+    """A kernel that is not started, or does not do its work: an MPI error on every rank, in the same call."""
+    script = on_one_rank(tmp_path, fault)
+    result = run_mpi(mpi, 3, script, BUILD / "mpi" / mpi / "test_agree", "fault")
+    assert "first error in call 4, last 4" in result.output and "1 checks passed, 0 failed" in result.output, result.output
+
+
+@each_mpi
+def test_without_the_library_it_fails(run_mpi, mpi):
+    """What the tests test is the library: without it the MPI touches device memory and dies."""
+    result = run_mpi(mpi, 2, "test_coll", library=False)
+    assert result.status != 0 and "checks passed, 0 failed" not in result.output
+
+
+@each_mpi
+def test_errors(run_mpi, mpi):
+    if mpi == "mpich":
+        pytest.skip("Debian's MPICH is built without argument checks: wrong ones crash it on host buffers too")
+    assert_passed(run_mpi(mpi, 2, "test_life", "errors"))
+
+
+@emulated_only
+@each_mpi
+def test_without_kernels(run_mpi, mpi):
+    """Where the kernels can't be loaded, or nothing can be pinned, the driver's copies do their work."""
+    for fault in ("cuModuleLoadData+=209", "cuMemHostRegister+"):
+        assert_passed(run_mpi(mpi, 2, "test_coll", 1, env={"CUEMU_FAULT": fault}))
+
+
+FAULTS = {"cuMemHostRegister": "survived", "cuStreamCreate": "error", "cuMemcpyAsync:1": "error",
+          "cuMemcpyAsync:2": "error", "cuStreamQuery:2": "error", "cuPointerSetAttribute": "survived",
+          "cuCtxPushCurrent": "error", "cuMemcpyAsync=719": "error"}
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("fault", FAULTS)
+def test_fault(run_mpi, mpi, fault):
+    result = run_mpi(mpi, 1, "test_life", "fault", env={"CUEMU_FAULT": fault})
+    if fault.endswith("=719"):
+        # The device is lost: the test itself can't read its buffer any more. The error must have come.
+        assert "cuMemcpyAsync failed" in result.output and result.status != "timeout", result.output
+        return
+    assert_passed(result)
+    assert f"fault: {FAULTS[fault]}" in result.output
+
+
+@each_mpi
+@emulated_only
+def test_no_leaks(mpi, tmp_path):
+    """1,200 communicators, some derived types and some hundred messages under valgrind: no block that was lost came from the library.
+    MPICH 4.0 alone does not come back from MPI_Probe for a message to oneself in a job of one."""
+    if shutil.which("valgrind") is None or SANITIZED:
+        pytest.skip("valgrind is not there, or the build has sanitizers that it can't run with")
+    for ranks, *program in ((1, "test_life", "communicators"), (1, "test_coll", "1"), (2, "test_message", "stress", "60")):
+        env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")],
+                          {"CUEMU_ARENA": "4G", "CUEMU_DELAY_US": "0", "CUEMU_THREADS": "1"})
+        command = [*launcher(mpi, ranks), "env", *[f"{k}={v}" for k, v in env.items()], "valgrind", "--leak-check=full",
+                   "--num-callers=30", f"--log-file={tmp_path}/{program[0]}.%p.log", str(BUILD / "mpi" / mpi / program[0]), *program[1:]]
+        assert_passed(run_command(command, os.environ.copy(), 300))
+        text = "".join(log.read_text() for log in tmp_path.glob(f"{program[0]}.*.log"))
+        assert text.count("LEAK SUMMARY") + text.count("no leaks are possible") >= ranks
+        # A function of ours that called the allocator itself; what the MPI allocates under our calls is the MPI's.
+        ours = re.findall(r"at .*: (?:malloc|calloc|realloc|memalign) \(.*\n.*by .*: (?:core|gpu|pmpi|util)_\w+ \(.*", text)
+        assert not ours, "\n".join(ours)

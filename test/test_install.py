@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Headers of other CUDA releases; an installed library."""
+import concurrent.futures
+import os
+import re
+import shutil
+import zipfile
+
+import pytest
+
+from conftest import BUILD, CUDA, MPIS, ON_GPU, SOURCE, assert_passed, environment, launcher, run_command
+from helpers import CUDART, compile_with, run_tool
+
+
+@pytest.fixture(scope="session")
+def older_cuda():
+    """The headers of CUDA 12.2, of NVIDIA's wheel."""
+    folder, wheel = BUILD / "cuda-12.2", "nvidia-cuda-runtime-cu12==12.2.140"
+    if not list(folder.glob("*/*/include/cuda.h")):
+        pip = shutil.which("pip3") or shutil.which("pip")
+        got = pip and run_command([pip, "download", "-q", "--no-deps", "--dest", str(folder), wheel], os.environ, 120)
+        if not got or got.status != 0:
+            pytest.skip(f"no {wheel}: {got.output[-200:] if got else 'there is no pip'}")
+        for file in folder.glob("*.whl"):
+            zipfile.ZipFile(file).extractall(folder)
+    return next(folder.glob("*/*/include/cuda.h")).parent
+
+
+def test_headers_of_cuda_12(older_cuda):
+    """Everything that includes CUDA's headers, but the kernels and a stand-in for UCX, compiles with those of 12.2, too."""
+    wrapper = f"mpicc.{MPIS[0]}"
+    flags = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", f"-I{older_cuda}", f"-I{SOURCE / 'src'}", f"-I{SOURCE / 'include'}",
+             f"-I{BUILD}", f"-I{SOURCE / 'test/threads'}", '-DGPUCOLL_VERSION_STRING="0"']
+    knows = re.compile(r'#include ["<](cuda|gpu/|emu|core/core_accel|core/core_agree|test\.h|doctor)')
+    files = [path for folder in ("src/gpu", "src/core", "tools", "test/emu", "test/mpi", "test/unit", "test/threads", "bench")
+             for path in sorted((SOURCE / folder).glob("*.c")) if path.name != "emu_ucp.c" and knows.search(path.read_text())]
+    assert len(files) > 60
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda path: run_command([wrapper, *flags, str(path)], os.environ, 60), files))
+    failed = [result.output for result in results if result.status != 0]
+    assert not failed, "\n".join(failed)[:4000]
+
+
+def test_install_and_link(tmp_path):
+    """What `make install` puts where: linking with -lgpucoll is enough, and gpucoll-exec finds the rest."""
+    if not (BUILD / "Makefile").exists():
+        pytest.skip("no build tree to install from")
+    assert run_command(["make", "-s", "-C", str(BUILD), "install", f"DESTDIR={tmp_path}"], os.environ.copy(),
+                       300).status == 0
+    lib = next(tmp_path.glob("**/libgpucoll.so")).parent
+    root = lib.parent
+    program = tmp_path / "linked"
+    compile_with("mpicc", f"-I{CUDA}/include", "-o", program, SOURCE / "test/mpi/test_life.c", f"-L{lib}",
+                 "-Wl,--no-as-needed", "-lgpucoll", f"-L{BUILD}/emu", f"-l:{CUDART}", "-l:libcuda.so.1")
+    default = os.readlink(lib / "libgpucoll.so.0").split("/")[1]
+    env = environment(default, [])
+    env["LD_LIBRARY_PATH"] = f"{lib}:{env.get('LD_LIBRARY_PATH', '')}"
+    command = [*launcher(default, 2), "env", *[f"{k}={v}" for k, v in env.items()], str(program), "reallocation"]
+    assert_passed(run_command(command, os.environ.copy(), 60))
+    # A program of one's own, by the package's flags; and of another MPI than the library's.
+    source, ours = tmp_path / "ours.c", tmp_path / "ours"
+    source.write_text(r"""
+#include <mpi.h>
+#include <gpucoll/gpucoll.h>
+#include <stdio.h>
+int main(int argc, char **argv)
+{
+	MPI_Init(&argc, &argv);
+	printf("version %s\n", gpucoll_version());
+	return MPI_Finalize();
+}
+""")
+    package = dict(os.environ, PKG_CONFIG_PATH=str(lib / "pkgconfig"), PKG_CONFIG_SYSROOT_DIR=str(tmp_path))
+    flags = run_command(["pkg-config", "--cflags", "--libs", "gpucoll"], package, 10)
+    assert flags.status == 0, flags.output
+    for mpi in MPIS:
+        compile_with(f"mpicc.{mpi}", "-o", ours, source, *flags.output.split())
+        env["LD_LIBRARY_PATH"] = str(lib)
+        result = run_command([*launcher(mpi, 1), "env", *[f"{k}={v}" for k, v in env.items() if k != "LD_PRELOAD"], str(ours)],
+                             os.environ.copy(), 60)
+        assert (result.status == 0 and "version " in result.output) == (mpi == default), result.output
+        assert mpi == default or "but runs under the libgpucoll.so for" in result.output, result.output
+    for mpi in MPIS:
+        installed = lib / "gpucoll" / mpi / "gpucoll-bench"
+        where = [] if ON_GPU else ["--emulate"]
+        result = run_tool(root / "bin/gpucoll-exec", *where, *launcher(mpi, 2), installed, "bcast", "-b", 64, "-e", 64)
+        assert result.status == 0 and "# 0 wrong values" in result.output, result.output
+    for page in ("man1/gpucoll-exec.1", "man7/gpucoll-env.7"):
+        assert (root / "share/man" / page).stat().st_size > 500
+    assert "GPUCOLL_STAGING_POOL" in (root / "share/man/man7/gpucoll-env.7").read_text()

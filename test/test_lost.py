@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks that end, hang or are missed."""
+import os
+import pathlib
+
+import pytest
+
+from conftest import BUILD, SANITIZED, assert_passed
+from helpers import (HOSTID, SURVIVING, UCX_WITH_CUDA, assert_survived, compile_with, count_calls, each_mpi,
+                     emulated_only, on_nodes)
+
+# Launchers are told to leave the survivors alone. Hydra's proxy still ends them when its own child is killed, which is
+# therefore a shell; it tells of the death by SIGUSR1.
+RECOVERY = {"mpich": ["-disable-auto-cleanup"], "openmpi": ["--enable-recovery"]}
+
+
+def kill(run_mpi, mpi, shape, victim, test=("killed", 5), **more):
+    script = SURVIVING.format(environment=HOSTID.format(shape=shape))
+    result = run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", test[0], victim, test[1],
+                     options=RECOVERY[mpi], timeout=60, **more)
+    assert_survived(result, len(shape) - 1)
+    assert result.output.count("and the others: 0 wrong") == len(shape) - 1, result.output[-4000:]
+    return result
+
+
+@each_mpi
+@pytest.mark.parametrize("shape,victim", [("000", 1), ("01", 1), ("0011", 3)])
+def test_killed_rank(run_mpi, mpi, shape, victim):
+    """A rank is killed, in or between calls: all others get an error, wherever they are."""
+    kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_EXEC": "fused" if victim == 3 else "auto"})
+
+
+@pytest.mark.parametrize("mpi,child", [("openmpi", "program"), ("mpich", "fork")])
+def test_killed_rank_with_a_child(run_mpi, mpi, child):
+    """Which would have UCX's sockets, and so keep the connections, until it ends."""
+    result = kill(run_mpi, mpi, "01", 1, ("killed", 500), env={"CUEMU_SMS": "8", "TEST_CHILD": child})
+    assert "rank 0 survives" in result.output.partition("the child ends")[0], result.output[-4000:]
+
+
+# What some kernels do: there are no descriptors of processes; allocating a file's memory is interrupted.
+OLD_KERNEL = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+long syscall(long number, ...)
+{
+	static long (*real)(long, ...);
+	long a[6];
+	va_list list;
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_pidfd_open) {
+		errno = ENOSYS;
+		return -1;
+	}
+	if (!real)
+		real = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+	return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+int posix_fallocate(int fd, off_t offset, off_t bytes)
+{
+	static int times;
+	int (*real)(int, off_t, off_t) = (int (*)(int, off_t, off_t))dlsym(RTLD_NEXT, "posix_fallocate");
+	return times++ % 2 ? real(fd, offset, bytes) : EINTR;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def old_kernel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("old_kernel")
+    (folder / "old.c").write_text(OLD_KERNEL)
+    compile_with("gcc", "-shared", "-fPIC", "-o", folder / "old.so", folder / "old.c", "-ldl")
+    return str(folder / "old.so")
+
+
+@each_mpi
+def test_killed_rank_on_an_old_kernel(run_mpi, mpi, old_kernel):
+    kill(run_mpi, mpi, "000", 1, env={"CUEMU_SMS": "8"}, after=[old_kernel])
+
+
+@each_mpi
+def test_interrupted_allocation(run_mpi, mpi, old_kernel):
+    result = run_mpi(mpi, 2, "test_life", "reallocation", env={"GPUCOLL_STATS": "1"}, after=[old_kernel])
+    assert_passed(result)
+    assert count_calls(result.output, "accel", "MPI_Allreduce") == 50, result.output
+
+
+@each_mpi
+def test_names_in_shared_memory_that_are_taken(run_mpi, mpi):
+    """Files of a job whose processes had the same numbers, or another user's: the board's name is no such one."""
+    first = os.getpid()
+    taken = [pathlib.Path(f"/dev/shm/gpucoll-{pid}-0") for pid in range(first, first + 2000)]
+    for path in taken:
+        path.touch()
+    try:
+        result = run_mpi(mpi, 2, "test_life", "reallocation", env={"GPUCOLL_STATS": "1"})
+    finally:
+        for path in taken:
+            path.unlink()
+    assert_passed(result)
+    assert count_calls(result.output, "accel", "MPI_Allreduce") == 50, result.output
+
+
+# The library's NOMEM_AT-th allocation finds no memory.
+NO_MEMORY = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t);
+static int fails(void *caller)
+{
+	static atomic_int calls;
+	static _Thread_local int inside;
+	const char *at = getenv("NOMEM_AT");
+	Dl_info info;
+	int ours;
+	if (!at || inside)
+		return 0;
+	inside = 1;
+	ours = dladdr(caller, &info) && strstr(info.dli_fname, "libgpucoll");
+	inside = 0;
+	return ours && atomic_fetch_add(&calls, 1) == atoi(at);
+}
+void *malloc(size_t bytes)
+{
+	return fails(__builtin_return_address(0)) ? NULL : __libc_malloc(bytes);
+}
+void *calloc(size_t num, size_t bytes)
+{
+	return fails(__builtin_return_address(0)) ? NULL : __libc_calloc(num, bytes);
+}
+"""
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.skipif(SANITIZED, reason="AddressSanitizer has malloc")
+def test_no_memory_between_nodes(run_mpi, mpi, tmp_path):
+    """Those of the first calls' messages are among them. The call fails, or does without, and both ranks go on; or the job says so and ends."""
+    (tmp_path / "no_memory.c").write_text(NO_MEMORY)
+    compile_with("gcc", "-shared", "-fPIC", "-o", tmp_path / "no_memory.so", tmp_path / "no_memory.c", "-ldl")
+    for number in [2, 9, *range(36, 48)]:
+        # To a file: MPICH's launcher may drop what was said just before MPI_Abort.
+        log = tmp_path / f"{number}.log"
+        first = f"test $r = 1 && export NOMEM_AT={number};"
+        result = on_nodes(run_mpi, mpi, "01", "test_agree", "shortage", first=first, after=[str(tmp_path / "no_memory.so")], timeout=60,
+                          env={"GPUCOLL_DEBUG_FILE": str(log)})
+        said = result.output[-4000:] + (log.read_text() if log.exists() else "")
+        assert result.status != "timeout", f"allocation {number}: {said}"
+        assert "1 checks passed, 0 failed" in result.output or "no memory for 2 ranks" in said, f"allocation {number}: {said}"
+
+
+@each_mpi
+@pytest.mark.parametrize("shape,victim,late", [("000", 1, 2), ("0011", 3, 1)])
+def test_missed_rank(run_mpi, mpi, shape, victim, late):
+    """Who misses a rank gets an error though another one has not come to the call, which may have been told of the failure in
+    the call before and then never comes. If it does come it gets one, too."""
+    kill(run_mpi, mpi, shape, victim, ("missed", late), env={"CUEMU_SMS": "8"})
+
+
+@each_mpi
+def test_orphaned_node(run_mpi, mpi):
+    """A process is killed that is no member of the communicator, but answers for a node of it."""
+    result = kill(run_mpi, mpi, "0011", 2, ("orphaned", 3), env={"CUEMU_SMS": "8"})
+    assert "rank 2 of MPI_COMM_WORLD, which answers for this node, has ended" in result.output, result.output
+
+
+@emulated_only
+def test_stuck_rank_by_gdr(run_mpi):
+    """A connection to who does not take what was sent from the application's memory is broken off."""
+    script = SURVIVING.format(environment=HOSTID.format(shape="012"))
+    env = {"CUEMU_SMS": "8", "GPUCOLL_ALGO": "ring", "GPUCOLL_NET_GDR": "on"}
+    result = run_mpi("mpich", 3, "/bin/sh", "-c", script, "sh", BUILD / "mpi/mpich/test_agree", "stuck", 1, env=env, after=[UCX_WITH_CUDA],
+                     options=RECOVERY["mpich"], timeout=60)
+    assert_survived(result, 1)
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("shape,victim", [("01", 0), ("0122", 1)])
+def test_killed_rank_by_gdr(run_mpi, mpi, shape, victim):
+    """The others' buffers, which UCX reads and writes, are theirs again, and freed."""
+    kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_NET_GDR": "on"}, after=[UCX_WITH_CUDA])

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Point-to-point messages."""
+import random
+import re
+
+import pytest
+
+from conftest import ON_GPU, assert_passed
+from helpers import compile_with, each_mpi, emulated_only, on_nodes
+
+# What a message's data go by: kernels, the driver's copies where these don't load or the memory is not pinned, or several devices.
+MESSAGE_WAYS = {"usual": {}, "unpinned": {"GPUCOLL_STAGING_POOL": "0"}, "no kernels": {"CUEMU_FAULT": "cuModuleLoadData+=209"},
+                "devices": {"CUEMU_DEVICES": "3"}, "no peers": {"CUEMU_DEVICES": "2", "CUEMU_P2P": "none"}}
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("ranks,rounds,way", [(2, 400, "usual"), (3, 300, "devices"), (4, 200, "usual"), (5, 200, "no peers"), (3, 200, "unpinned"),
+                                              (2, 200, "no kernels")])
+def test_messages(run_mpi, mpi, ranks, rounds, way):
+    """Random messages among all, in all forms; some five in a round."""
+    if "CUEMU_FAULT" in MESSAGE_WAYS[way] and ON_GPU:
+        pytest.skip("a GPU's faults are not for the asking")
+    seed = random.randrange(1, 1 << 30)
+    result = run_mpi(mpi, ranks, "test_message", "stress", rounds, seed, env=MESSAGE_WAYS[way])
+    assert result.status == 0 and "1 checks passed, 0 failed" in result.output, f"seed {seed}: {result.output[-4000:]}"
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("case", [("edges",), ("threads", 150), ("watchers", 60)], ids=lambda case: case[0])
+def test_messages_seldom(run_mpi, mpi, case):
+    """Pairs, MPI_BOTTOM, what is too long, nobody, freed and persistent requests, packing; several threads;
+    threads that ask about one request."""
+    assert_passed(run_mpi(mpi, 3, "test_message", *case))
+
+
+@each_mpi
+def test_messages_are_counted(run_mpi, mpi):
+    result = run_mpi(mpi, 3, "test_message", "edges", env={"GPUCOLL_STATS": "1"})
+    assert_passed(result)
+    assert re.search(r"MPI_Isend +MPI_COMM_WORLD +\S+ \d+ \S+ +stage +1 +100004 .*point to point", result.output), result.output
+
+
+CLAIMS = "int MPIX_Query_cuda_support(void) { return 1; }"
+
+
+@emulated_only
+@each_mpi
+def test_an_mpi_that_says_it_is_cuda_aware(run_mpi, mpi, tmp_path):
+    """A message to oneself shows that it is not: all are staged."""
+    (tmp_path / "claims.c").write_text(CLAIMS)
+    compile_with("gcc", "-shared", "-fPIC", "-o", tmp_path / "claims.so", tmp_path / "claims.c")
+    result = run_mpi(mpi, 2, "test_message", "stress", 20, 1, after=[str(tmp_path / "claims.so")])
+    assert_passed(result)
+    assert result.output.count("says that it is CUDA-aware, but a message to oneself from device memory fails") == 2, result.output
+
+
+@pytest.mark.quick
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("env,first,answer", [({}, "", 1), ({"GPUCOLL_QUERY": "mpi"}, "", 0), ({"GPUCOLL_P2P": "mpi"}, "", 0),
+                                              ({}, "test $r = 1 && export GPUCOLL_DISABLE=1;", 0)], ids=["usual", "query", "p2p", "one is off"])
+def test_query(run_mpi, mpi, env, first, answer):
+    """All ranks say the same."""
+    assert_passed(on_nodes(run_mpi, mpi, "00", "test_message", "query", answer, env=env, first=first))

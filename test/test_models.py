@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The models, for Spin: each holds, and each of its breaks is found."""
+import os
+import shutil
+
+import pytest
+
+from conftest import SOURCE, run_command
+
+
+def spin(tmp_path, name, *defines):
+    """Check the model exhaustively. Returns what the checker printed."""
+    model = SOURCE / "test/model" / f"{name}.pml"
+    for command in (["spin", *[f"-D{d}" for d in defines], "-a", str(model)],
+                    ["gcc", "-O2", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c"], ["./pan", "-m200000"]):
+        result = run_command(["/bin/sh", "-c", f"cd {tmp_path} && {' '.join(command)}"], os.environ.copy(), 300)
+        assert result.status == 0, result.output
+    assert "errors:" in result.output, result.output
+    return result.output
+
+
+def assert_no_error(output):
+    assert "errors: 0" in output and "max search depth too small" not in output, output
+
+
+def need_spin():
+    if shutil.which("spin") is None:
+        pytest.skip("there is no spin on this machine to check the model with")
+
+
+@pytest.mark.parametrize("bounds", [("RANKS=2", "CALLS=4", "SLOTS=2"), ("RANKS=3", "CALLS=1", "SLOTS=1"),
+                                    ("RANKS=3", "CALLS=2", "SLOTS=1")], ids=lambda bounds: "-".join(bounds))
+def test_agreement_model(tmp_path, bounds):
+    need_spin()
+    if bounds[:2] == ("RANKS=3", "CALLS=2") and not os.environ.get("GPUTEST_LONG"):
+        pytest.skip("90 million states take minutes: GPUTEST_LONG=1 checks them")
+    assert_no_error(spin(tmp_path, "agreement", *bounds))
+
+
+@pytest.mark.parametrize("weakness", ["BREAK_REUSE", "BREAK_HOST", "BREAK_VOTE"])
+def test_agreement_model_finds_errors(tmp_path, weakness):
+    need_spin()
+    assert "errors: 1" in spin(tmp_path, "agreement", "RANKS=3", "CALLS=2", "SLOTS=1", weakness)
+
+
+@pytest.mark.parametrize("bounds", [("THREADS=2", "RECEIVES=3"), ("THREADS=3", "RECEIVES=1")], ids=lambda bounds: "-".join(bounds))
+def test_requests_model(tmp_path, bounds):
+    need_spin()
+    assert_no_error(spin(tmp_path, "requests", *bounds))
+
+
+@pytest.mark.parametrize("weakness", ["BREAK_BIRTH", "BREAK_ONCE", "BREAK_TAKE"])
+def test_requests_model_finds_errors(tmp_path, weakness):
+    need_spin()
+    assert "errors: 1" in spin(tmp_path, "requests", weakness)
+
+
+@pytest.mark.parametrize("bounds", [("NODES=2", "CALLS=4"), ("NODES=2", "MEMBERS=2", "CALLS=1"), ("NODES=3", "CALLS=1")],
+                         ids=lambda bounds: "-".join(bounds))
+def test_nodes_model(tmp_path, bounds):
+    need_spin()
+    assert_no_error(spin(tmp_path, "nodes", *bounds))
+
+
+@pytest.mark.parametrize("weakness,nodes", [("HISTORY", 2), ("ASK", 2), ("RETRACT", 2), ("ROUNDS", 3)])
+def test_nodes_model_finds_errors(tmp_path, weakness, nodes):
+    need_spin()
+    bounds = ("CALLS=4", "SLOTS=1") if nodes == 2 else ("CALLS=1",)
+    assert "errors: 1" in spin(tmp_path, "nodes", f"NODES={nodes}", *bounds, f"BREAK_{weakness}")
+
+
+@pytest.mark.parametrize("bounds", [("CALLS=1",), ("MEMBERS=1", "CALLS=3"), ("NODES=1", "CALLS=3"), ("CALLS=2",)],
+                         ids=lambda bounds: "-".join(bounds))
+def test_lost_model(tmp_path, bounds):
+    need_spin()
+    if bounds == ("CALLS=2",) and not os.environ.get("GPUTEST_LONG"):
+        pytest.skip("28 million states take minutes: GPUTEST_LONG=1 checks them")
+    assert_no_error(spin(tmp_path, "lost", *bounds))
+
+
+@pytest.mark.parametrize("weakness,nodes", [("REFUSE", 2), ("ANSWER", 2), ("TELL", 2), ("ORDER", 1)])
+def test_lost_model_finds_errors(tmp_path, weakness, nodes):
+    need_spin()
+    assert "errors: 1" in spin(tmp_path, "lost", f"NODES={nodes}", f"BREAK_{weakness}")
+
+
+# What fused kernels rest on: bounds to check within, and the weakened forms, each of which must be found wrong.
+HANDSHAKES = {
+    "fifo": ([[], ["SLOTS=1"], ["SLOTS=3", "MESSAGES=7"]],
+             ["HEAD_ACQUIRE", "HEAD_RELEASE", "TAIL_ACQUIRE", "TAIL_RELEASE", "BARRIER_AFTER_HEAD", "BARRIER_BEFORE_TAIL"]),
+    "ll": ([[], ["SLOTS=1"]], ["FLAG", "HEAD_WAIT", "HEAD_RELEASE", "TORN"]),
+    "barrier": ([[], ["RANKS=3", "EPOCHS=1"]], ["EQUAL", "ACQUIRE", "RELEASE", "SECOND"]),
+    "abort": ([[]], ["POLL", "FREE"]),
+}
+
+
+@pytest.mark.parametrize("name", HANDSHAKES)
+def test_handshake_model(tmp_path, name):
+    need_spin()
+    for bounds in HANDSHAKES[name][0]:
+        assert_no_error(spin(tmp_path, name, *bounds))
+
+
+@pytest.mark.parametrize("name,weakness", [(name, weakness) for name in HANDSHAKES for weakness in HANDSHAKES[name][1]])
+def test_handshake_model_finds_errors(tmp_path, name, weakness):
+    need_spin()
+    assert "errors: 1" in spin(tmp_path, name, f"BREAK_{weakness}")

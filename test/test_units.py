@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tests without MPI: units, layering, form, documents."""
+import concurrent.futures
+import os
+import shutil
+import sys
+
+import pytest
+
+from conftest import ASAN_OPTIONS, BUILD, MPIS, SOURCE, run_command
+from helpers import MACHINES
+
+UNIT_TESTS = [p.name for p in sorted(BUILD.glob("test_*")) if os.access(p, os.X_OK) and p.is_file()]
+
+
+def test_there_is_something_to_test():
+    assert MPIS, f"no library was built in {BUILD}"
+    assert UNIT_TESTS, f"no unit tests were built in {BUILD}"
+
+
+def run_unit_test(name):
+    libraries = f"{BUILD / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    env = dict(os.environ, LD_LIBRARY_PATH=libraries, CUEMU_DEVICES="2",
+               ASAN_OPTIONS=ASAN_OPTIONS)
+    arguments = sorted(map(str, MACHINES.glob("*.machine"))) if name == "test_choose" else []
+    return run_command([str(BUILD / name), *arguments], env, 240)
+
+
+@pytest.fixture(scope="session")
+def one_core_tests(request):
+    """What came of those, of the ones that are asked for, that use one core and take long: they run side by side, ahead of all."""
+    names = [item.callspec.params["name"] for item in request.session.items if item.originalname == "test_unit"]
+    names = [name for name in names if name in ("test_choose", "test_sched")]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        return dict(zip(names, pool.map(run_unit_test, names)))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", UNIT_TESTS)
+def test_unit(name, one_core_tests):
+    result = one_core_tests.get(name) or run_unit_test(name)
+    assert result.status == 0, result.output
+
+
+@pytest.mark.quick
+def test_layering():
+    result = run_command([sys.executable, str(SOURCE / "test/check-layering.py"), str(SOURCE)], os.environ, 60)
+    assert result.status == 0, result.output
+
+
+@pytest.mark.quick
+def test_layering_is_checked(tmp_path):
+    """The check fails on a tree that breaks the rules."""
+    bad = {"algos/algo_bad.c": '#include <mpi.h>\n#include "gpu/gpu_driver.h"\n',
+           "core/call/core_low.h": '#include "core/agree/core_high.h"\n',
+           "core/agree/core_a.c": '#include "core/agree/core_b.h"\n', "core/agree/core_b.c": '#include "core/agree/core_a.h"\n'}
+    for name, text in bad.items():
+        path = tmp_path / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    result = run_command([sys.executable, str(SOURCE / "test/check-layering.py"), str(tmp_path)], os.environ, 60)
+    for found in ("src/algos may not include mpi.h", "src/algos may not include gpu/gpu_driver.h",
+                  "src/core/call may not include core/agree/core_high.h", "in a circle: core_a -> core_b -> core_a"):
+        assert found in result.output, result.output
+    assert result.status != 0
+
+
+@pytest.mark.quick
+def test_docs_name_what_is_there(tmp_path):
+    check = [sys.executable, str(SOURCE / "test/check-docs.py")]
+    result = run_command([*check, str(SOURCE)], os.environ, 60)
+    assert result.status == 0, result.output
+    (tmp_path / "README.md").write_text("See `core_gone()` in `src/gone.c`, and `README.md`.\n")
+    result = run_command([*check, str(tmp_path)], os.environ, 60)
+    assert result.status != 0 and result.output.split("there is no ")[1:] == ["core_gone\nREADME.md:1: ", "src/gone.c\n"], result.output
+
+
+@pytest.mark.quick
+def test_format():
+    """As .clang-format has it: other versions break lines elsewhere."""
+    tool = shutil.which("clang-format-14")
+    if tool is None:
+        pytest.skip("clang-format-14 is not there")
+    sources = [str(path) for folder in ("src", "include", "test", "tools", "bench") for suffix in ("c", "h", "cu")
+               for path in (SOURCE / folder).rglob(f"*.{suffix}")]
+    result = run_command([tool, "--dry-run", "-Werror", f"--style=file:{SOURCE}/.clang-format", *sources], os.environ, 120)
+    assert result.status == 0, result.output[:4000]
