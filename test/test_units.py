@@ -85,3 +85,19 @@ def test_format():
                for path in (SOURCE / folder).rglob(f"*.{suffix}")]
     result = run_command([tool, "--dry-run", "-Werror", f"--style=file:{SOURCE}/.clang-format", *sources], os.environ, 120)
     assert result.status == 0, result.output[:4000]
+
+
+@pytest.mark.quick
+def test_dist_has_all(tmp_path):
+    """A release has every file of the tree, but for measured figures and what is the repository's own."""
+    if not (SOURCE / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("this is no clone")
+    listed = run_command(["git", "-C", str(SOURCE), "ls-files"], os.environ, 60)
+    if listed.status != 0:
+        pytest.skip(f"git does not say what the tree has: {listed.output}")
+    (tmp_path / "print.mk").write_text("print-dist: ; @echo $(DISTFILES)\n")
+    result = run_command(["make", "-s", "-C", str(BUILD), "-f", "Makefile", "-f", str(tmp_path / "print.mk"), "print-dist"], os.environ, 60)
+    released = {str((BUILD / name).resolve().relative_to(SOURCE)) for name in result.output.split() if (BUILD / name).exists()}
+    released |= set(result.output.split())
+    missing = [name for name in listed.output.split("\n") if name and name not in released and not name.startswith((".ci/", ".gitignore", "bench/results/"))]
+    assert result.status == 0 and not missing, missing or result.output

@@ -23,8 +23,8 @@ enum { FEW_ROUNDS = 8 };
 static const double reach = 16;
 
 /*
- * What is so many times slower than the best at one size can't be the best at the next, which is
- * not as far away: it is not looked at closely.
+ * A candidate this many times slower than the best at one size cannot be the best at the next size,
+ * which is less than twice as large. Its time is not computed exactly.
  */
 static const double hopeless = 2;
 

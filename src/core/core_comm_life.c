@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_comm_life.h"
-#include "core/accel/core_choice.h"
 #include "core/agree/core_agree.h"
 #include "core/agree/core_meet.h"
 #include "core/agree/core_nodes.h"
+#include "core/choose/core_choice.h"
 #include "core/comm/core_board.h"
 #include "core/comm/core_graph.h"
 #include "core/exec/core_schedule.h"

@@ -173,7 +173,7 @@ static enum util_status progress_accel(struct core_op *op)
 {
 	if (op->accel_status == UTIL_OK)
 		op->accel_status = core_accel_progress(&op->accel);
-	if (op->accel_status == UTIL_ERR_UNSUPPORTED)
+	if (op->accel_status == UTIL_STAGE)
 		return start_staging(op);
 	if (op->accel_status == UTIL_IN_PROGRESS) {
 		op->accel_status = UTIL_OK;

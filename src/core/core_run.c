@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_run.h"
-#include "core/accel/core_choice.h"
+#include "core/accel/core_accel.h"
 #include "core/accel/core_proof.h"
 #include "core/agree/core_meet.h"
+#include "core/choose/core_choice.h"
 #include "core/choose/core_tuning.h"
 #include "core/choose/core_wish.h"
 #include "core/comm/core_board.h"
@@ -199,7 +200,7 @@ int core_run_host(const struct core_call *call)
 	int result;
 
 	core_last_path = CORE_PATH_PASS;
-	core_choice_note(NULL);
+	core_choice_note(NULL, 0, 0, NULL);
 	comm = count_call(call, &number);
 	if (comm)
 		core_meet_pass(comm, number);
@@ -328,7 +329,10 @@ int core_run(const struct core_call *call)
 	was_lost = comm && comm->lost;
 	core_op_start(&op, call, comm, number);
 	status = wait_for(&op, start);
-	core_choice_note(status == UTIL_OK && op.path == CORE_PATH_ACCEL ? &op.accel : NULL);
+	if (status == UTIL_OK && op.path == CORE_PATH_ACCEL)
+		core_accel_note_choice(&op.accel);
+	else
+		core_choice_note(NULL, 0, 0, NULL);
 	core_op_finish(&op);
 	count(&op, now() - start);
 	if (status == UTIL_OK || status == UTIL_ERR_MPI)

@@ -90,12 +90,14 @@ void net_set_handler(enum net_port port, net_handler handler);
 bool net_is_by_sockets(void);
 bool net_is_by_interface(void);
 
-/*
- * Whether UCX can be given device memory. Before it is: what brings a thread that drives the main
- * port into the memory's context, and back; they are called in turns, with the port's lock held.
- * Not in a handler.
- */
+/* Whether UCX takes device memory. */
 bool net_takes_device_memory(void);
+
+/*
+ * Set the functions that enter and leave the CUDA context of that memory, for a thread that drives
+ * the main port. They are called in turns, with the port's lock held. Call before the first device
+ * buffer, not in a handler.
+ */
 void net_set_context(void (*enter)(void), void (*leave)(void));
 
 /* From so many bytes on hardware moves a payload faster if it is fetched. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Init and MPI_Init_thread, the end in MPI_Finalize, and the public functions of gpucoll.h. */
-#include "core/accel/core_choice.h"
 #include "core/call/core_flags.h"
+#include "core/choose/core_choice.h"
 #include "core/choose/core_wish.h"
 #include "core/core_run.h"
 #include "core/mpi/core_mpi.h"

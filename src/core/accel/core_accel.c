@@ -12,6 +12,7 @@
 #include "core/accel/core_window.h"
 #include "core/agree/core_lost.h"
 #include "core/agree/core_meet.h"
+#include "core/choose/core_choice.h"
 #include "core/exec/core_steps.h"
 #include "core/mpi/core_mpi.h"
 #include "core/wire/core_wire.h"
@@ -25,7 +26,7 @@
 enum util_status core_accel_stage(struct core_accel *accel, const char *reason)
 {
 	accel->reason = reason;
-	return UTIL_ERR_UNSUPPORTED;
+	return UTIL_STAGE;
 }
 
 /* The time since the last mark was spent with the stage. */
@@ -237,7 +238,7 @@ static enum util_status start(struct core_accel *accel)
 	}
 	core_reach_again(accel);
 	status = core_plan_make(accel);
-	if (status == UTIL_ERR_UNSUPPORTED)
+	if (status == UTIL_STAGE)
 		return status;
 	if (core_reach_has_lost(accel)) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
@@ -487,4 +488,19 @@ enum util_status core_accel_progress(struct core_accel *accel)
 		accel->waits = status == UTIL_IN_PROGRESS;
 	} while (accel->waits && moved && ++looks < MOST_LOOKS);
 	return status;
+}
+
+void core_accel_note_choice(const struct core_accel *accel)
+{
+	const struct algo_choice way = {
+		.algo = accel->schedule ? accel->schedule->algo : NULL,
+		.channels = accel->schedule ? accel->sched->request.channels : 0,
+		.proto = accel->linked ? accel->steps.args.protocol : SCHED_SIMPLE};
+
+	/* Times are kept of exchanges of all only. */
+	if (accel->eager || !accel->schedule || accel->sched->request.pairs)
+		core_choice_note(NULL, 0, 0, NULL);
+	else
+		core_choice_note(accel->comm, accel->sched->request.coll,
+				 accel->facts.common.longest, &way);
 }

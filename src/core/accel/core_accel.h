@@ -12,7 +12,7 @@
  *     LAST     copies in this rank's own memory
  *     DONE
  *
- * Up to AGREE the call can still be staged: UTIL_ERR_UNSUPPORTED says that it must be, and `reason`
+ * Up to AGREE the call can still be staged: UTIL_STAGE says that it must be, and `reason`
  * why.
  *
  * Memory that can't be exported (of pools, of the virtual memory API, managed) is offered as a
@@ -28,14 +28,14 @@
 #include "core/accel/core_accel_call.h"
 
 /*
- * Begin call `number` on `comm`, which may be NULL. UTIL_ERR_UNSUPPORTED: to be staged. Must be
+ * Begin call `number` on `comm`, which may be NULL. UTIL_STAGE: to be staged. Must be
  * finished in any case.
  */
 enum util_status core_accel_start(struct core_accel *accel, const struct core_call *call,
 				  struct core_comm *comm, uint64_t number);
 
 /*
- * Do what can be done now. UTIL_OK: done, and this process is past the call. UTIL_ERR_UNSUPPORTED:
+ * Do what can be done now. UTIL_OK: done, and this process is past the call. UTIL_STAGE:
  * to be staged, which all members do. Other errors: this process is past the call, which has
  * failed.
  */
@@ -48,5 +48,8 @@ uint64_t core_accel_moves(const struct core_accel *accel);
 
 /* The bytes of this rank's buffers, for statistics. */
 uint64_t core_accel_bytes(const struct core_accel *accel);
+
+/* Note for core_choice_last how an accelerated call was done. */
+void core_accel_note_choice(const struct core_accel *accel);
 
 #endif

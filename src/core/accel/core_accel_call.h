@@ -8,6 +8,7 @@
 #define CORE_ACCEL_CALL_H
 
 #include "core/agree/core_agree.h"
+#include "core/agree/core_facts.h"
 #include "core/call/core_shape.h"
 #include "core/exec/core_schedule.h"
 #include "core/exec/core_walk.h"
@@ -58,11 +59,11 @@ struct core_accel {
 	struct core_shape shape;
 	struct core_offer offer;
 	struct core_agree agree;
-	struct core_summary common; /* of all members' offers, once all have announced them */
-	bool inside;                /* the brackets of gpu_ipc */
-	bool launches;              /* `launch` is open */
-	bool running;               /* `steps` was begun, and is not known to have ended */
-	bool copying;               /* the same of copies beside it */
+	struct core_facts facts; /* once it is agreed on */
+	bool inside;             /* the brackets of gpu_ipc */
+	bool launches;           /* `launch` is open */
+	bool running;            /* `steps` was begun, and is not known to have ended */
+	bool copying;            /* the same of copies beside it */
 	uint64_t dropped;
 	struct gpu_stream *stream; /* NULL: this rank has no data */
 	struct gpu_launch launch;
@@ -86,7 +87,7 @@ struct core_accel {
 	int sharers;   /* of the GPU; 0: no kernel of this process's may wait there */
 	bool reserved; /* the GPU's room for a kernel that waits */
 	bool tries;    /* whether kernels run together is to be tried */
-	bool waits;    /* as it was last left: for something that is to come */
+	bool waits;    /* the last progress ended waiting */
 	unsigned polls;
 	uint64_t moves;                 /* changes of state */
 	uint64_t failed_at;             /* ns, when other nodes began to be told; 0: not yet */
@@ -113,7 +114,7 @@ struct core_accel {
 	const char *reason; /* for staging; then the algorithm */
 };
 
-/* Note why the call is to be staged. Returns UTIL_ERR_UNSUPPORTED. */
+/* Note why the call is to be staged. Returns UTIL_STAGE. */
 enum util_status core_accel_stage(struct core_accel *accel, const char *reason);
 
 /* Above all that the words of messages count of earlier calls on the communicator. */

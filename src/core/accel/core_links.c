@@ -7,9 +7,9 @@
 #include "core/accel/core_links.h"
 #include "algos/sched_carry.h"
 #include "algos/sched_slots.h"
-#include "core/accel/core_choice.h"
 #include "core/accel/core_say.h"
-#include "core/accel/core_terms.h"
+#include "core/agree/core_terms.h"
+#include "core/choose/core_choice.h"
 #include "core/wire/core_arena.h"
 #include "core/wire/core_arena_layout.h"
 #include "core/wire/core_mail.h"
@@ -33,7 +33,7 @@ static bool lay_out(struct core_accel *accel, enum sched_proto proto)
 {
 	const struct core_schedule *schedule = accel->schedule;
 	struct gpu_execute_args *args = &accel->steps.args;
-	uint64_t arena = accel->common.arena, longest = accel->common.longest, rounds;
+	uint64_t arena = accel->facts.common.arena, longest = accel->facts.common.longest, rounds;
 	struct sched_room room = core_terms_room(accel->comm, arena, accel->gdr);
 	struct sched_slots slots;
 
@@ -63,16 +63,16 @@ static bool lay_out(struct core_accel *accel, enum sched_proto proto)
  */
 static const char *why_nowhere_fused(const struct core_accel *accel)
 {
-	if (accel->schedule->program->most_lanes > accel->common.blocks)
+	if (accel->schedule->program->most_lanes > accel->facts.common.blocks)
 		return "the algorithm takes more blocks than can be resident";
-	return core_terms_why_never_fused(accel);
+	return core_terms_why_never_fused(&accel->facts, accel->gdr);
 }
 
 static const char *why_stepped(const struct core_accel *accel)
 {
 	const char *why = why_nowhere_fused(accel);
 
-	if (!why && core_terms_is_any_apart(accel))
+	if (!why && core_terms_is_any_apart(&accel->facts))
 		return "the kernels of ranks that share a GPU do not run at the same time";
 	return why;
 }
@@ -85,7 +85,7 @@ static bool are_flags_left(const struct core_accel *accel)
 /* Packets that were cleared by all begin anew. */
 static void renew_flags(struct core_accel *accel)
 {
-	if (accel->common.all & CORE_OFFER_FLAGS_CLEAR)
+	if (accel->facts.common.all & CORE_OFFER_FLAGS_CLEAR)
 		accel->comm->ll_flag = 0;
 }
 
@@ -100,7 +100,7 @@ static bool keeps_lines(const struct core_accel *accel)
 		if (!core_terms_reaches(accel->comm, c->from, c->to, GPU_TRANSPORT_P2P))
 			return false;
 	}
-	return core_choice_keeps_lines(accel);
+	return core_choice_keeps_lines(&accel->facts, sched);
 }
 
 /* Over several nodes all come to the same answer, as the length of messages depends on it. */
@@ -112,7 +112,7 @@ static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto
 		return "no message stays within a node";
 	if (!fused)
 		return "the execution is not fused";
-	if (!core_terms_know_sizes(accel))
+	if (!accel->facts.knows_sizes)
 		return "sizes are not known to both ends";
 	if (accel->comm->flags_moved)
 		return "the room for messages has just changed";
@@ -143,7 +143,7 @@ static void list_protos(uint32_t protos, char *text, size_t bytes)
 static void choose_protocol(struct core_accel *accel, bool fused)
 {
 	enum sched_proto proto = accel->proto, other = proto == SCHED_LL ? SCHED_LL128 : SCHED_LL;
-	uint32_t granted = accel->common.wish.protos;
+	uint32_t granted = accel->facts.common.wish.protos;
 	bool settles = !granted || granted >> SCHED_SIMPLE & 1;
 	const char *why = proto == SCHED_SIMPLE ? NULL : why_no_flags(accel, proto, fused);
 	char text[32];
@@ -168,13 +168,13 @@ static void choose_protocol(struct core_accel *accel, bool fused)
 static void choose_blocks(struct core_accel *accel, bool fused)
 {
 	struct gpu_execute_args *args = &accel->steps.args;
-	uint64_t longest = accel->common.longest;
+	uint64_t longest = accel->facts.common.longest;
 	uint64_t piece =
 		sched_longest_chunk(accel->sched, longest < args->width ? longest : args->width);
 	uint32_t lanes = accel->schedule->program->most_lanes;
 	/* Fused, all ranks have the same: a part's place in a slot follows from their number. */
-	uint32_t most =
-		fused || !accel->launches ? accel->common.blocks : gpu_launch_most(&accel->launch);
+	uint32_t most = fused || !accel->launches ? accel->facts.common.blocks
+						  : gpu_launch_most(&accel->launch);
 
 	/* Where nobody has a neighbour there are no lanes. */
 	most = gpu_launch_blocks(piece, lanes && most > lanes ? most / lanes : 1);
@@ -231,9 +231,9 @@ static void note_room(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 
-	comm->flags_moved |= comm->room && comm->room != accel->common.arena;
-	comm->room = accel->common.arena;
-	if (accel->common.all & CORE_OFFER_FLAGS_CLEAR)
+	comm->flags_moved |= comm->room && comm->room != accel->facts.common.arena;
+	comm->room = accel->facts.common.arena;
+	if (accel->facts.common.all & CORE_OFFER_FLAGS_CLEAR)
 		comm->flags_moved = false;
 }
 
@@ -243,7 +243,7 @@ const char *core_links_make(struct core_accel *accel)
 	if (!lay_out(accel, SCHED_SIMPLE))
 		return "there is no room for its messages";
 	accel->tries = !why_stepped(accel) && accel->comm->together == CORE_TOGETHER_UNKNOWN &&
-		       !core_terms_have_own_gpus(accel);
+		       !core_terms_have_own_gpus(&accel->agree);
 	if (!accel->tries)
 		core_links_decide(accel);
 	return NULL;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_plan.h"
-#include "core/accel/core_choice.h"
 #include "core/accel/core_links.h"
 #include "core/accel/core_say.h"
-#include "core/accel/core_terms.h"
 #include "core/accel/core_window.h"
+#include "core/agree/core_terms.h"
 #include "core/call/core_coll.h"
+#include "core/choose/core_choice.h"
 #include "core/comm/core_graph.h"
 #include "core/wire/core_arena.h"
 #include "util/util_log.h"
@@ -60,7 +60,7 @@ static const char *why_not_mapped(const struct core_accel *accel, const struct a
 		return NULL;
 	if (accel->width)
 		return "it can't go through windows";
-	if (accel->common.any & CORE_OFFER_IN_PLACE)
+	if (accel->facts.common.any & CORE_OFFER_IN_PLACE)
 		return "it can't work in place, as some rank does";
 	return NULL;
 }
@@ -84,10 +84,10 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 	why = algo_refuses(algo, &alike, core_coll_sizes_differ(accel->shape.coll));
 
 	if (!why)
-		why = linked ? core_terms_refuse(accel)
+		why = linked ? core_terms_refuse(&accel->facts)
 			     : why_not_mapped(accel, algo, request->coll);
 	if (!why && algo->needs & ALGO_NEEDS_NODES_MAPPED &&
-	    !core_summary_is_mapped(&accel->common))
+	    !core_summary_is_mapped(&accel->facts.common))
 		why = "memory that can't be mapped";
 	if (why)
 		return why;
@@ -139,10 +139,11 @@ static bool take_fastest(struct core_accel *accel, struct sched_request *request
 	int num;
 
 	/* Where its GPU is is not known, and there can be no messages. */
-	if (accel->common.any_without_data)
+	if (accel->facts.common.any_without_data)
 		return false;
-	alike.in_place = accel->common.any & CORE_OFFER_IN_PLACE;
-	num = core_choice_make(accel, &alike, is_all_mapped(accel), wish, choices);
+	alike.in_place = accel->facts.common.any & CORE_OFFER_IN_PLACE;
+	num = core_choice_make(accel->comm, &accel->facts, &alike, is_all_mapped(accel), wish,
+			       choices, &accel->gdr);
 	attempt->status = num < 0 ? UTIL_ERR_NO_MEMORY : UTIL_OK;
 	request->num_rings = alike.num_rings;
 	request->rings = alike.rings;
@@ -210,7 +211,7 @@ static void complain_about_algos(const struct core_accel *accel,
 {
 	char wanted[160], possible[160], text[256];
 
-	list_algos(accel, request, &accel->common.wish, wanted, sizeof(wanted));
+	list_algos(accel, request, &accel->facts.common.wish, wanted, sizeof(wanted));
 	list_algos(accel, request, NULL, possible, sizeof(possible));
 	snprintf(text, sizeof(text), "%s; there are: %s", why, possible);
 	core_say_complaint(accel, CORE_COMPLAINT_ALGO, "GPUCOLL_ALGO", wanted, text);
@@ -231,16 +232,16 @@ static bool take_wished(struct core_accel *accel, struct sched_request *request,
 static const char *choose(struct core_accel *accel, struct sched_request *request,
 			  enum util_status *status)
 {
-	struct algo_wish wish = accel->common.wish;
+	struct algo_wish wish = accel->facts.common.wish;
 	struct attempt attempt = {0};
 	bool taken = take_wished(accel, request, &wish, &attempt);
 
 	if (!taken && wish.algos && !is_fatal(attempt.status)) {
 		/*
-		 * That a call without data is done in another way nobody needs to know; and that
-		 * one of neighbours is nobody asked for.
+		 * Do not complain about calls without data, nor about neighbour collectives, which
+		 * GPUCOLL_ALGO was not meant for.
 		 */
-		if (!accel->common.any_without_data && !request->pairs)
+		if (!accel->facts.common.any_without_data && !request->pairs)
 			complain_about_algos(accel, request, attempt.why);
 		wish.algos = 0;
 		attempt.why = NULL;
@@ -288,11 +289,11 @@ enum util_status core_plan_make(struct core_accel *accel)
 	const char *why = NULL;
 
 	accel->width = 0;
-	if (accel->common.all & CORE_OFFER_EAGER)
+	if (accel->facts.common.all & CORE_OFFER_EAGER)
 		return take_eager(accel, &request);
 	core_window_plan(accel, sched_num_blocks(&request));
 	why = choose(accel, &request, &status);
-	if (why && accel->comm->spans && !accel->common.arena)
+	if (why && accel->comm->spans && !accel->facts.common.arena)
 		accel->comm->wants_links = true;
 	else if (why && !is_all_mapped(accel))
 		accel->comm->wants_links = accel->comm->wants_shm = true;

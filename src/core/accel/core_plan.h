@@ -7,7 +7,7 @@
 
 /*
  * Choose the algorithm, take its schedule, and decide on the rounds, from all members' offers.
- * UTIL_ERR_UNSUPPORTED: it can't be done, which all find alike, and is to be staged.
+ * UTIL_STAGE: it can't be done, which all find alike, and is to be staged.
  */
 enum util_status core_plan_make(struct core_accel *accel);
 

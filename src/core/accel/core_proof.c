@@ -347,7 +347,7 @@ static enum util_status step(struct core_accel *accel)
 	switch (proof->state) {
 	case CORE_PROOF_NONE:
 		if (!choose(accel))
-			return UTIL_ERR_UNSUPPORTED;
+			return UTIL_STAGE;
 		proof->state = proof->with ? CORE_PROOF_VISIT : CORE_PROOF_DONE;
 		return proof->with ? start_visit(accel) : UTIL_OK;
 	case CORE_PROOF_VISIT:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_reach.h"
 #include "core/accel/core_proof.h"
-#include "core/accel/core_terms.h"
+#include "core/agree/core_terms.h"
 #include "util/util_fdpass.h"
 #include "util/util_log.h"
 #include "util/util_time.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_together.h"
-#include "core/accel/core_terms.h"
+#include "core/agree/core_terms.h"
 #include "core/wire/core_arena.h"
 #include "util/util_log.h"
 
@@ -60,12 +60,12 @@ enum util_status core_together_try(struct core_accel *accel)
 	for (int i = 0; i < comm->num_near; i++) {
 		if (comm->near[i] == comm->rank)
 			args.rank = args.ranks;
-		if (core_terms_share_gpu(accel, comm->near[i], comm->rank))
+		if (core_terms_share_gpu(&accel->agree, comm->near[i], comm->rank))
 			args.theirs[args.ranks++] = accel->arenas[GPU_TRANSPORT_P2P][i].address;
 	}
 	if (args.ranks == 1)
 		return UTIL_OK;
-	status = gpu_launch_probe(&accel->launch, &args, accel->common.blocks);
+	status = gpu_launch_probe(&accel->launch, &args, accel->facts.common.blocks);
 	accel->running = status == UTIL_OK;
 	return status;
 }

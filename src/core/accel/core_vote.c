@@ -4,9 +4,10 @@
 #include "core/accel/core_failure.h"
 #include "core/accel/core_proof.h"
 #include "core/accel/core_reach.h"
-#include "core/accel/core_terms.h"
 #include "core/agree/core_meet.h"
 #include "core/agree/core_nodes.h"
+#include "core/agree/core_terms.h"
+#include "core/call/core_coll.h"
 #include "core/wire/core_wire.h"
 #include "util/util_fdpass.h"
 
@@ -75,15 +76,16 @@ enum util_status core_vote_announce(struct core_accel *accel)
 static enum util_status answer(struct core_accel *accel)
 {
 	enum util_status status = UTIL_OK;
+	struct core_summary common;
 	bool fit;
 
-	core_agree_summarize(&accel->agree, &accel->common);
-	fit = accel->common.fits && !(accel->common.any & CORE_OFFER_BEHIND);
+	core_agree_summarize(&accel->agree, &common);
+	fit = common.fits && !(common.any & CORE_OFFER_BEHIND);
 	if (fit)
 		status = core_reach_prepare(accel);
 	if (status == UTIL_IN_PROGRESS && accel->agree.vote)
 		return status;
-	if (!accel->common.fits)
+	if (!common.fits)
 		accel->reason = "arguments that differ between ranks";
 	else if (!fit)
 		accel->reason = "another node that is far behind";
@@ -97,9 +99,9 @@ static enum util_status answer(struct core_accel *accel)
 /* What can be said of all members of this node together. */
 static uint32_t flags_of_node(const struct core_accel *accel)
 {
-	uint32_t flags = core_terms_are_whole(accel) ? CORE_OFFER_WHOLE : 0;
+	uint32_t flags = core_terms_are_whole(&accel->agree) ? CORE_OFFER_WHOLE : 0;
 
-	return core_terms_are_mapped(accel) ? flags | CORE_OFFER_MAPPED : flags;
+	return core_terms_are_mapped(&accel->agree) ? flags | CORE_OFFER_MAPPED : flags;
 }
 
 static enum core_agree_state agree_with_nodes(struct core_accel *accel)
@@ -108,6 +110,41 @@ static enum core_agree_state agree_with_nodes(struct core_accel *accel)
 		core_nodes_begin(&accel->agree, flags_of_node(accel));
 	core_nodes_progress(&accel->agree);
 	return core_agree_poll(&accel->agree);
+}
+
+/*
+ * Sizes that both ends of a link know to be equal: with flags there is no other way to know a
+ * message's end, and a rank would wait for ever where a program gives sizes that do not match.
+ */
+static bool know_sizes(const struct core_shape *shape)
+{
+	switch (shape->coll) {
+	case CORE_GATHER:
+	case CORE_SCATTER:
+		return false;
+	case CORE_REDUCE_SCATTER: /* all give all sizes */
+		return true;
+	case CORE_ALLGATHER: /* of each, all have the same */
+		return shape->in.num_blocks && shape->out.num_blocks &&
+		       shape->in.blocks[0].bytes == shape->out.blocks[0].bytes;
+	default:
+		return !core_coll_sizes_differ(shape->coll);
+	}
+}
+
+/* Another member may have decided before this one looked at the offers. */
+static void fill_facts(struct core_accel *accel)
+{
+	struct core_facts *facts = &accel->facts;
+
+	facts->comm = accel->comm;
+	facts->agree = &accel->agree;
+	facts->coll = accel->shape.coll;
+	facts->knows_sizes = know_sizes(&accel->shape);
+	if (accel->comm->spans)
+		facts->common = *core_agree_common(&accel->agree);
+	else
+		core_agree_summarize(&accel->agree, &facts->common);
 }
 
 enum util_status core_vote_progress(struct core_accel *accel)
@@ -143,14 +180,10 @@ enum util_status core_vote_progress(struct core_accel *accel)
 		return UTIL_IN_PROGRESS;
 	}
 	accel->comm->accelerated = true;
-	/* Another member may have decided before this one looked at the offers. */
-	if (accel->comm->spans)
-		accel->common = *core_agree_common(&accel->agree);
-	else
-		core_agree_summarize(&accel->agree, &accel->common);
+	fill_facts(accel);
 	/* An eager call needs no links; a longer one will. */
-	if (accel->comm->spans && accel->common.arena && !accel->common.any_without_data &&
-	    !(accel->common.all & CORE_OFFER_WHOLE))
+	if (accel->comm->spans && accel->facts.common.arena &&
+	    !accel->facts.common.any_without_data && !(accel->facts.common.all & CORE_OFFER_WHOLE))
 		accel->comm->wants_links = accel->comm->wants_shm = true;
 	/* After a loss, or another node's failure, not all have come, nor voted. */
 	if (accel->agree.vote && !core_meet_is_lost(accel->comm) &&

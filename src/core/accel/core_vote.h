@@ -7,7 +7,7 @@
 
 /*
  * Announce the offer, when earlier work on the buffers has finished. UTIL_OK, UTIL_IN_PROGRESS;
- * UTIL_ERR_UNSUPPORTED: the call is to be staged.
+ * UTIL_STAGE: the call is to be staged.
  */
 enum util_status core_vote_announce(struct core_accel *accel);
 

@@ -19,11 +19,11 @@ static void set_rounds(struct core_accel *accel, uint64_t bytes, int slices, uin
 
 void core_window_plan(struct core_accel *accel, int slices)
 {
-	uint64_t longest = accel->common.longest, window = UINT64_MAX;
+	uint64_t longest = accel->facts.common.longest, window = UINT64_MAX;
 
 	accel->width = accel->half = accel->round = 0;
 	accel->rounds = 1;
-	if (!(accel->common.any & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT)))
+	if (!(accel->facts.common.any & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT)))
 		return;
 	for (int i = 0; i < accel->comm->num_near; i++) {
 		const struct core_offer *offer =

@@ -14,10 +14,11 @@ enum {
 	ACK_EVERY = 32,     /* messages of a round */
 	MOST_UNDERWAY = 64, /* of a round, not acknowledged */
 };
-/* ns. How long a speaker waits before it asks, if asking was of no use last time, or was. */
-static const uint64_t patience = 1000000, little_patience = 50000;
-/* ... and before it asks again: a service that had no memory for the question has lost it. */
-static const uint64_t much_patience = 2000000000;
+/*
+ * ns. Wait before asking the other nodes: long if nobody staged last time, short if somebody did.
+ * Wait longest before asking again: a service that had no memory for the question has lost it.
+ */
+static const uint64_t patience = 1000000, little_patience = 50000, much_patience = 2000000000;
 
 _Static_assert(1 << MAX_ROUNDS >= CORE_MAX_RANKS, "rounds for all nodes");
 
@@ -344,7 +345,7 @@ static void ask(const struct core_comm *comm, uint64_t call)
 	core_mail_tell_nodes(comm, CORE_MAIL_ASK, call, NULL);
 }
 
-/* UTIL_ERR_UNSUPPORTED: somebody stages it. UTIL_ERR_PEER: what came is damaged. */
+/* UTIL_STAGE: somebody stages it. UTIL_ERR_PEER: what came is damaged. */
 static enum util_status go_on(struct core_agree *agree)
 {
 	struct core_comm *comm = agree->comm;
@@ -356,7 +357,7 @@ static enum util_status go_on(struct core_agree *agree)
 		if (!nodes->sent)
 			send(agree);
 		if (nodes->staged == agree->call + 1)
-			return UTIL_ERR_UNSUPPORTED;
+			return UTIL_STAGE;
 
 		status = take_early(agree);
 		if (status == UTIL_IN_PROGRESS)
@@ -366,7 +367,7 @@ static enum util_status go_on(struct core_agree *agree)
 	}
 	/* Members that have no data can't have links, and may not need any. */
 	able = nodes->common.all & (CORE_OFFER_EAGER | CORE_OFFER_WHOLE);
-	return nodes->common.fits && able ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+	return nodes->common.fits && able ? UTIL_OK : UTIL_STAGE;
 }
 
 enum util_status core_nodes_progress(struct core_agree *agree)
@@ -391,11 +392,11 @@ enum util_status core_nodes_progress(struct core_agree *agree)
 		status = UTIL_ERR_PEER;
 	if (status == UTIL_IN_PROGRESS)
 		return status;
-	nodes->stages = status == UTIL_ERR_UNSUPPORTED;
+	nodes->stages = status == UTIL_STAGE;
 	/* Who is accelerated without having heard of all finds that it has failed. */
 	if (status == UTIL_ERR_PEER)
 		core_meet_fail(comm, agree->call);
-	core_agree_settle(agree, status != UTIL_ERR_UNSUPPORTED, &nodes->common);
+	core_agree_settle(agree, status != UTIL_STAGE, &nodes->common);
 	return status == UTIL_ERR_PEER ? status : UTIL_OK;
 }
 

@@ -36,13 +36,16 @@ void core_nodes_free(struct core_nodes *nodes); /* NULL is allowed */
 bool core_nodes_has_too_many(const struct core_comm *comm);
 
 /*
- * By the speaker, after CORE_AGREE_READY. core_nodes_begin: once for a call, which is when it has
- * not begun; `flags`: of the node, besides those of all its members' offers. core_nodes_progress:
- * go on. UTIL_OK: it is settled (core_agree_settle). UTIL_IN_PROGRESS. UTIL_ERR_PEER: a member has
- * failed, or was found lost by others, or what it sent is damaged; so is that.
+ * The speaker's part, after CORE_AGREE_READY. Begin once for a call; `flags`: what is true of the
+ * node, besides the flags that all its members' offers have.
  */
 bool core_nodes_has_begun(const struct core_agree *agree);
 void core_nodes_begin(const struct core_agree *agree, uint32_t flags);
+
+/*
+ * Go on. UTIL_OK: the call is settled (core_agree_settle). UTIL_ERR_PEER: a member failed or is
+ * lost, or its message was damaged; the call is settled then, too. UTIL_IN_PROGRESS.
+ */
 enum util_status core_nodes_progress(struct core_agree *agree);
 
 /*

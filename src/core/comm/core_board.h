@@ -85,11 +85,10 @@ void core_board_publish(struct core_board_slot *slot, uint64_t calls);
 uint64_t core_board_passed(const struct core_board_slot *slot, int local_rank);
 
 /*
- * This process's kernels are to wait for others' on the GPU, and so are to fit it together with all
- * that others may want there. Returns how many processes may have such kernels there at most: those
- * that came here with that GPU, and those that never came here yet. 0: this one came with another
- * GPU first, and may have none on this. `gpu`: its identity, not 0. `comes`: false: only if it came
- * with it before, else 0. Thread-safe.
+ * Register this process as a user of `gpu`, an identity that is not 0, and return how many
+ * processes of the node may run waiting kernels there: those registered for it and those not
+ * registered at all. 0 if this process is registered for another GPU. With `comes` false, only look
+ * up; do not register. Thread-safe.
  */
 int core_board_share_gpu(uint64_t gpu, bool comes);
 

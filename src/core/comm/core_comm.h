@@ -65,7 +65,7 @@ struct core_comm {
 	int failed_votes; /* in a row, in which this process could not map something for now */
 	bool proven;      /* who of the members' devices can be believed is known */
 	bool shows_cards; /* the next call is to try it in any case */
-	bool in_real;     /* a call of the real MPI has begun and has not come back well */
+	bool in_real;     /* inside a call of the real MPI, or left it by a jump */
 	/*
 	 * What the last votes made sure of: the allocations of this process that the others have
 	 * mapped, and the context in which, and the moment (gpu_ipc_dropped) at which, it mapped

@@ -44,8 +44,8 @@ struct core_program {
 	struct core_link incoming[GPU_MAX_LINKS], outgoing[GPU_MAX_LINKS];
 	uint32_t *messages; /* of the links' messages of a round: the step that has it */
 	/*
-	 * See sched_carry.h: of each step; and of such messages, for those that a step receives,
-	 * the same of that; and of any.
+	 * The bits of sched_carry.h: of each step; of each message in `messages` that a step
+	 * receives, that step's; and the union of all.
 	 */
 	uint8_t *carries, *carried;
 	unsigned can_carry;

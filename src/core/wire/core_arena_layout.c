@@ -8,7 +8,7 @@ enum { LEAST = 512 << 10, UNIT = 64 << 10 };
 /*
  * Of a piece: larger ones only make pipelines slow to fill. By sockets UCX has buffers of
  * NET_SEGMENT, and puts together what does not fit one in other memory. What is fetched does not go
- * through them, but should not leave the caches. See docs/decisions/0010.
+ * through them, but should not leave the caches. See docs/decisions/0017.
  */
 enum {
 	MOST = 512 << 10,

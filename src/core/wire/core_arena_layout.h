@@ -14,17 +14,23 @@ size_t core_arena_layout_bytes(size_t scratch, int sharers);
 size_t core_arena_layout_half(size_t arena);
 
 /*
- * Of them, those for messages, between nodes by `sockets` or not, and of device memory (`gdr`) or
- * not; and where those of a protocol begin. First, behind the words, are those whose flags are
- * cleared at times, core_arena_layout_flags(arena) bytes in all.
+ * The room for messages in an arena of `arena` bytes. `sockets`: messages between nodes go by
+ * sockets; `gdr`: they are in device memory.
  */
 struct sched_room core_arena_layout_for(size_t arena, bool sockets, bool gdr);
+
+/* Where a protocol's slots begin. */
 size_t core_arena_layout_start(size_t arena, enum sched_proto proto);
+
+/*
+ * Bytes of the flagged protocols' slots, which come first, behind the words, and are cleared now
+ * and then.
+ */
 size_t core_arena_layout_flags(size_t arena);
 
 /*
- * Blocks of a process that may wait, so that those of all fit on their GPU together, which runs as
- * many at a time; and can be probed. 0: there are more processes.
+ * How many waiting blocks each of `sharers` processes may run on a GPU that runs `blocks` at a
+ * time. 0 if there are more processes than blocks.
  */
 int core_arena_layout_resident(int blocks, int sharers);
 

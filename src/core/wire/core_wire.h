@@ -82,14 +82,16 @@ void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_byt
 		       uint32_t num_slots, bool by_gdr);
 
 /*
- * Before core_wire_lay_out: messages of an incoming link that have no slot, those whose marks, of
- * `per_round` messages one after the other, have a bit of the mask. They wait for core_wire_place,
- * which says where such a one goes: into this process's device memory, which has room for so many
- * bytes; once for each. False: one before it that has as much of a slot has not been consumed. Only
- * by GPUDirect.
+ * Messages of the link whose mark (marks[message % per_round]) has a bit of `mask` go straight to
+ * the application's buffer, not to a slot. Call before core_wire_lay_out, and only with GPUDirect.
  */
 void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks, uint32_t per_round,
 		    unsigned mask);
+
+/*
+ * Say where a marked message goes: device memory of this process with room for `room` bytes. Call
+ * once for each. Returns false while the message that last used its slot has not been consumed.
+ */
 bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, uint64_t to,
 		     uint64_t room);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "core/accel/core_choice.h"
-#include "core/accel/core_accel_call.h"
-#include "core/accel/core_terms.h"
+#include "core/choose/core_choice.h"
+#include "core/agree/core_terms.h"
 #include "core/call/core_coll.h"
 #include "core/choose/core_samples.h"
 #include "core/choose/core_tuning.h"
@@ -75,15 +74,15 @@ static int local_number(const struct core_comm *comm, int rank)
  * On the GPU that its offer names. Those of other nodes are not seen here, so with several nodes
  * all ranks are taken to sit on their nodes' GPUs in turn.
  */
-static struct core_seat seat_of(const struct core_accel *accel, int rank,
+static struct core_seat seat_of(const struct core_facts *facts, int rank,
 				const struct topo_machine *machine)
 {
-	const struct core_comm *comm = accel->comm;
+	const struct core_comm *comm = facts->comm;
 	struct core_seat seat = {.node = comm->nodes[rank], .gpu = -1};
 	int gpus = 0;
 
 	if (!comm->spans) {
-		seat.device = core_agree_offer(&accel->agree, rank)->device;
+		seat.device = core_agree_offer(facts->agree, rank)->device;
 		seat.gpu = machine ? core_machines_gpu(machine, seat.device) : -1;
 		return seat;
 	}
@@ -112,16 +111,16 @@ static void report(const struct core_comm *comm, const struct core_choices *all)
 }
 
 /* Where the ranks of the call's communicator are. */
-static void look_around(const struct core_accel *accel, struct core_choices *all)
+static void look_around(const struct core_facts *facts, struct core_choices *all)
 {
-	const struct core_comm *comm = accel->comm;
+	const struct core_comm *comm = facts->comm;
 
 	all->ranks = comm->size;
 	all->num_nodes = comm->num_nodes;
 	for (int i = 0; i < comm->num_nodes; i++)
 		all->machines[i] = core_machines_of(comm->members[comm->speakers[i]].node);
 	for (int i = 0; i < comm->size; i++)
-		all->seats[i] = seat_of(accel, i, all->machines[comm->nodes[i]]);
+		all->seats[i] = seat_of(facts, i, all->machines[comm->nodes[i]]);
 }
 
 static void free_entry(struct entry *entry)
@@ -212,9 +211,8 @@ static struct core_choices *take_choices(const struct core_choices *like)
  * It stays as it is if ranks change their GPUs: what is chosen is right, if slower. NULL: no
  * memory.
  */
-static struct core_choices *choices_of(const struct core_accel *accel)
+static struct core_choices *choices_of(struct core_comm *comm, const struct core_facts *facts)
 {
-	struct core_comm *comm = accel->comm;
 	struct core_choices *like;
 
 	if (comm->choices)
@@ -222,7 +220,7 @@ static struct core_choices *choices_of(const struct core_accel *accel)
 	like = calloc(1, sizeof(*like));
 	if (!like)
 		return NULL;
-	look_around(accel, like);
+	look_around(facts, like);
 	comm->choices = take_choices(like);
 	free(like);
 	if (comm->choices)
@@ -236,33 +234,33 @@ static struct core_choices *choices_of(const struct core_accel *accel)
  * Who wishes for LL128 and nothing else takes it on himself where it is not sure that lines arrive
  * whole.
  */
-static bool wishes_for_lines(const struct core_accel *accel)
+static bool wishes_for_lines(const struct core_facts *facts)
 {
-	return accel->common.wish.protos == 1 << SCHED_LL128;
+	return facts->common.wish.protos == 1 << SCHED_LL128;
 }
 
-static enum sched_lines lines_of(const struct core_accel *accel)
+static enum sched_lines lines_of(const struct core_facts *facts)
 {
-	return wishes_for_lines(accel) ? SCHED_LINES_UNSURE : SCHED_LINES_WHOLE;
+	return wishes_for_lines(facts) ? SCHED_LINES_UNSURE : SCHED_LINES_WHOLE;
 }
 
 /* A file that says what the node is may be wrong. */
-static bool trusts_picture(const struct core_accel *accel, const struct core_choices *all)
+static bool trusts_picture(const struct core_facts *facts, const struct core_choices *all)
 {
-	return wishes_for_lines(accel) || !all->machines[0] || !all->machines[0]->source;
+	return wishes_for_lines(facts) || !all->machines[0] || !all->machines[0]->source;
 }
 
 /* Those that can be, by what does not depend on the algorithm. */
-static uint32_t protos_of(const struct core_accel *accel, const struct core_choices *all,
+static uint32_t protos_of(const struct core_facts *facts, const struct core_choices *all,
 			  bool fused)
 {
 	uint32_t protos = 1 << SCHED_SIMPLE;
 
-	if (!fused || accel->comm->num_nodes == accel->comm->size || !core_terms_know_sizes(accel))
+	if (!fused || facts->comm->num_nodes == facts->comm->size || !facts->knows_sizes)
 		return protos;
 	protos |= 1 << SCHED_LL;
-	if (!accel->comm->spans && core_terms_all_reach(accel->comm, GPU_TRANSPORT_P2P) &&
-	    trusts_picture(accel, all))
+	if (!facts->comm->spans && core_terms_all_reach(facts->comm, GPU_TRANSPORT_P2P) &&
+	    trusts_picture(facts, all))
 		protos |= 1 << SCHED_LL128;
 	return protos;
 }
@@ -271,25 +269,25 @@ static uint32_t protos_of(const struct core_accel *accel, const struct core_choi
  * Before there are arenas, which on several nodes there always are, they are taken to be as they
  * are by default: options may differ among ranks.
  */
-static size_t arena_of(const struct core_accel *accel, const struct core_choices *all)
+static size_t arena_of(const struct core_facts *facts, const struct core_choices *all)
 {
 	enum { SCRATCH = 32 << 20 };
 
-	return accel->common.arena ? accel->common.arena
+	return facts->common.arena ? facts->common.arena
 				   : core_arena_layout_bytes(SCRATCH, all->fullest_gpu);
 }
 
-static struct algo_setting setting_of(const struct core_accel *accel,
+static struct algo_setting setting_of(const struct core_facts *facts,
 				      const struct core_choices *all, bool mapped)
 {
-	const struct core_summary *common = &accel->common;
-	bool fused = core_terms_may_fuse(accel);
+	const struct core_summary *common = &facts->common;
+	bool fused = core_terms_may_fuse(facts, false);
 	int gpu = all->cluster.parts[0].fabric->costs.blocks * all->fullest_gpu;
 	int blocks = common->arena ? (int)common->blocks
 				   : core_arena_layout_resident(gpu, all->fullest_gpu);
 
 	struct algo_setting setting = {
-		.room = core_terms_room(accel->comm, arena_of(accel, all), false),
+		.room = core_terms_room(facts->comm, arena_of(facts, all), false),
 		.most_links = GPU_MAX_LINKS,
 		.most_lanes = GPU_MAX_LANES,
 		.most_operands = GPU_MAX_OPERANDS,
@@ -297,11 +295,11 @@ static struct algo_setting setting_of(const struct core_accel *accel,
 		.mapped = mapped,
 		.nodes_mapped = core_summary_is_mapped(common),
 		.fused = fused,
-		.protos = protos_of(accel, all, fused),
+		.protos = protos_of(facts, all, fused),
 		.resident = blocks,
-		.lines = lines_of(accel),
-		.sizes_differ = core_coll_sizes_differ(accel->shape.coll),
-		.channels = accel->common.wish.channels};
+		.lines = lines_of(facts),
+		.sizes_differ = core_coll_sizes_differ(facts->coll),
+		.channels = facts->common.wish.channels};
 
 	core_samples_set(&all->cluster, &setting);
 	return setting;
@@ -425,19 +423,20 @@ static struct entry *get(struct core_choices *all, const struct sched_request *r
  * GPUDirect spares the host's memory, and kernels where data only move; but kernels can't wait for
  * what it writes, so where much is added, or little moved, it may be slower. NULL: no memory.
  */
-static struct entry *get_faster(struct core_accel *accel, struct core_choices *all,
+static struct entry *get_faster(const struct core_facts *facts, struct core_choices *all,
 				const struct sched_request *request,
-				const struct algo_setting *setting, const struct algo_wish *wish)
+				const struct algo_setting *setting, const struct algo_wish *wish,
+				bool *gdr)
 {
 	struct algo_setting by_gdr = *setting;
-	uint64_t bytes = accel->common.longest;
+	uint64_t bytes = facts->common.longest;
 	struct entry *entry = get(all, request, setting), *other;
 
 	if (!entry || rank(entry, bytes, wish) < 0)
 		return NULL;
-	if (!(accel->common.any & CORE_OFFER_DEVICE_WIRE))
+	if (!(facts->common.any & CORE_OFFER_DEVICE_WIRE))
 		return entry;
-	by_gdr.room = core_terms_room(accel->comm, arena_of(accel, all), true);
+	by_gdr.room = core_terms_room(facts->comm, arena_of(facts, all), true);
 	by_gdr.gdr = true;
 	by_gdr.fused = false;
 	by_gdr.protos = 1 << SCHED_SIMPLE;
@@ -445,23 +444,23 @@ static struct entry *get_faster(struct core_accel *accel, struct core_choices *a
 	if (!other || rank(other, bytes, wish) < 0 || expected_of(entry) < 0 ||
 	    expected_of(other) < 0)
 		return NULL;
-	accel->gdr =
-		accel->common.any & CORE_OFFER_WANTS_GDR || expected_of(other) < expected_of(entry);
-	return accel->gdr ? other : entry;
+	*gdr = facts->common.any & CORE_OFFER_WANTS_GDR || expected_of(other) < expected_of(entry);
+	return *gdr ? other : entry;
 }
 
-int core_choice_make(struct core_accel *accel, struct sched_request *request, bool mapped,
-		     const struct algo_wish *wish, struct algo_choice *choices)
+int core_choice_make(struct core_comm *comm, const struct core_facts *facts,
+		     struct sched_request *request, bool mapped, const struct algo_wish *wish,
+		     struct algo_choice *choices, bool *gdr)
 {
-	struct core_choices *all = choices_of(accel);
+	struct core_choices *all = choices_of(comm, facts);
 	struct algo_setting setting;
 	struct entry *entry;
 	int num;
 
 	if (!all)
 		return -1;
-	accel->gdr = false;
-	setting = setting_of(accel, all, mapped);
+	*gdr = false;
+	setting = setting_of(facts, all, mapped);
 	/* The neighbours of a part of the ranks are not a part of an exchange of few. */
 	if (request->pairs)
 		setting.samples = NULL;
@@ -469,7 +468,7 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 	request->rings = all->cluster.parts[0].rings;
 	request->nodes = all->cluster.parts[0].nodes;
 	pthread_mutex_lock(&all->lock);
-	entry = get_faster(accel, all, request, &setting, wish);
+	entry = get_faster(facts, all, request, &setting, wish, gdr);
 	num = entry ? entry->num : -1;
 	if (num > 0)
 		memcpy(choices, entry->choices, (size_t)num * sizeof(*choices));
@@ -477,35 +476,32 @@ int core_choice_make(struct core_accel *accel, struct sched_request *request, bo
 	return num;
 }
 
-bool core_choice_keeps_lines(const struct core_accel *accel)
+bool core_choice_keeps_lines(const struct core_facts *facts, const struct sched *sched)
 {
-	const struct core_choices *all = accel->comm->choices;
+	const struct core_choices *all = facts->comm->choices;
 
-	if (!all || accel->comm->spans)
+	if (!all || facts->comm->spans)
 		return false;
-	for (int i = 0; i < accel->comm->size; i++) {
-		if (core_agree_offer(&accel->agree, i)->device != all->seats[i].device)
+	for (int i = 0; i < facts->comm->size; i++) {
+		if (core_agree_offer(facts->agree, i)->device != all->seats[i].device)
 			return false;
 	}
-	return trusts_picture(accel, all) &&
-	       sched_fabric_lines(all->cluster.parts[0].fabric, accel->sched) >= lines_of(accel);
+	return trusts_picture(facts, all) &&
+	       sched_fabric_lines(all->cluster.parts[0].fabric, sched) >= lines_of(facts);
 }
 
-void core_choice_note(const struct core_accel *accel)
+void core_choice_note(const struct core_comm *comm, enum sched_coll coll, uint64_t bytes,
+		      const struct algo_choice *way)
 {
-	const struct core_choices *all = accel ? accel->comm->choices : NULL;
+	const struct core_choices *all = comm ? comm->choices : NULL;
 
 	last.way.algo = NULL;
-	/* Times are kept of exchanges of all only. */
-	if (!all || accel->eager || !accel->schedule || accel->sched->request.pairs)
+	if (!all)
 		return;
 	last.key = all->key;
-	last.coll = accel->sched->request.coll;
-	last.bytes = accel->common.longest;
-	last.way = (struct algo_choice){.algo = accel->schedule->algo,
-					.channels = accel->sched->request.channels,
-					.proto = accel->linked ? accel->steps.args.protocol
-							       : SCHED_SIMPLE};
+	last.coll = coll;
+	last.bytes = bytes;
+	last.way = *way;
 }
 
 bool core_choice_last(char *text, size_t bytes)

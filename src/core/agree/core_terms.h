@@ -8,7 +8,7 @@
 #define CORE_TERMS_H
 
 #include "algos/sched_slots.h"
-#include "core/accel/core_accel_call.h"
+#include "core/agree/core_facts.h"
 
 /* Whether each of two ranks of this node reaches the other's memory of the kind. */
 bool core_terms_reaches(const struct core_comm *comm, int a, int b, int kind);
@@ -25,31 +25,30 @@ bool core_terms_all_reach(const struct core_comm *comm, int kind);
 struct sched_room core_terms_room(const struct core_comm *comm, size_t arena, bool gdr);
 
 /* Why there can be no messages in this call; NULL: there can. All come to the same answer. */
-const char *core_terms_refuse(const struct core_accel *accel);
+const char *core_terms_refuse(const struct core_facts *facts);
 
 /*
  * Whether there can be links between all ranks of this node, and whether they reach each other's
  * buffers, after a vote or without one.
  */
-bool core_terms_are_whole(const struct core_accel *accel);
-bool core_terms_are_mapped(const struct core_accel *accel);
+bool core_terms_are_whole(const struct core_agree *agree);
+bool core_terms_are_mapped(const struct core_agree *agree);
 
 /*
- * Whether kernels may wait, as far as that is known without a schedule; and whether both ends of a
- * message know its size. All come to the same answers.
+ * Whether kernels may wait, as far as that is known without a schedule; `gdr`: messages between
+ * nodes go by GPUDirect.
  */
-bool core_terms_may_fuse(const struct core_accel *accel);
-bool core_terms_know_sizes(const struct core_accel *accel);
+bool core_terms_may_fuse(const struct core_facts *facts, bool gdr);
 
 /*
  * Why kernels can't wait, whatever the algorithm, which all know; NULL: nothing is against it. And,
  * which the ranks of a node know, whether those of some that share a GPU do not run together.
  */
-const char *core_terms_why_never_fused(const struct core_accel *accel);
-bool core_terms_is_any_apart(const struct core_accel *accel);
+const char *core_terms_why_never_fused(const struct core_facts *facts, bool gdr);
+bool core_terms_is_any_apart(const struct core_facts *facts);
 
 /* Of two ranks on this node; of any two. */
-bool core_terms_share_gpu(const struct core_accel *accel, int a, int b);
-bool core_terms_have_own_gpus(const struct core_accel *accel);
+bool core_terms_share_gpu(const struct core_agree *agree, int a, int b);
+bool core_terms_have_own_gpus(const struct core_agree *agree);
 
 #endif
