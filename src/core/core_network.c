@@ -162,7 +162,8 @@ static bool is_wanted(void)
  */
 static enum util_status bring_up(const struct net_devices *devices, bool *guessed)
 {
-	static const uint64_t patience = 20000000000, little_patience = 5000000000; /* ns */
+	static const uint64_t patience = UTIL_SECONDS(20),
+			      little_patience = UTIL_SECONDS(5); /* ns */
 	enum util_status status = UTIL_ERR_UNSUPPORTED;
 	bool leader = core_mpi_job.local_rank == 0;
 
@@ -232,7 +233,7 @@ void core_network_start(void)
 /* To those that are lost no connection will be made. */
 static void settle(void)
 {
-	static const uint64_t patience = 1000000000; /* ns */
+	static const uint64_t patience = UTIL_SECONDS(1); /* ns */
 	uint64_t since = util_now();
 
 	net_settle();

@@ -3,6 +3,7 @@
 #include "gpu/gpu_pointer.h"
 #include "gpu/gpu_shm.h"
 #include "util/util_config.h"
+#include "util/util_hash.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -33,7 +34,7 @@ static uint64_t id_of(const struct gpu_pointer *pointer)
 	uint64_t id = pointer->buffer_id;
 
 	if (id && !pointer->context)
-		id ^= (uint64_t)pointer->start * UINT64_C(0x9e3779b97f4a7c15);
+		id ^= (uint64_t)pointer->start * UTIL_GOLDEN;
 	return id;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_synchronous.h"
 #include "gpu/gpu_context.h"
+#include "util/util_hash.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -105,7 +106,7 @@ static pthread_mutex_t seen_lock = PTHREAD_MUTEX_INITIALIZER;
 /* Under the lock: the slot that holds the id, or the free one where it belongs. */
 static unsigned long long *seen_find(unsigned long long id)
 {
-	size_t slot = (size_t)(id * 0x9e3779b97f4a7c15ull >> 50) % SEEN_SLOTS;
+	size_t slot = (size_t)(id * UTIL_GOLDEN >> 50) % SEEN_SLOTS;
 
 	while (seen[slot] && seen[slot] != id)
 		slot = (slot + 1) % SEEN_SLOTS;

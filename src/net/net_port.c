@@ -425,7 +425,7 @@ static void start_watch(int process)
  */
 void net_watch(int process)
 {
-	static const uint64_t done = UINT64_MAX, patience = 1000000000; /* ns */
+	static const uint64_t done = UINT64_MAX, patience = UTIL_SECONDS(1); /* ns */
 	struct port *port = &net.ports[NET_MAIN];
 	struct other *other = &net.known[process];
 	uint64_t greeted = atomic_load_explicit(&other->greeted, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* FNV-1a, 64 bits. http://www.isthe.com/chongo/tech/comp/fnv */
+/* Hashes: FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv), and of one word. */
 #ifndef UTIL_HASH_H
 #define UTIL_HASH_H
 
@@ -8,6 +8,12 @@
 #include <string.h>
 
 #define UTIL_HASH_START 0xcbf29ce484222325ull
+
+/*
+ * 2^64 over the golden ratio: a word times this has its differences in the upper bits (Knuth, The
+ * Art of Computer Programming, 6.4).
+ */
+#define UTIL_GOLDEN UINT64_C(0x9e3779b97f4a7c15)
 
 /* The hash of what was hashed before, or UTIL_HASH_START, with more bytes. */
 static inline uint64_t util_hash(uint64_t hash, const void *data, size_t bytes)

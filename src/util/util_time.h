@@ -5,13 +5,16 @@
 #include <stdint.h>
 #include <time.h>
 
+/* In ns, as a constant. */
+#define UTIL_SECONDS(seconds) ((uint64_t)(seconds)*1000000000)
+
 /* A clock that never jumps, in ns. */
 static inline uint64_t util_now(void)
 {
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	return UTIL_SECONDS(now.tv_sec) + (uint64_t)now.tv_nsec;
 }
 
 #endif

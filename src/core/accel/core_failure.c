@@ -95,7 +95,7 @@ void core_failure_look(struct core_accel *accel)
 /* What other nodes should hear of a failure does not leave for ever, if it is they who are gone. */
 static enum util_status tell_failure(struct core_accel *accel)
 {
-	static const uint64_t patience = 2000000000; /* ns */
+	static const uint64_t patience = UTIL_SECONDS(2); /* ns */
 
 	if (!accel->failed_at) {
 		accel->failed_at = util_now();
@@ -113,7 +113,7 @@ static enum util_status tell_failure(struct core_accel *accel)
 static enum util_status recall_memory(struct core_accel *accel)
 {
 	/* ns; and as much again for what was broken off */
-	static const uint64_t patience = 2000000000;
+	static const uint64_t patience = UTIL_SECONDS(2);
 	uint64_t waited = util_now() - accel->failed_at;
 
 	if (!core_wire_has_memory(accel->comm->wire))

@@ -129,7 +129,7 @@ static bool is_hopeless(const struct core_comm *comm, int number, int index)
 /* A descriptor that was sent is there, or is lost: a vote that is not over soon has no end. */
 static bool has_waited_long(struct core_accel *accel)
 {
-	static const uint64_t patience = 5000000000; /* ns */
+	static const uint64_t patience = UTIL_SECONDS(5); /* ns */
 
 	if (!accel->missed_at)
 		accel->missed_at = util_now();

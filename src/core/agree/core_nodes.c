@@ -18,7 +18,7 @@ enum {
  * ns. Wait before asking the other nodes: long if nobody staged last time, short if somebody did.
  * Wait longest before asking again: a service that had no memory for the question has lost it.
  */
-static const uint64_t patience = 1000000, little_patience = 50000, much_patience = 2000000000;
+static const uint64_t patience = 1000000, little_patience = 50000, much_patience = UTIL_SECONDS(2);
 
 _Static_assert(1 << MAX_ROUNDS >= CORE_MAX_RANKS, "rounds for all nodes");
 

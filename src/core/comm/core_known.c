@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/comm/core_known.h"
+#include "util/util_hash.h"
 
 #include <stdlib.h>
 
@@ -12,7 +13,7 @@ enum { FIRST_PLACES = 32, MOST_PLACES = 8192 };
  */
 static size_t place_of(const struct core_known *known, uint64_t id)
 {
-	size_t place = (size_t)(id * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (known->places - 1);
+	size_t place = (size_t)(id * UTIL_GOLDEN >> 32) & (known->places - 1);
 
 	while (known->ids[place] && known->ids[place] != id)
 		place = (place + 1) & (known->places - 1);

@@ -146,7 +146,7 @@ enum util_status core_proxy_progress(struct core_steps *steps)
 
 bool core_proxy_is_moving(const struct core_steps *steps)
 {
-	static const uint64_t patience = 2000000000; /* ns */
+	static const uint64_t patience = UTIL_SECONDS(2); /* ns */
 
 	return steps->proxy.num && util_now() - steps->proxy.moved_at < patience;
 }

@@ -109,8 +109,7 @@ bool core_mpi_muster(int rank, int size, MPI_Comm *copy)
 	if (PMPI_Comm_idup(MPI_COMM_WORLD, &made, &request) != MPI_SUCCESS)
 		return false;
 	while (PMPI_Test(&request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
-		if (util_config.timeout &&
-		    util_now() - since > (uint64_t)util_config.timeout * 1000000000) {
+		if (util_config.timeout && util_now() - since > UTIL_SECONDS(util_config.timeout)) {
 			complain(rank, size);
 			return false;
 		}

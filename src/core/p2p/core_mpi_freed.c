@@ -60,7 +60,7 @@ void core_requests_look(void)
  */
 void core_requests_finish(void)
 {
-	static const uint64_t patience = 2000000000; /* ns */
+	static const uint64_t patience = UTIL_SECONDS(2); /* ns */
 	uint64_t since = util_now();
 
 	while (freed && util_now() - since < patience)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/p2p/core_mpi_table.h"
+#include "util/util_hash.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -21,7 +22,7 @@ static size_t bucket_of(MPI_Request request)
 {
 	uintptr_t word = (uintptr_t)request;
 
-	return (size_t)(word * UINT64_C(0x9e3779b97f4a7c15) >> 54) % NUM_BUCKETS;
+	return (size_t)(word * UTIL_GOLDEN >> 54) % NUM_BUCKETS;
 }
 
 static void add(struct core_mpi_message *message)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/report/core_stats.h"
 #include "core/mpi/core_mpi_name.h"
+#include "util/util_hash.h"
 #include "util/util_log.h"
 
 #include <pthread.h>
@@ -45,7 +46,7 @@ static struct row **find(const struct core_stats_call *call)
 {
 	uint64_t hash = call->comm_id * 31 + (uint64_t)call->coll * 7 + (uint64_t)call->path;
 	size_t at = (hash + (uint64_t)size_class_of(call->bytes) * 131 + (uintptr_t)call->why) *
-		    0x9e3779b97f4a7c15ull % MAX_ROWS;
+		    UTIL_GOLDEN % MAX_ROWS;
 
 	while (rows[at] && !is_same(rows[at], call))
 		at = (at + 1) % MAX_ROWS;
