@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/wire/core_wire.h"
 #include "core/wire/core_mail.h"
+#include "core/wire/core_wire_memory.h"
 #include "net/net_port.h"
-#include "util/util_config.h"
 #include "util/util_log.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -49,26 +48,16 @@ struct outgoing {
 	struct put_off put_off[CORE_WIRE_MAX_SLOTS];
 };
 
-/* Where arenas are. */
-enum place { ON_HOST, ON_DEVICE, NUM_PLACES };
-
-struct arena {
-	struct gpu_shm *host;
-	struct gpu_scratch *device;
-	uint64_t address; /* for kernels */
-	char *base;       /* for UCX */
-};
-
 /* All is guarded by the main port's lock, but for statuses, which the port sets. */
 struct core_wire {
 	struct gpu_shm *ahead;  /* what comes in, then what goes out */
 	uint64_t ahead_address; /* for kernels */
-	struct arena in[NUM_PLACES], out[NUM_PLACES];
-	enum place place; /* the call's */
-	bool has_device;  /* there are those on the device, for the last stream asked for */
-	size_t bytes;     /* of each */
-	size_t refused;   /* that could not be had, or are there */
-	uint64_t call;    /* + 1 */
+	struct core_wire_arena in[CORE_WIRE_NUM_PLACES], out[CORE_WIRE_NUM_PLACES];
+	enum core_wire_place place; /* the call's */
+	bool has_device; /* there are those on the device, for the last stream asked for */
+	size_t bytes;    /* of each */
+	size_t refused;  /* that could not be had, or are there */
+	uint64_t call;   /* + 1 */
 	bool laid_out;
 	bool by_credit; /* messages go when the receiver has said that there is room */
 	int num_put_off;
@@ -133,21 +122,6 @@ static bool is_busy(const struct core_wire *wire)
 	return false;
 }
 
-static void close_arena(struct arena *arena)
-{
-	if (arena->host)
-		gpu_shm_free(arena->host);
-	if (arena->device)
-		gpu_scratch_put(arena->device);
-	*arena = (struct arena){0};
-}
-
-static void close_arenas(struct arena *arenas)
-{
-	for (int i = 0; i < NUM_PLACES; i++)
-		close_arena(&arenas[i]);
-}
-
 /* What UCX may still touch, after a failure, is left to the end of the process. */
 void core_wire_free(struct core_wire *wire)
 {
@@ -158,99 +132,11 @@ void core_wire_free(struct core_wire *wire)
 	drop_put_off(wire);
 	if (is_busy(wire))
 		return;
-	close_arenas(wire->in);
-	close_arenas(wire->out);
+	core_wire_memory_close(wire->in);
+	core_wire_memory_close(wire->out);
 	if (wire->ahead)
 		gpu_shm_free(wire->ahead);
 	free(wire);
-}
-
-static enum util_status open_host(struct gpu_shm **shm, size_t bytes, struct gpu_stream *stream,
-				  uint64_t *address)
-{
-	if (!*shm && gpu_shm_create(bytes, false, shm) != UTIL_OK)
-		return UTIL_ERR_UNSUPPORTED;
-	*address = gpu_shm_address(*shm, stream);
-	return *address ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
-}
-
-/* The context of all arenas in device memory, in which UCX is called. */
-static struct {
-	pthread_mutex_t lock;          /* of the first two */
-	unsigned long long context_id; /* 0: there is none yet */
-	struct gpu_pointer where;
-	struct gpu_scope scope; /* with the main port's lock held */
-	bool inside;
-} context = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void enter_context(void)
-{
-	context.inside = gpu_scope_enter_again(&context.scope, &context.where);
-}
-
-static void leave_context(void)
-{
-	if (context.inside)
-		gpu_scope_leave(&context.scope);
-}
-
-/* Whether arenas can be in the stream's context. The first one asked for is the one. */
-static bool is_our_context(const struct gpu_stream *stream)
-{
-	unsigned long long id = gpu_stream_context_id(stream);
-	bool first, ours;
-
-	pthread_mutex_lock(&context.lock);
-	first = !context.context_id;
-	if (first) {
-		context.context_id = id;
-		context.where = *gpu_stream_where(stream);
-		net_set_context(enter_context, leave_context);
-	}
-	ours = context.context_id == id;
-	pthread_mutex_unlock(&context.lock);
-	return ours;
-}
-
-static bool open_device(struct arena *arena, size_t bytes, struct gpu_stream *stream)
-{
-	if (util_config.net_gdr == UTIL_GDR_OFF || !net_takes_device_memory() ||
-	    !is_our_context(stream))
-		return false;
-	if (!arena->device && gpu_scratch_get(bytes, stream, &arena->device) != UTIL_OK)
-		return false;
-	arena->address = arena->device->address;
-	arena->base = (char *)arena->address;
-	return true;
-}
-
-/* Those on the device if that can be. */
-static enum util_status open_both(struct arena *in, struct arena *out, size_t bytes,
-				  struct gpu_stream *stream, bool *has_device)
-{
-	struct arena *hosts[] = {&in[ON_HOST], &out[ON_HOST]};
-
-	for (int i = 0; i < 2; i++) {
-		enum util_status status =
-			open_host(&hosts[i]->host, bytes, stream, &hosts[i]->address);
-
-		if (status != UTIL_OK)
-			return status;
-		hosts[i]->base = gpu_shm_host(hosts[i]->host);
-	}
-	*has_device = open_device(&in[ON_DEVICE], bytes, stream) &&
-		      open_device(&out[ON_DEVICE], bytes, stream);
-	return UTIL_OK;
-}
-
-static void swap_arenas(struct arena *a, struct arena *b)
-{
-	for (int i = 0; i < NUM_PLACES; i++) {
-		struct arena swap = a[i];
-
-		a[i] = b[i];
-		b[i] = swap;
-	}
 }
 
 /*
@@ -258,26 +144,28 @@ static void swap_arenas(struct arena *a, struct arena *b)
  */
 static void grow(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
 {
-	struct arena in[NUM_PLACES] = {0}, out[NUM_PLACES] = {0};
-	bool has_device, well = open_both(in, out, bytes, stream, &has_device) == UTIL_OK;
+	struct core_wire_arena in[CORE_WIRE_NUM_PLACES] = {0}, out[CORE_WIRE_NUM_PLACES] = {0};
+	bool has_device,
+		well = core_wire_memory_open(in, out, bytes, stream, &has_device) == UTIL_OK;
 
 	net_lock(NET_MAIN);
 	if (well && !is_busy(wire)) {
 		/* What comes of the last call still has no place. */
 		wire->laid_out = false;
 		wire->call = 0;
-		swap_arenas(wire->in, in);
-		swap_arenas(wire->out, out);
+		core_wire_memory_swap(wire->in, in);
+		core_wire_memory_swap(wire->out, out);
 		wire->bytes = bytes;
 	}
 	net_unlock(NET_MAIN);
-	close_arenas(in);
-	close_arenas(out);
+	core_wire_memory_close(in);
+	core_wire_memory_close(out);
 }
 
 enum util_status core_wire_open_ahead(struct core_wire *wire, struct gpu_stream *stream)
 {
-	return open_host(&wire->ahead, (size_t)2 * CORE_WIRE_AHEAD, stream, &wire->ahead_address);
+	return core_wire_memory_open_host(&wire->ahead, (size_t)2 * CORE_WIRE_AHEAD, stream,
+					  &wire->ahead_address);
 }
 
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
@@ -291,9 +179,9 @@ enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu
 		wire->refused = bytes;
 	if (status == UTIL_OK && !wire->bytes)
 		status = UTIL_ERR_UNSUPPORTED;
-	return status == UTIL_OK
-		       ? open_both(wire->in, wire->out, wire->bytes, stream, &wire->has_device)
-		       : status;
+	return status == UTIL_OK ? core_wire_memory_open(wire->in, wire->out, wire->bytes, stream,
+							 &wire->has_device)
+				 : status;
 }
 
 size_t core_wire_bytes(const struct core_wire *wire)
@@ -318,12 +206,12 @@ uint64_t core_wire_outbox(const struct core_wire *wire)
 
 void *core_wire_host_inbox(const struct core_wire *wire)
 {
-	return gpu_shm_host(wire->in[ON_HOST].host);
+	return gpu_shm_host(wire->in[CORE_WIRE_ON_HOST].host);
 }
 
 void *core_wire_host_outbox(const struct core_wire *wire)
 {
-	return gpu_shm_host(wire->out[ON_HOST].host);
+	return gpu_shm_host(wire->out[CORE_WIRE_ON_HOST].host);
 }
 
 void *core_wire_ahead_in(const struct core_wire *wire)
@@ -342,8 +230,8 @@ uint64_t core_wire_ahead_address(const struct core_wire *wire)
 }
 
 /* `arenas`: those for what comes in, or for what goes out. */
-static char *slot_at(const struct core_wire *wire, const struct arena *arenas, uint32_t link,
-		     uint64_t message)
+static char *slot_at(const struct core_wire *wire, const struct core_wire_arena *arenas,
+		     uint32_t link, uint64_t message)
 {
 	uint64_t slot = (uint64_t)link * wire->num_slots + message % wire->num_slots;
 
@@ -391,7 +279,8 @@ static void take(struct core_wire *wire, uint32_t link, uint32_t message,
 
 	wire->incoming[link].slots[slot].message = message + UINT64_C(1);
 	wire->incoming[link].slots[slot].bytes = bytes;
-	net_payload_take(payload, target_of(wire, link, message, bytes), wire->place == ON_DEVICE,
+	net_payload_take(payload, target_of(wire, link, message, bytes),
+			 wire->place == CORE_WIRE_ON_DEVICE,
 			 &wire->incoming[link].slots[slot].status);
 }
 
@@ -532,7 +421,7 @@ void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_byt
 		       uint32_t num_slots, bool by_gdr)
 {
 	net_lock(NET_MAIN);
-	wire->place = by_gdr && wire->has_device ? ON_DEVICE : ON_HOST;
+	wire->place = by_gdr && wire->has_device ? CORE_WIRE_ON_DEVICE : CORE_WIRE_ON_HOST;
 	wire->start = start;
 	wire->slot_bytes = slot_bytes;
 	wire->num_slots = num_slots;
@@ -654,7 +543,7 @@ void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint3
 				    .message = (uint32_t)message};
 	struct net_data data = {.at = from ? (char *)from : slot_at(wire, wire->out, link, message),
 				.bytes = bytes,
-				.device = wire->place == ON_DEVICE,
+				.device = wire->place == CORE_WIRE_ON_DEVICE,
 				.fetched = is_fetched(wire, message, bytes)};
 
 	wire->lends |= from != 0;
