@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fail when the documents name, in back-quotes, a file or an identifier that is not in the tree: check-docs.py SOURCE_DIR
+"""Fail when documents and tree differ: check-docs.py SOURCE_DIR
 
-HACKING is about little else, and has no quotes.
+Documents name, in back-quotes, no file and no identifier that is not in the tree (HACKING is about little else, and has
+no quotes). gpucoll(7) lists every reason for which a call is staged.
 """
 import re
 import sys
@@ -17,6 +18,35 @@ ELSEWHERE = {"app.c", "mpi.h", "wrappers.c"}  # the reader's, the MPI's, made by
 
 def files(root, patterns):
     return [path for pattern in patterns for path in sorted(root.glob(pattern)) if path.is_file()]
+
+
+# Where reasons stand: a string, or several that follow each other.
+TEXT = r'((?:"[^"]*"\s*)+)'
+REASONS = {"src/core/accel/*.c": [r"core_accel_stage\([^\"]*?" + TEXT, r"accel->reason = " + TEXT, r'accel->reason : ' + TEXT],
+           "src/core/agree/core_terms.c": [r"core_terms_refuse\(.*?\n}\n"], "src/core/core_comm_life.c": [r"return " + TEXT, r"NULL : " + TEXT],
+           "src/core/core_mpi_comm.c": [r"return " + TEXT], "src/core/agree/core_meet.c": [r"no_area = " + TEXT],
+           "src/core/comm/core_graph.c": [r"why = " + TEXT], "src/core/exec/core_schedule.c": [r"why = " + TEXT],
+           "src/core/mpi/core_mpi_shape.c": [r"gaps = " + TEXT, r"bad = " + TEXT, r"refuse\(s, " + TEXT, r"return " + TEXT]}
+NO_REASONS = {"eager", "another rank's failure"}
+
+
+def reasons(root):
+    """Each, and the file that has it."""
+    for pattern, expressions in REASONS.items():
+        for path in sorted(root.glob(pattern)):
+            for expression in expressions:
+                for match in re.finditer(expression, path.read_text(), re.S):
+                    found = match[1] if match.groups() else match[0]
+                    # Those of a whole function each return one.
+                    texts = [found] if match.groups() else re.findall(r"return (?:[^;\"]*)" + TEXT, found)
+                    yield from (("".join(re.findall(r'"([^"]*)"', text)), path) for text in texts)
+
+
+def unlisted(root):
+    manual = root / "man/gpucoll.7"
+    listed = re.sub(r"\\f.|\.B |\.BR |\"", "", manual.read_text()).replace("\n", " ") if manual.exists() else ""
+    return [f"man/gpucoll.7 does not say what it is that a call is staged for: {reason} ({path.relative_to(root)})"
+            for reason, path in sorted(set(reasons(root))) if reason not in listed and reason not in NO_REASONS]
 
 
 def main():
@@ -34,6 +64,7 @@ def main():
                 stale += [name for name in FILE.findall(quoted)
                           if name not in ELSEWHERE and not any(place.endswith(f"/{name.removeprefix('./')}") for place in places)]
                 found += [f"{document.relative_to(root)}:{number}: there is no {name}" for name in stale]
+    found += unlisted(root)
     print("\n".join(found) if found else "what the documents name is there")
     sys.exit(1 if found else 0)
 
