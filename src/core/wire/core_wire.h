@@ -30,11 +30,8 @@
 #define CORE_WIRE_H
 
 #include "core/comm/core_comm.h"
-#include "gpu/gpu_scratch.h"
-#include "gpu/gpu_shm.h"
+#include "core/wire/core_wire_memory.h"
 #include "gpu/kernels/gpu_program.h"
-
-enum { CORE_WIRE_MAX_SLOTS = 4 }; /* of a link */
 
 struct core_wire *core_wire_create(void);    /* NULL: no memory */
 void core_wire_free(struct core_wire *wire); /* NULL is allowed */

@@ -6,6 +6,8 @@
 #include "gpu/gpu_scratch.h"
 #include "gpu/gpu_shm.h"
 
+enum { CORE_WIRE_MAX_SLOTS = 4 }; /* of a link */
+
 /* Where arenas are. */
 enum core_wire_place { CORE_WIRE_ON_HOST, CORE_WIRE_ON_DEVICE, CORE_WIRE_NUM_PLACES };
 
