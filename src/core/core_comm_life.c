@@ -3,7 +3,7 @@
 #include "core/agree/core_agree.h"
 #include "core/agree/core_meet.h"
 #include "core/agree/core_nodes.h"
-#include "core/choose/core_choice.h"
+#include "core/choose/core_choices.h"
 #include "core/comm/core_board.h"
 #include "core/comm/core_graph.h"
 #include "core/exec/core_schedule.h"
@@ -123,7 +123,7 @@ void core_comm_life_end(struct core_comm *comm)
 		leave(comm);
 	core_leaving_look();
 	core_schedule_drop(comm);
-	core_choice_drop(comm);
+	core_choices_drop(comm);
 	core_graph_free(comm->graph);
 	core_known_clear(&comm->known);
 	free(comm->arena);

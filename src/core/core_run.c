@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_run.h"
-#include "core/accel/core_accel.h"
 #include "core/accel/core_proof.h"
+#include "core/accel/core_say.h"
 #include "core/agree/core_meet.h"
 #include "core/choose/core_choice.h"
 #include "core/choose/core_tuning.h"
@@ -330,7 +330,7 @@ int core_run(const struct core_call *call)
 	core_op_start(&op, call, comm, number);
 	status = wait_for(&op, start);
 	if (status == UTIL_OK && op.path == CORE_PATH_ACCEL)
-		core_accel_note_choice(&op.accel);
+		core_say_note_choice(&op.accel);
 	else
 		core_choice_note(NULL, 0, 0, NULL);
 	core_op_finish(&op);

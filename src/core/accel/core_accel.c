@@ -12,7 +12,6 @@
 #include "core/accel/core_window.h"
 #include "core/agree/core_lost.h"
 #include "core/agree/core_meet.h"
-#include "core/choose/core_choice.h"
 #include "core/exec/core_steps.h"
 #include "core/mpi/core_mpi.h"
 #include "core/wire/core_wire.h"
@@ -488,19 +487,4 @@ enum util_status core_accel_progress(struct core_accel *accel)
 		accel->waits = status == UTIL_IN_PROGRESS;
 	} while (accel->waits && moved && ++looks < MOST_LOOKS);
 	return status;
-}
-
-void core_accel_note_choice(const struct core_accel *accel)
-{
-	const struct algo_choice way = {
-		.algo = accel->schedule ? accel->schedule->algo : NULL,
-		.channels = accel->schedule ? accel->sched->request.channels : 0,
-		.proto = accel->linked ? accel->steps.args.protocol : SCHED_SIMPLE};
-
-	/* Times are kept of exchanges of all only. */
-	if (accel->eager || !accel->schedule || accel->sched->request.pairs)
-		core_choice_note(NULL, 0, 0, NULL);
-	else
-		core_choice_note(accel->comm, accel->sched->request.coll,
-				 accel->facts.common.longest, &way);
 }

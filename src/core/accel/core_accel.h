@@ -49,7 +49,4 @@ uint64_t core_accel_moves(const struct core_accel *accel);
 /* The bytes of this rank's buffers, for statistics. */
 uint64_t core_accel_bytes(const struct core_accel *accel);
 
-/* Note for core_choice_last how an accelerated call was done. */
-void core_accel_note_choice(const struct core_accel *accel);
-
 #endif

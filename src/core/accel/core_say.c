@@ -3,6 +3,7 @@
 #include "core/accel/core_proof.h"
 #include "core/agree/core_meet.h"
 #include "core/agree/core_nodes.h"
+#include "core/choose/core_choice.h"
 #include "core/exec/core_steps.h"
 #include "util/util_log.h"
 
@@ -90,4 +91,19 @@ void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t
 			 (unsigned long long)accel->round + 1, (unsigned long long)accel->rounds);
 		break;
 	}
+}
+
+void core_say_note_choice(const struct core_accel *accel)
+{
+	const struct algo_choice way = {
+		.algo = accel->schedule ? accel->schedule->algo : NULL,
+		.channels = accel->schedule ? accel->sched->request.channels : 0,
+		.proto = accel->linked ? accel->steps.args.protocol : SCHED_SIMPLE};
+
+	/* Times are kept of exchanges of all only. */
+	if (accel->eager || !accel->schedule || accel->sched->request.pairs)
+		core_choice_note(NULL, 0, 0, NULL);
+	else
+		core_choice_note(accel->comm, accel->sched->request.coll,
+				 accel->facts.common.longest, &way);
 }

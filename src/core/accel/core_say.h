@@ -16,4 +16,7 @@ void core_say_complaint(const struct core_accel *accel, enum core_complaint kind
 /* What the call waits for, into `text`. */
 void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t bytes);
 
+/* Note for core_choice_last how an accelerated call was done. */
+void core_say_note_choice(const struct core_accel *accel);
+
 #endif

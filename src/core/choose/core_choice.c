@@ -2,11 +2,8 @@
 #include "core/choose/core_choice.h"
 #include "core/agree/core_terms.h"
 #include "core/call/core_coll.h"
-#include "core/choose/core_samples.h"
-#include "core/choose/core_tuning.h"
-#include "core/job/core_machines.h"
+#include "core/choose/core_choices.h"
 #include "core/wire/core_arena_layout.h"
-#include "core/wire/core_mail.h"
 #include "util/util_log.h"
 
 #include <math.h>
@@ -15,41 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One kind of call. */
-struct entry {
-	struct entry *next;
-	struct sched_request request;
-	struct sched_pairs *pairs; /* the request's, a copy */
-	struct algo_setting setting;
-	struct algo_table *table;
-	/* The last question, which the next one often is. */
-	uint64_t bytes;
-	struct algo_wish wish;
-	struct algo_choice choices[CORE_CHOICE_MOST];
-	int num;         /* -1: there was none */
-	double expected; /* us, by the model; NAN: it was not asked for */
-};
-
-/* What communicators whose ranks sit alike share. */
-struct core_choices {
-	struct core_choices *next;
-	int ranks, num_nodes, users;
-	struct core_seat seats[CORE_MAX_RANKS];
-	const struct topo_machine *machines[CORE_MAX_RANKS]; /* by node */
-	struct core_samples cluster;
-	int fullest_gpu; /* ranks there */
-	struct core_tuning_key key;
-	pthread_mutex_t lock;  /* of what follows */
-	struct entry *entries; /* the last one used comes first */
-};
-
-/*
- * All there are, the last one used first; those without users are kept for the next communicator
- * like theirs.
- */
-enum { MOST_KEPT = 16, MOST_ENTRIES = 128 };
-static struct core_choices *first;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+enum { MOST_ENTRIES = 128 };
 
 /* Of this thread's last call. */
 static _Thread_local struct {
@@ -58,177 +21,6 @@ static _Thread_local struct {
 	uint64_t bytes;
 	struct algo_choice way; /* without algorithm: there was no choice */
 } last;
-
-/* ---- where ranks are ---- */
-
-static int local_number(const struct core_comm *comm, int rank)
-{
-	int number = 0;
-
-	for (int i = 0; i < rank; i++)
-		number += comm->nodes[i] == comm->nodes[rank];
-	return number;
-}
-
-/*
- * On the GPU that its offer names. Those of other nodes are not seen here, so with several nodes
- * all ranks are taken to sit on their nodes' GPUs in turn.
- */
-static struct core_seat seat_of(const struct core_facts *facts, int rank,
-				const struct topo_machine *machine)
-{
-	const struct core_comm *comm = facts->comm;
-	struct core_seat seat = {.node = comm->nodes[rank], .gpu = -1};
-	int gpus = 0;
-
-	if (!comm->spans) {
-		seat.device = core_agree_offer(facts->agree, rank)->device;
-		seat.gpu = machine ? core_machines_gpu(machine, seat.device) : -1;
-		return seat;
-	}
-	seat.device = (uint64_t)local_number(comm, rank);
-	while (machine && topo_machine_nth(machine, TOPO_GPU, gpus) >= 0)
-		gpus++;
-	if (gpus)
-		seat.gpu = topo_machine_nth(machine, TOPO_GPU, (int)seat.device % gpus);
-	return seat;
-}
-
-/* What the communicator's first rank sees, once. */
-static void report(const struct core_comm *comm, const struct core_choices *all)
-{
-	const struct algo_sample *whole = &all->cluster.parts[0];
-	char orders[256] = "";
-	size_t used = 0;
-
-	if (comm->rank)
-		return;
-	for (int i = 0; i < whole->num_rings * comm->size && used < sizeof(orders); i++)
-		used += (size_t)snprintf(orders + used, sizeof(orders) - used, "%s%d",
-					 i % comm->size ? " " : ", ring ", whole->rings[i]);
-	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%d ranks on %d nodes with %d GPUs%s", comm->size,
-		 comm->num_nodes, whole->fabric->num_sites, orders);
-}
-
-/* Where the ranks of the call's communicator are. */
-static void look_around(const struct core_facts *facts, struct core_choices *all)
-{
-	const struct core_comm *comm = facts->comm;
-
-	all->ranks = comm->size;
-	all->num_nodes = comm->num_nodes;
-	for (int i = 0; i < comm->num_nodes; i++)
-		all->machines[i] = core_machines_of(comm->members[comm->speakers[i]].node);
-	for (int i = 0; i < comm->size; i++)
-		all->seats[i] = seat_of(facts, i, all->machines[comm->nodes[i]]);
-}
-
-static void free_entry(struct entry *entry)
-{
-	algo_table_free(entry->table);
-	sched_pairs_free(entry->pairs);
-	free(entry);
-}
-
-static void free_choices(struct core_choices *all)
-{
-	while (all->entries) {
-		struct entry *entry = all->entries;
-
-		all->entries = entry->next;
-		free_entry(entry);
-	}
-	core_samples_free(&all->cluster);
-	free(all);
-}
-
-/* NULL: no memory. */
-static struct core_choices *make_choices(const struct core_choices *like)
-{
-	struct core_choices *all = malloc(sizeof(*all));
-	const struct sched_fabric *fabric;
-	bool sockets = core_mail_is_by_sockets();
-
-	if (!all)
-		return NULL;
-	*all = *like;
-	pthread_mutex_init(&all->lock, NULL);
-	if (!core_samples_make(all->ranks, all->seats, all->num_nodes, all->machines, sockets,
-			       &all->cluster)) {
-		free_choices(all);
-		return NULL;
-	}
-	fabric = all->cluster.parts[0].fabric;
-	all->fullest_gpu = sched_fabric_fullest(fabric);
-	all->key = (struct core_tuning_key){
-		core_tuning_fingerprint(all->num_nodes, all->machines, sockets), all->ranks,
-		all->num_nodes, fabric->num_sites};
-	return all;
-}
-
-static bool is_seat(const struct core_seat *a, const struct core_seat *b)
-{
-	return a->node == b->node && a->gpu == b->gpu && a->device == b->device;
-}
-
-static bool are_alike(const struct core_choices *a, const struct core_choices *b)
-{
-	if (a->ranks != b->ranks || a->num_nodes != b->num_nodes)
-		return false;
-	for (int i = 0; i < a->num_nodes; i++) {
-		if (a->machines[i] != b->machines[i])
-			return false;
-	}
-	for (int i = 0; i < a->ranks; i++) {
-		if (!is_seat(&a->seats[i], &b->seats[i]))
-			return false;
-	}
-	return true;
-}
-
-/* Take those like these, or make them. */
-static struct core_choices *take_choices(const struct core_choices *like)
-{
-	struct core_choices **link = &first, *all;
-
-	pthread_mutex_lock(&lock);
-	while ((all = *link) && !are_alike(all, like))
-		link = &all->next;
-	if (all)
-		*link = all->next;
-	else
-		all = make_choices(like);
-	if (all) {
-		all->users++;
-		all->next = first;
-		first = all;
-	}
-	pthread_mutex_unlock(&lock);
-	return all;
-}
-
-/*
- * It stays as it is if ranks change their GPUs: what is chosen is right, if slower. NULL: no
- * memory.
- */
-static struct core_choices *choices_of(struct core_comm *comm, const struct core_facts *facts)
-{
-	struct core_choices *like;
-
-	if (comm->choices)
-		return comm->choices;
-	like = calloc(1, sizeof(*like));
-	if (!like)
-		return NULL;
-	look_around(facts, like);
-	comm->choices = take_choices(like);
-	free(like);
-	if (comm->choices)
-		report(comm, comm->choices);
-	return comm->choices;
-}
-
-/* ---- kinds of calls ---- */
 
 /*
  * Who wishes for LL128 and nothing else takes it on himself where it is not sure that lines arrive
@@ -305,7 +97,7 @@ static struct algo_setting setting_of(const struct core_facts *facts,
 	return setting;
 }
 
-static bool is_same(const struct entry *entry, const struct sched_request *request,
+static bool is_same(const struct core_choices_entry *entry, const struct sched_request *request,
 		    const struct algo_setting *setting)
 {
 	const struct algo_setting *mine = &entry->setting;
@@ -320,10 +112,11 @@ static bool is_same(const struct entry *entry, const struct sched_request *reque
 	       sched_pairs_equal(entry->request.pairs, request->pairs);
 }
 
-static struct entry *find(struct core_choices *all, const struct sched_request *request,
-			  const struct algo_setting *setting)
+static struct core_choices_entry *find(struct core_choices *all,
+				       const struct sched_request *request,
+				       const struct algo_setting *setting)
 {
-	struct entry **link = &all->entries, *entry;
+	struct core_choices_entry **link = &all->entries, *entry;
 
 	while ((entry = *link) && !is_same(entry, request, setting))
 		link = &entry->next;
@@ -336,7 +129,7 @@ static struct entry *find(struct core_choices *all, const struct sched_request *
 }
 
 /* False: no memory. What was measured is of exchanges of all. */
-static bool fill(struct core_choices *all, struct entry *entry)
+static bool fill(struct core_choices *all, struct core_choices_entry *entry)
 {
 	struct sched_request *request = &entry->request;
 
@@ -354,7 +147,7 @@ static bool fill(struct core_choices *all, struct entry *entry)
 /* For one more; the last ones were not used for longest. */
 static void make_room(struct core_choices *all)
 {
-	struct entry **link = &all->entries, *entry;
+	struct core_choices_entry **link = &all->entries, *entry;
 
 	for (int i = 1; (entry = *link); i++) {
 		if (i < MOST_ENTRIES) {
@@ -362,14 +155,14 @@ static void make_room(struct core_choices *all)
 			continue;
 		}
 		*link = entry->next;
-		free_entry(entry);
+		core_choices_free_entry(entry);
 	}
 }
 
-static struct entry *add(struct core_choices *all, const struct sched_request *request,
-			 const struct algo_setting *setting)
+static struct core_choices_entry *add(struct core_choices *all, const struct sched_request *request,
+				      const struct algo_setting *setting)
 {
-	struct entry *entry = calloc(1, sizeof(*entry));
+	struct core_choices_entry *entry = calloc(1, sizeof(*entry));
 
 	if (!entry)
 		return NULL;
@@ -377,7 +170,7 @@ static struct entry *add(struct core_choices *all, const struct sched_request *r
 	entry->setting = *setting;
 	entry->num = -1;
 	if (!fill(all, entry)) {
-		free_entry(entry);
+		core_choices_free_entry(entry);
 		return NULL;
 	}
 	make_room(all);
@@ -385,13 +178,14 @@ static struct entry *add(struct core_choices *all, const struct sched_request *r
 	return all->entries = entry;
 }
 
-static bool is_asked_again(const struct entry *entry, uint64_t bytes, const struct algo_wish *wish)
+static bool is_asked_again(const struct core_choices_entry *entry, uint64_t bytes,
+			   const struct algo_wish *wish)
 {
 	return entry->num >= 0 && entry->bytes == bytes && entry->wish.algos == wish->algos &&
 	       entry->wish.protos == wish->protos;
 }
 
-static int rank(struct entry *entry, uint64_t bytes, const struct algo_wish *wish)
+static int rank(struct core_choices_entry *entry, uint64_t bytes, const struct algo_wish *wish)
 {
 	if (is_asked_again(entry, bytes, wish))
 		return entry->num;
@@ -403,7 +197,7 @@ static int rank(struct entry *entry, uint64_t bytes, const struct algo_wish *wis
 }
 
 /* Of what was asked for last. Negative: no memory. */
-static double expected_of(struct entry *entry)
+static double expected_of(struct core_choices_entry *entry)
 {
 	if (isnan(entry->expected))
 		entry->expected = algo_table_expect(entry->table, entry->bytes, &entry->wish);
@@ -411,10 +205,10 @@ static double expected_of(struct entry *entry)
 }
 
 /* NULL: no memory. */
-static struct entry *get(struct core_choices *all, const struct sched_request *request,
-			 const struct algo_setting *setting)
+static struct core_choices_entry *get(struct core_choices *all, const struct sched_request *request,
+				      const struct algo_setting *setting)
 {
-	struct entry *entry = find(all, request, setting);
+	struct core_choices_entry *entry = find(all, request, setting);
 
 	return entry ? entry : add(all, request, setting);
 }
@@ -423,14 +217,15 @@ static struct entry *get(struct core_choices *all, const struct sched_request *r
  * GPUDirect spares the host's memory, and kernels where data only move; but kernels can't wait for
  * what it writes, so where much is added, or little moved, it may be slower. NULL: no memory.
  */
-static struct entry *get_faster(const struct core_facts *facts, struct core_choices *all,
-				const struct sched_request *request,
-				const struct algo_setting *setting, const struct algo_wish *wish,
-				bool *gdr)
+static struct core_choices_entry *get_faster(const struct core_facts *facts,
+					     struct core_choices *all,
+					     const struct sched_request *request,
+					     const struct algo_setting *setting,
+					     const struct algo_wish *wish, bool *gdr)
 {
 	struct algo_setting by_gdr = *setting;
 	uint64_t bytes = facts->common.longest;
-	struct entry *entry = get(all, request, setting), *other;
+	struct core_choices_entry *entry = get(all, request, setting), *other;
 
 	if (!entry || rank(entry, bytes, wish) < 0)
 		return NULL;
@@ -452,9 +247,9 @@ int core_choice_make(struct core_comm *comm, const struct core_facts *facts,
 		     struct sched_request *request, bool mapped, const struct algo_wish *wish,
 		     struct algo_choice *choices, bool *gdr)
 {
-	struct core_choices *all = choices_of(comm, facts);
+	struct core_choices *all = core_choices_of(comm, facts);
 	struct algo_setting setting;
-	struct entry *entry;
+	struct core_choices_entry *entry;
 	int num;
 
 	if (!all)
@@ -510,26 +305,4 @@ bool core_choice_last(char *text, size_t bytes)
 		return false;
 	core_tuning_describe(&last.key, last.coll, last.bytes, &last.way, text, bytes);
 	return true;
-}
-
-void core_choice_drop(struct core_comm *comm)
-{
-	struct core_choices **link = &first, *all = comm->choices;
-	int idle = 0;
-
-	comm->choices = NULL;
-	if (!all)
-		return;
-	pthread_mutex_lock(&lock);
-	all->users--;
-	while ((all = *link)) {
-		idle += !all->users;
-		if (all->users || idle <= MOST_KEPT) {
-			link = &all->next;
-			continue;
-		}
-		*link = all->next;
-		free_choices(all);
-	}
-	pthread_mutex_unlock(&lock);
 }

@@ -8,9 +8,7 @@
 #define CORE_CHOICE_H
 
 #include "algos/algo_choose.h"
-#include "core/agree/core_facts.h"
-
-enum { CORE_CHOICE_MOST = 8 };
+#include "core/choose/core_choices.h"
 
 /*
  * The ways to do the call that the wish grants, the fastest first, into `choices`, CORE_CHOICE_MOST
@@ -35,8 +33,5 @@ bool core_choice_keeps_lines(const struct core_facts *facts, const struct sched 
 void core_choice_note(const struct core_comm *comm, enum sched_coll coll, uint64_t bytes,
 		      const struct algo_choice *way);
 bool core_choice_last(char *text, size_t bytes);
-
-/* The communicator makes no more choices. Any thread. */
-void core_choice_drop(struct core_comm *comm);
 
 #endif

@@ -75,7 +75,7 @@ struct core_comm {
 	unsigned long long context_id;
 	uint64_t dropped;
 	struct core_schedule *schedules; /* see core_schedule.h */
-	struct core_choices *choices;    /* see core_choice.h */
+	struct core_choices *choices;    /* see core_choices.h */
 	struct core_arena *arena;        /* see core_arena.h; its own */
 	bool wants_links;                /* next time with arenas */
 	bool wants_shm;                  /* also in host memory: ranks don't reach each other's */
