@@ -16,30 +16,32 @@
 
 #include "core/accel/core_accel_call.h"
 
-/*
- * Whether a call is one for this, unless buffers are scattered, which all members find alike.
- * core_eager_is_left: whether such a one is better left to the real MPI: data that go from or to
- * one rank need not wait for what others say, and of data that are for one rank each only a part
- * has to go to all nodes.
- */
+/* Whether the call is so short, which all members find alike. */
 bool core_eager_is_certain(const struct core_accel *accel);
+
+/*
+ * Whether such a call is better left to the real MPI. Data that go from or to one rank need not
+ * wait for what others say; and of data that are for one rank each, only a part has to go to each
+ * node.
+ */
 bool core_eager_is_left(const struct core_accel *accel);
 
-/* Whether a call with such an input is one for this, by its configuration. */
+/* Whether a call with such an input is so short, by its configuration. */
 bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *in);
 
-/*
- * If this one is, and its input is in one allocation, set CORE_OFFER_EAGER. Then: core_eager_fetch
- * starts the copy of the input, in stream order; core_eager_publish, when that is done, makes the
- * record, between core_agree_open and core_agree_announce.
- */
+/* Set CORE_OFFER_EAGER if this call is so short, and its input is in one allocation. */
 void core_eager_offer(struct core_accel *accel);
+
+/* Then start the copy of the input, in stream order. */
 enum util_status core_eager_fetch(const struct core_accel *accel);
+
+/* And make the record of it, when the copy is done, before core_agree_announce. */
 void core_eager_publish(const struct core_accel *accel);
 
 /*
- * When the call is agreed on, and all have said CORE_OFFER_EAGER: bring a block of a member's input
- * to where kernels read it, if there are any. `*used`: bytes of the room for that, 0 at first.
+ * Once the call is agreed on, and all have said CORE_OFFER_EAGER: bring a block of a member's input
+ * to where kernels read it, if this process has any. `*used` counts the bytes of the room for that;
+ * it is 0 at first.
  */
 struct gpu_place core_eager_bring(const struct core_accel *accel, int rank, int block,
 				  size_t *used);

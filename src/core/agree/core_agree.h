@@ -43,72 +43,76 @@ struct core_agree {
 	bool answered;
 };
 
-/* Begin a call. False: the slot is still in use, and this call is to be staged. */
+/* Begin a call. Returns false if the slot is still in use: then this call is to be staged. */
 bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call);
 
-/* Announce. `table` has a block for each member, or is NULL. */
+/* Announce the offer. `table` has a block for each member, or is NULL. */
 void core_agree_announce(const struct core_agree *agree, const struct core_offer *offer,
 			 const struct core_block *table);
 
 /*
- * Where the record of a member's input is, on any node, of at most core_area_record_bytes. Written
- * by the member before it announces itself, or, where that is on another node, by the speaker of
- * this one before it settles the call. Only for communicators of several nodes.
+ * The place of the record of a member's input, on any node, of core_area_record_bytes at most. The
+ * member writes it before it announces itself; that of a member on another node is written by this
+ * node's speaker before it settles the call. Only for communicators of several nodes.
  */
 void *core_agree_record(const struct core_agree *agree, int rank);
 
-/* Look again. Never waits. */
+/* Look again how far the call is. Never waits. */
 enum core_agree_state core_agree_poll(struct core_agree *agree);
 
 /* After CORE_AGREE_ANNOUNCED: what the offers of this node's members come to. */
 void core_agree_summarize(const struct core_agree *agree, struct core_summary *summary);
 
 /*
- * After CORE_AGREE_ANNOUNCED: whether the offers are such that the call can be accelerated, to
- * which all must come to the same answer, and, in a vote, whose memory of each kind this process
- * reaches, a bit for each member's number here. core_agree_reach: what a member said of that, after
- * CORE_AGREE_ACCEL.
+ * After CORE_AGREE_ANNOUNCED: say whether the call can be accelerated with these offers. All
+ * members must come to the same answer. In a vote also say whose memory of each kind this process
+ * reaches, a bit for each member's number on this node.
  */
 void core_agree_answer(struct core_agree *agree, bool yes, const uint64_t reach[CORE_NUM_REACHES]);
+
+/* After CORE_AGREE_ACCEL: what the member, which is on this node, said that it reaches. */
 const uint64_t *core_agree_reach(const struct core_agree *agree, int rank);
 
 /*
- * After CORE_AGREE_READY, by the member that speaks for the node: what the nodes have come to, and
- * what all their offers come to. core_agree_common: that, after CORE_AGREE_ACCEL.
+ * After CORE_AGREE_READY, by the member that speaks for the node: say what the nodes have come to,
+ * and what all their offers come to.
  */
 void core_agree_settle(struct core_agree *agree, bool accel, const struct core_summary *common);
+
+/* After CORE_AGREE_ACCEL, on communicators of several nodes: what all offers come to. */
 const struct core_summary *core_agree_common(const struct core_agree *agree);
 
-/*
- * The offer of a member on this node, and its table of blocks; valid between CORE_AGREE_ANNOUNCED
- * and core_meet_pass.
- */
+/* The offer of a member on this node. Valid from CORE_AGREE_ANNOUNCED to core_meet_pass. */
 const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank);
+
+/* Its table of blocks, if it announced one; valid as long. */
 const struct core_block *core_agree_table(const struct core_agree *agree, int rank);
 
 /*
- * For the node's service, which serves communicators that it is no member of. `slot`, `area`: of
- * one, on the board.
- *
- * core_agree_where: what this node's members have come to in the call, where members on other nodes
- * wait for it: CORE_AGREE_STAGE, CORE_AGREE_READY (or they were, and the others know),
- * CORE_AGREE_LOST, or CORE_AGREE_WAITING. core_agree_last_ready: the last calls, + 1, for which
- * they were ready; or CORE_BOARD_LOST, if the communicator had lost a member.
+ * By the node's service, which serves communicators that it is no member of; `slot` and `area` are
+ * one's on the board. What this node's members have come to in a call for which members on other
+ * nodes wait: CORE_AGREE_STAGE; CORE_AGREE_READY, also if they were and the others know;
+ * CORE_AGREE_LOST; or CORE_AGREE_WAITING.
  */
 enum core_agree_state core_agree_where(const struct core_board_slot *slot, const void *area,
 				       uint64_t call);
+
+/*
+ * The last calls, + 1, for which this node's members were ready; CORE_BOARD_LOST instead, if the
+ * communicator has lost a member.
+ */
 void core_agree_last_ready(const struct core_comm *comm, uint64_t ready[CORE_BOARD_REMEMBERED]);
 
 /*
- * Some member's process has ended: what is not decided is decided so that all who can be told fail
- * in the call, rather than wait for it in the real MPI.
+ * A member's process has ended: decide what is not decided, so that all who can be told fail in the
+ * call, and do not wait for it in the real MPI.
  */
 void core_agree_give_up(struct core_agree *agree);
 
 /* Whether the member, which is on this node, has announced itself in the call. */
 bool core_agree_has_come(const struct core_agree *agree, int rank);
 
-/* A member that is not where the call needs it, for reports of long waits; -1: none. */
+/* For reports of long waits: returns a member that is not where the call needs it, or -1. */
 int core_agree_missing(const struct core_agree *agree);
 
 #endif

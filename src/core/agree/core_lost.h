@@ -6,28 +6,28 @@
 #include "core/agree/core_agree.h"
 
 /*
- * A member who is missed in the call: its process has ended, on this node, and it is not past the
- * call; or the connection to it was lost, or to its node's service, which all on other nodes are
- * if this node's own service has ended. -1: none.
+ * Returns a member that the call will miss, or -1: one on this node whose process has ended before
+ * it was past the call; or one on another node to which, or to whose node's service, the connection
+ * was lost. If this node's own service has ended, all members on other nodes are missed.
  */
 int core_lost_find(const struct core_comm *comm, uint64_t call);
 
 /*
- * Whether processes on other nodes are known to be out of reach among such members: their
- * communicator, of several nodes, is not to be accelerated.
+ * Whether some of these processes, on other nodes, are known to be out of reach. A communicator of
+ * them is not to be accelerated.
  */
 bool core_lost_has_some(int size, const struct core_member *members);
 
 /*
- * Break off the connections to all members on other nodes, so that UCX is done with all that it has
- * of them. They are lost then.
+ * Break off the connections to all members on other nodes, so that UCX is done with everything that
+ * belongs to them. They are lost then.
  */
 void core_lost_break_off(const struct core_comm *comm);
 
 /*
- * A member on this node that is in the call, which this one knows to have failed; -1: none. Not one
- * whose process has ended, nor one that has not come: it finds the call failed if it does, touches
- * nobody's memory, and may have no reason to come.
+ * In a call that this process knows to have failed: returns a member on this node that is still in
+ * it, or -1. A member whose process has ended does not count, nor one that has not come: if it does
+ * come it finds the call failed, touches nobody's memory, and may have no reason to come at all.
  */
 int core_lost_find_behind(const struct core_agree *agree);
 

@@ -33,50 +33,63 @@
 #include "core/wire/core_wire_memory.h"
 #include "gpu/kernels/gpu_program.h"
 
-struct core_wire *core_wire_create(void);    /* NULL: no memory */
-void core_wire_free(struct core_wire *wire); /* NULL is allowed */
+/* Returns NULL if there is no memory. */
+struct core_wire *core_wire_create(void);
+
+/* NULL is allowed. */
+void core_wire_free(struct core_wire *wire);
 
 /*
- * Make the arenas, of so many bytes, or larger ones if these are smaller and there is memory, and
- * have kernels in the stream's context reach them. No call is under way. UTIL_ERR_UNSUPPORTED,
- * without a warning: there is no memory for any. core_wire_open_ahead: only what core_eager.h
- * needs. core_wire_bytes: of each. core_wire_takes_memory: there are some in device memory, and UCX
- * can be given other memory of the context, too.
+ * Make the memory for the inputs of core_eager.h, and have kernels in the stream's context reach
+ * it. Returns UTIL_ERR_UNSUPPORTED, without a warning, if there is no memory.
  */
 enum util_status core_wire_open_ahead(struct core_wire *wire, struct gpu_stream *stream);
+
+/*
+ * Make that and the arenas, of `bytes` bytes; or larger ones if these are smaller and there is
+ * memory. No call may be under way. Returns UTIL_ERR_UNSUPPORTED, without a warning, if there is no
+ * memory for any.
+ */
 enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu_stream *stream);
+
+/* The bytes of each arena. */
 size_t core_wire_bytes(const struct core_wire *wire);
+
+/*
+ * Whether there are arenas in device memory. Then UCX can be given other memory of that context,
+ * too.
+ */
 bool core_wire_takes_memory(const struct core_wire *wire);
 
-/*
- * For kernels of the call that is laid out: where arrives what comes in, and where they leave what
- * goes out.
- */
+/* For kernels of the call that is laid out: the arena of what comes in. */
 uint64_t core_wire_inbox(const struct core_wire *wire);
+
+/* For kernels of the call that is laid out: the arena of what goes out. */
 uint64_t core_wire_outbox(const struct core_wire *wire);
 
-/* The same where it is for this process, of arenas on the host. */
+/* For this process: the arena on the host of what comes in. */
 void *core_wire_host_inbox(const struct core_wire *wire);
+
+/* For this process: the arena on the host of what goes out. */
 void *core_wire_host_outbox(const struct core_wire *wire);
 
-/*
- * Pinned memory for the inputs of core_eager.h, CORE_WIRE_AHEAD bytes in either direction: where it
- * is for this process, and for kernels what comes in.
- */
+/* Bytes of pinned memory for the inputs of core_eager.h, in either direction. */
 enum { CORE_WIRE_AHEAD = 64 << 10 };
+
+/* For this process: the inputs that come in. */
 void *core_wire_ahead_in(const struct core_wire *wire);
+
+/* For this process: the input that goes out. */
 void *core_wire_ahead_out(const struct core_wire *wire);
+
+/* For kernels: the inputs that come in. */
 uint64_t core_wire_ahead_address(const struct core_wire *wire);
 
 /*
- * A call begins: its messages may come, and wait. Before this process announces itself.
- *
- * core_wire_lay_out: where they go; slots of `slot_bytes` begin at `start` in the arenas. `by_gdr`:
- * those of members who have any are the ones in device memory.
+ * Begin a call: its messages may come from now on, and wait. Call it before this process announces
+ * itself.
  */
 void core_wire_begin(struct core_wire *wire, uint64_t call);
-void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
-		       uint32_t num_slots, bool by_gdr);
 
 /*
  * Messages of the link whose mark (marks[message % per_round]) has a bit of `mask` go straight to
@@ -86,6 +99,20 @@ void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks,
 		    unsigned mask);
 
 /*
+ * Say who sends on an incoming link, what number the link has at the sender, and how many messages
+ * come in the call. Call before core_wire_lay_out.
+ */
+void core_wire_expect(struct core_wire *wire, uint32_t link, int rank, uint32_t theirs,
+		      uint64_t total);
+
+/*
+ * Say where messages go: `num_slots` slots for each link, of `slot_bytes` bytes, begin at `start`
+ * in the arenas. `by_gdr`: in device memory, on the members that have arenas there.
+ */
+void core_wire_lay_out(struct core_wire *wire, uint64_t start, uint64_t slot_bytes,
+		       uint32_t num_slots, bool by_gdr);
+
+/*
  * Say where a marked message goes: device memory of this process with room for `room` bytes. Call
  * once for each. Returns false while the message that last used its slot has not been consumed.
  */
@@ -93,41 +120,38 @@ bool core_wire_place(struct core_wire *wire, uint32_t link, uint64_t message, ui
 		     uint64_t room);
 
 /*
- * Before core_wire_lay_out: who sends on an incoming link, what number it has there, and how many
- * messages come in the call.
- */
-void core_wire_expect(struct core_wire *wire, uint32_t link, int rank, uint32_t theirs,
-		      uint64_t total);
-
-/*
- * Message `message` of an incoming link: whether it is in its slot, and then how long it is, which
- * is not for its receiver to say. UTIL_IN_PROGRESS; UTIL_ERR_PEER: it won't come.
+ * Whether a message of an incoming link is in its place, and then how many bytes it has; the sender
+ * decides that. UTIL_OK, UTIL_IN_PROGRESS, or UTIL_ERR_PEER: it will not come.
  */
 enum util_status core_wire_look(struct core_wire *wire, uint32_t link, uint64_t message,
 				uint64_t *bytes);
-/* It was read. */
+
+/* The message was read: its slot may be used again. */
 void core_wire_consume(const struct core_comm *comm, uint32_t link, uint64_t message);
 
-/* Whether there is room for a message in an outgoing link: as above. */
+/*
+ * Whether the slot of a message of an outgoing link is free. UTIL_OK, UTIL_IN_PROGRESS, or
+ * UTIL_ERR_PEER: the message before it could not be sent.
+ */
 enum util_status core_wire_has_room(struct core_wire *wire, uint32_t link, uint64_t message);
 
 /*
- * Send what is at an address in device memory, or, for 0, in the slot, to the rank, whose link it
- * is there.
+ * Send a message to the rank, at which the link has the number `theirs`: the bytes at `from`, in
+ * device memory, or, if that is 0, those in the message's slot.
  */
 void core_wire_send(const struct core_comm *comm, int rank, uint32_t link, uint32_t theirs,
 		    uint64_t call, uint64_t message, uint64_t from, uint64_t bytes);
 
-/* UTIL_OK: all messages are out. UTIL_IN_PROGRESS, UTIL_ERR_PEER. */
+/* Whether all messages are out. UTIL_OK, UTIL_IN_PROGRESS, or UTIL_ERR_PEER. */
 enum util_status core_wire_drain(struct core_wire *wire);
 
 /*
- * The call has failed: what comes of it still is not wanted. True: UCX may yet read or write the
- * application's memory.
+ * The call has failed: give up what still comes of it. Returns whether UCX may yet read or write
+ * the application's memory.
  */
 bool core_wire_has_memory(struct core_wire *wire);
 
-/* Have messages for communicators come here; before the network is up. */
+/* Have messages for communicators come here. Call before the network is up. */
 void core_wire_handle_mail(void);
 
 #endif
