@@ -16,7 +16,7 @@
 
 #include "core/accel/core_accel_call.h"
 
-/* Whether the call is so short, which all members find alike. */
+/* Whether the call is so short, unless its buffers turn out to be scattered. All find the same. */
 bool core_eager_is_certain(const struct core_accel *accel);
 
 /*
