@@ -71,8 +71,8 @@ static void start_fdpass(void)
  */
 static uint64_t hash_structures(void)
 {
-	const size_t sizes[] = {sizeof(struct core_offer), sizeof(struct core_summary),
-				sizeof(struct core_block),
+	const size_t sizes[] = {CORE_OFFER_MEANINGS, sizeof(struct core_offer),
+				sizeof(struct core_summary), sizeof(struct core_block),
 				core_area_bytes(CORE_MAX_NEAR, CORE_MAX_NEAR, CORE_MAX_NEAR, true)};
 	uint64_t hash = util_hash_text(UTIL_HASH_START, GPUCOLL_VERSION_STRING);
 

@@ -132,7 +132,9 @@ def body(f, door):
     if f.kind in ("hand", "refuse"):
         check = " || ".join(f"gpu_pointer_is_out_of_reach({b})" for b in f.buffers)
     if f.kind == "refuse":
-        return (f"\tif (pmpi_looks_at_refused() && ({check}))\n"
+        peer = next(n for _, n in f.params if n in ("dest", "source"))
+        return (f"\tif (partitions && count && {peer} != MPI_PROC_NULL && pmpi_looks_at_refused() &&\n"
+                f"\t    ({check}))\n"
                 f"\t\treturn pmpi_refuse(\"{f.called('')}\", comm);\n"
                 f"\treturn {forward};\n")
     if f.kind == "hand":

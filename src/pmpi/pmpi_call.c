@@ -122,10 +122,17 @@ int pmpi_leave_constructor(int result, MPI_Comm *newcomm)
 	return result;
 }
 
-bool pmpi_looks_at_refused(void)
+/* Not seen before, in a process with CUDA, of an MPI that is not known to take device memory. */
+static bool is_for_an_unaware_mpi(void)
 {
 	return !pmpi_depth && gpu_driver_present() &&
 	       !__atomic_load_n(&pmpi_off, __ATOMIC_RELAXED) && !pmpi_mpi_is_cuda_aware();
+}
+
+/* The user may know better. */
+bool pmpi_looks_at_refused(void)
+{
+	return is_for_an_unaware_mpi() && util_config.p2p != UTIL_MESSAGES_MPI;
 }
 
 int pmpi_refuse(const char *function, MPI_Comm comm)
@@ -140,7 +147,7 @@ int pmpi_refuse(const char *function, MPI_Comm comm)
 
 bool pmpi_looks_at_handed(void)
 {
-	return util_config.debug >= UTIL_LOG_WARN && pmpi_looks_at_refused();
+	return util_config.debug >= UTIL_LOG_WARN && is_for_an_unaware_mpi();
 }
 
 void pmpi_warn_handed(const char *function, bool *warned)

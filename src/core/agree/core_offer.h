@@ -7,6 +7,9 @@
 #include "gpu/gpu_ipc.h"
 #include "gpu/kernels/gpu_program.h"
 
+/* Raised when what an offer means has changed and its size has not: see hash_structures. */
+enum { CORE_OFFER_MEANINGS = 2 };
+
 enum { CORE_OFFER_MOST_FREED = 16 };
 
 enum core_offer_flags {

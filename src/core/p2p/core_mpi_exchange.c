@@ -159,6 +159,7 @@ int core_message_run(const struct core_message_call *call)
 	core_mpi_note_comm(call->comm);
 	message->call = *call;
 	message->since = start;
+	message->unpacking = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 	message->persistent = core_mpi_message_is(call, CORE_MESSAGE_PERSISTENT);
 	status = open_sides(message);
 	if (status == UTIL_ERR_MPI || (!message->send.staged && !message->recv.staged)) {

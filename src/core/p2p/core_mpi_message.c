@@ -82,11 +82,19 @@ void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status 
 	core_mpi_side_unpack(side, (size_t)bytes);
 }
 
-/* Of a persistent request that is not started the status is empty. */
-void core_mpi_message_complete(struct core_mpi_message *message, const MPI_Status *status)
+void core_mpi_message_unpack_begin(struct core_mpi_message *message, const MPI_Status *status)
 {
+	pthread_mutex_lock(&message->unpacking);
 	if (!message->persistent || message->active)
 		core_mpi_message_arrive(message, status);
+}
+
+enum util_status core_mpi_message_unpack_end(struct core_mpi_message *message)
+{
+	enum util_status copied = core_dense_wait(&message->recv.dense);
+
+	pthread_mutex_unlock(&message->unpacking);
+	return copied;
 }
 
 void core_mpi_message_free(struct core_mpi_message *message)

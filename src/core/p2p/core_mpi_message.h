@@ -6,6 +6,8 @@
 #include "core/p2p/core_message.h"
 #include "core/p2p/core_mpi_side.h"
 
+#include <pthread.h>
+
 /* What a kind does. UNTOLD: its status tells of another request, or nothing, in MPICH 4.0. */
 enum core_mpi_message_flags {
 	CORE_MESSAGE_SENDS = 1 << 0,
@@ -27,7 +29,15 @@ struct core_mpi_message {
 	struct core_mpi_side send, recv;
 	bool persistent;
 	bool active;  /* a persistent one: started, and not seen to be complete */
-	bool arrived; /* what has come is unpacked */
+	bool arrived; /* what has come is unpacked, or being unpacked */
+	/*
+	 * Of who unpacks. Recursive, as an error handler that is called meanwhile may complete the
+	 * request, too.
+	 */
+	pthread_mutex_t unpacking;
+	/* Of core_mpi_table.c, under its lock: threads that found the entry, which may be gone. */
+	int finders;
+	bool gone;
 };
 
 /* Pack what is to be sent. Waits for the copies. */
@@ -36,8 +46,12 @@ enum util_status core_mpi_message_pack(struct core_mpi_message *message);
 /* The operation is complete, as the status says: begin to unpack what has come, once. */
 void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status *status);
 
-/* The same of one that may be persistent, and not started: then the status is empty. */
-void core_mpi_message_complete(struct core_mpi_message *message, const MPI_Status *status);
+/*
+ * The same of one that may be persistent, and not started: then the status is empty. Between
+ * _begin and _end, which waits for the copies, other threads wait that do this, too.
+ */
+void core_mpi_message_unpack_begin(struct core_mpi_message *message, const MPI_Status *status);
+enum util_status core_mpi_message_unpack_end(struct core_mpi_message *message);
 
 /* Give back all that the message holds; on the heap. */
 void core_mpi_message_free(struct core_mpi_message *message);

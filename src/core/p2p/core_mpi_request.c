@@ -41,8 +41,8 @@ static int complete(struct core_mpi_message *message, const MPI_Request *request
 	if (!core_mpi_table_has_taken(message))
 		return result;
 	if (result == MPI_SUCCESS) {
-		core_mpi_message_complete(message, status);
-		copied = core_dense_wait(&message->recv.dense);
+		core_mpi_message_unpack_begin(message, status);
+		copied = core_mpi_message_unpack_end(message);
 	} else if (!message->persistent && *request != MPI_REQUEST_NULL) {
 		core_mpi_table_put_back(message);
 		return result;
@@ -83,19 +83,6 @@ int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Reque
 	return result;
 }
 
-/* By whichever thread comes first. An error handler that is called meanwhile may come here, too. */
-static enum util_status unpack_once(struct core_mpi_message *message, const MPI_Status *status)
-{
-	static pthread_mutex_t unpacking = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-	enum util_status copied;
-
-	pthread_mutex_lock(&unpacking);
-	core_mpi_message_complete(message, status);
-	copied = core_dense_wait(&message->recv.dense);
-	pthread_mutex_unlock(&unpacking);
-	return copied;
-}
-
 /* Nothing is completed, so the entry stays where it is, and several threads may ask at a time. */
 int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *),
 				    MPI_Request request, int *flag, MPI_Status *status)
@@ -110,7 +97,11 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 	if (result != MPI_SUCCESS || !*flag)
 		return result;
 	message = core_mpi_table_find(request);
-	copied = message ? unpack_once(message, status) : UTIL_OK;
+	if (!message)
+		return result;
+	core_mpi_message_unpack_begin(message, status);
+	copied = core_mpi_message_unpack_end(message);
+	core_mpi_table_release(message);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }
 
@@ -123,6 +114,7 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 struct ours {
 	int index;
 	struct core_mpi_message *message; /* NULL: done with */
+	bool unpacks;
 };
 
 struct several {
@@ -151,7 +143,7 @@ static bool add_ours(struct several *all, int index, struct core_mpi_message *me
 		memcpy(larger, all->few, sizeof(all->few));
 		all->ours = larger;
 	}
-	all->ours[all->num++] = (struct ours){index, message};
+	all->ours[all->num++] = (struct ours){index, message, false};
 	return true;
 }
 
@@ -214,10 +206,14 @@ static enum util_status unpack_several(struct several *all)
 
 	for (int first = 0, last; first < all->num; first = last) {
 		last = first + MOST_COPIES < all->num ? first + MOST_COPIES : all->num;
-		for (int k = first; k < last; k++)
-			core_dense_progress(&all->ours[k].message->recv.dense);
 		for (int k = first; k < last; k++) {
-			one = core_dense_wait(&all->ours[k].message->recv.dense);
+			if (all->ours[k].unpacks)
+				core_dense_progress(&all->ours[k].message->recv.dense);
+		}
+		for (int k = first; k < last; k++) {
+			if (!all->ours[k].unpacks)
+				continue;
+			one = core_mpi_message_unpack_end(all->ours[k].message);
 			status = one != UTIL_OK ? one : status;
 		}
 	}
@@ -247,8 +243,9 @@ static int complete_several(struct several *all, MPI_Request requests[], const M
 	for (int k = 0; k < all->num; k++) {
 		int at = status_of ? status_of[k] : all->ours[k].index;
 
-		if (at >= 0 && has_ended(result, &statuses[at], &well) && well)
-			core_mpi_message_complete(all->ours[k].message, &statuses[at]);
+		all->ours[k].unpacks = at >= 0 && has_ended(result, &statuses[at], &well) && well;
+		if (all->ours[k].unpacks)
+			core_mpi_message_unpack_begin(all->ours[k].message, &statuses[at]);
 	}
 	copied = unpack_several(all);
 	for (int k = all->num - 1; k >= 0; k--) {

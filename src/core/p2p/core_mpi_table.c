@@ -105,12 +105,12 @@ static struct core_mpi_message *take_over(MPI_Request request)
 }
 
 /* Under the lock. What is found is among the taken ones. */
-static struct core_mpi_message *take(MPI_Request request)
+static struct core_mpi_message *take(MPI_Request request, bool inside)
 {
 	struct core_mpi_message **link = find(request), *message = *link;
 
 	if (!message)
-		return taken ? take_over(request) : NULL;
+		return inside ? take_over(request) : NULL;
 	*link = message->next;
 	num_entries--;
 	note_taken(message);
@@ -144,9 +144,15 @@ void core_mpi_table_add(struct core_mpi_message *message)
 
 void core_mpi_table_forget(struct core_mpi_message *message)
 {
+	bool found;
+
 	__atomic_fetch_sub(&core_requests_pending, 1, __ATOMIC_RELAXED);
 	core_mpi_table_drop_taken(message);
-	core_mpi_message_free(message);
+	pthread_mutex_lock(&lock);
+	found = message->gone = message->finders > 0;
+	pthread_mutex_unlock(&lock);
+	if (!found)
+		core_mpi_message_free(message);
 }
 
 void core_mpi_table_put_back(struct core_mpi_message *message)
@@ -171,7 +177,7 @@ struct core_mpi_message *core_mpi_table_take_next(const MPI_Request requests[], 
 		/* Most are the application's alone. */
 		if (!inside && !may_be_in_table(requests[*index]))
 			continue;
-		message = take(requests[*index]);
+		message = take(requests[*index], inside);
 		if (message)
 			break;
 	}
@@ -184,7 +190,7 @@ struct core_mpi_message *core_mpi_table_take(MPI_Request request)
 	struct core_mpi_message *message;
 
 	pthread_mutex_lock(&lock);
-	message = take(request);
+	message = take(request, taken != NULL);
 	pthread_mutex_unlock(&lock);
 	return message;
 }
@@ -195,8 +201,22 @@ struct core_mpi_message *core_mpi_table_find(MPI_Request request)
 
 	pthread_mutex_lock(&lock);
 	message = *find(request);
+	message = message ? message : find_taken(request);
+	if (message)
+		message->finders++;
 	pthread_mutex_unlock(&lock);
-	return message ? message : find_taken(request);
+	return message;
+}
+
+void core_mpi_table_release(struct core_mpi_message *message)
+{
+	bool gone;
+
+	pthread_mutex_lock(&lock);
+	gone = --message->finders == 0 && message->gone;
+	pthread_mutex_unlock(&lock);
+	if (gone)
+		core_mpi_message_free(message);
 }
 
 static const struct core_mpi_message *older(const struct core_mpi_message *a,

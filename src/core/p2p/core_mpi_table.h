@@ -21,12 +21,18 @@ void core_mpi_table_add(struct core_mpi_message *message);
 /*
  * Take the request's entry out; NULL: it has none. core_mpi_table_take_next: the first entry of the
  * requests from `*index` on, which is set to where it was; `inside`: a call around this one has
- * taken some. core_mpi_table_find: the entry stays where it is.
+ * taken some.
  */
 struct core_mpi_message *core_mpi_table_take(MPI_Request request);
 struct core_mpi_message *core_mpi_table_take_next(const MPI_Request requests[], int count,
 						  int *index, bool inside);
+
+/*
+ * Find the request's entry, which stays where it is: other threads may find it, too, or take it
+ * out. It lives until core_mpi_table_release. NULL: there is none.
+ */
 struct core_mpi_message *core_mpi_table_find(MPI_Request request);
+void core_mpi_table_release(struct core_mpi_message *message);
 
 /* Whether this thread has taken some. */
 bool core_mpi_table_is_inside(void);
