@@ -2,33 +2,10 @@
 #include "core/agree/core_area.h"
 #include "core/job/core_mpi_job.h"
 
-static size_t links_bytes(int local_size)
-{
-	return (size_t)local_size * sizeof(struct core_area_links);
-}
-
-/* What comes before the slots. */
-static size_t progress_bytes(int local_size)
-{
-	return sizeof(struct core_area_far) +
-	       (size_t)local_size * sizeof(struct core_area_progress) + links_bytes(local_size);
-}
-
-static size_t desks_bytes(int local_size)
-{
-	return (size_t)local_size * sizeof(struct core_area_desk);
-}
-
-static size_t slot_bytes(int local_size)
-{
-	size_t bytes = sizeof(struct core_area_slot) + desks_bytes(local_size);
-
-	return (bytes + UTIL_CACHE_LINE - 1) / UTIL_CACHE_LINE * UTIL_CACHE_LINE;
-}
-
 static size_t slots_bytes(int local_size)
 {
-	return progress_bytes(local_size) + CORE_AGREE_SLOTS * slot_bytes(local_size);
+	return core_area_progress_bytes(local_size) +
+	       CORE_AGREE_SLOTS * core_area_slot_bytes(local_size);
 }
 
 /*
@@ -51,21 +28,6 @@ size_t core_area_bytes(int local_size, int near, int size, bool records)
 	return slots_bytes(local_size) + CORE_AGREE_SLOTS * more;
 }
 
-struct core_area_slot *core_area_slot_of(const void *area, uint64_t call)
-{
-	int local_size = core_mpi_job.local_size;
-
-	return (struct core_area_slot *)((char *)area + progress_bytes(local_size) +
-					 call % CORE_AGREE_SLOTS * slot_bytes(local_size));
-}
-
-struct core_area_desk *core_area_desk_of(const struct core_comm *comm, uint64_t call, int rank)
-{
-	struct core_area_slot *slot = core_area_slot_of(comm->area, call);
-
-	return (struct core_area_desk *)(slot + 1) + core_comm_local_rank(comm, rank);
-}
-
 struct core_block *core_area_table_of(const struct core_comm *comm, uint64_t call, int rank)
 {
 	size_t tables = tables_bytes(comm->num_near, comm->size);
@@ -86,27 +48,4 @@ void *core_area_record_of(const struct core_comm *comm, uint64_t call, int rank)
 
 	return (char *)comm->area + before + call % CORE_AGREE_SLOTS * RECORDS_BYTES +
 	       (size_t)rank * core_area_record_bytes(comm);
-}
-
-struct core_area_far *core_area_far_of(const void *area)
-{
-	return (struct core_area_far *)area;
-}
-
-struct core_area_progress *core_area_progress_of(const struct core_comm *comm, int rank)
-{
-	struct core_area_far *far = comm->area;
-
-	return (struct core_area_progress *)(far + 1) + core_comm_local_rank(comm, rank);
-}
-
-_Atomic uint64_t *core_area_link_word(const struct core_comm *comm, int rank,
-				      enum core_meet_words words, unsigned link)
-{
-	struct core_area_progress *progress =
-		(struct core_area_progress *)(core_area_far_of(comm->area) + 1);
-	struct core_area_links *links =
-		(struct core_area_links *)(progress + core_mpi_job.local_size);
-
-	return &links[core_comm_local_rank(comm, rank)].words[words][link];
 }

@@ -10,6 +10,7 @@
 #include "core/call/core_shape.h"
 #include "core/comm/core_board.h"
 #include "core/comm/core_comm.h"
+#include "core/job/core_mpi_job.h"
 #include "util/util_cache.h"
 
 #include <stdatomic.h>
@@ -80,20 +81,87 @@ struct core_area_links {
 size_t core_area_bytes(int local_size, int near, int size, bool records);
 
 /*
- * A call's slot, of an area of a board of this node's processes; the desk of a member on this node,
- * and its table, which has a block for each member; and the record of any member, of at most so
- * many bytes, 16-byte aligned.
+ * A member's table, which has a block for each member; and the record of any member, of at most
+ * core_area_record_bytes, 16-byte aligned.
  */
-struct core_area_slot *core_area_slot_of(const void *area, uint64_t call);
-struct core_area_desk *core_area_desk_of(const struct core_comm *comm, uint64_t call, int rank);
 struct core_block *core_area_table_of(const struct core_comm *comm, uint64_t call, int rank);
 void *core_area_record_of(const struct core_comm *comm, uint64_t call, int rank);
 size_t core_area_record_bytes(const struct core_comm *comm);
 
-/* What is not of one call. */
-struct core_area_far *core_area_far_of(const void *area);
-struct core_area_progress *core_area_progress_of(const struct core_comm *comm, int rank);
-_Atomic uint64_t *core_area_link_word(const struct core_comm *comm, int rank,
-				      enum core_meet_words words, unsigned link);
+/* ---- where things are; inline, as every look of the agreement comes here ---- */
+
+/* Bytes of the words of links. */
+static inline size_t core_area_links_bytes(int local_size)
+{
+	return (size_t)local_size * sizeof(struct core_area_links);
+}
+
+/* Bytes of what comes before the slots. */
+static inline size_t core_area_progress_bytes(int local_size)
+{
+	return sizeof(struct core_area_far) +
+	       (size_t)local_size * sizeof(struct core_area_progress) +
+	       core_area_links_bytes(local_size);
+}
+
+/* Bytes of a slot's desks. */
+static inline size_t core_area_desks_bytes(int local_size)
+{
+	return (size_t)local_size * sizeof(struct core_area_desk);
+}
+
+/* Bytes of a slot. */
+static inline size_t core_area_slot_bytes(int local_size)
+{
+	size_t bytes = sizeof(struct core_area_slot) + core_area_desks_bytes(local_size);
+
+	return (bytes + UTIL_CACHE_LINE - 1) / UTIL_CACHE_LINE * UTIL_CACHE_LINE;
+}
+
+/* A call's slot, of an area of a board of this node's processes. */
+static inline struct core_area_slot *core_area_slot_of(const void *area, uint64_t call)
+{
+	int local_size = core_mpi_job.local_size;
+
+	return (struct core_area_slot *)((char *)area + core_area_progress_bytes(local_size) +
+					 call % CORE_AGREE_SLOTS *
+						 core_area_slot_bytes(local_size));
+}
+
+/* The desk of a member on this node in the call's slot. */
+static inline struct core_area_desk *core_area_desk_of(const struct core_comm *comm, uint64_t call,
+						       int rank)
+{
+	struct core_area_slot *slot = core_area_slot_of(comm->area, call);
+
+	return (struct core_area_desk *)(slot + 1) + core_comm_local_rank(comm, rank);
+}
+
+/* What is not of one call, nor of one member. */
+static inline struct core_area_far *core_area_far_of(const void *area)
+{
+	return (struct core_area_far *)area;
+}
+
+/* What a member on this node says of its calls. */
+static inline struct core_area_progress *core_area_progress_of(const struct core_comm *comm,
+							       int rank)
+{
+	struct core_area_far *far = comm->area;
+
+	return (struct core_area_progress *)(far + 1) + core_comm_local_rank(comm, rank);
+}
+
+/* The word of a link of a member on this node. */
+static inline _Atomic uint64_t *core_area_link_word(const struct core_comm *comm, int rank,
+						    enum core_meet_words words, unsigned link)
+{
+	struct core_area_progress *progress =
+		(struct core_area_progress *)(core_area_far_of(comm->area) + 1);
+	struct core_area_links *links =
+		(struct core_area_links *)(progress + core_mpi_job.local_size);
+
+	return &links[core_comm_local_rank(comm, rank)].words[words][link];
+}
 
 #endif
