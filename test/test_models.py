@@ -49,7 +49,7 @@ def test_requests_model(tmp_path, bounds):
     assert_no_error(spin(tmp_path, "requests", *bounds))
 
 
-@pytest.mark.parametrize("weakness", ["BREAK_BIRTH", "BREAK_ONCE", "BREAK_TAKE"])
+@pytest.mark.parametrize("weakness", ["BREAK_BIRTH", "BREAK_LOCK", "BREAK_ONCE", "BREAK_TAKE"])
 def test_requests_model_finds_errors(tmp_path, weakness):
     need_spin()
     assert "errors: 1" in spin(tmp_path, "requests", weakness)

@@ -7,7 +7,9 @@
  * other, and completes them by a call that tests, once or often, or by one that asks without freeing (get_status), then one that does.
  * A receive has been unpacked into its own buffer once, and no other's, when its thread has been told that it is complete.
  *
- * The lock is the table's; a step of the real MPI is atomic. A message comes at any time after its receive was made.
+ * Another thread asks about the first receive of the first thread, too, which it may until that one is completed.
+ *
+ * The lock is the table's, and each message has one for unpacking; a step of the real MPI is atomic. A message comes at any time after its receive was made.
  *
  * BREAK_* weaken the rules, one each; the tests expect an error from every one of them.
  */
@@ -26,6 +28,8 @@ byte owner[HANDLES];         /* the real MPI's: which receive has the handle, or
 bool come[ALL];              /* its message */
 byte entry[HANDLES + 1];     /* the table: whose buffer is to be unpacked into, or NONE */
 byte unpacked[ALL];          /* times */
+byte asked_handle;           /* of the receive that another thread asks about */
+bool may_ask, has_asked;
 
 inline unpack(whose)
 {
@@ -33,9 +37,28 @@ inline unpack(whose)
 	assert(unpacked[whose] == 1)
 }
 
+/* Of get_status, under the message's lock. */
+inline unpack_once(whose)
+{
+#ifdef BREAK_LOCK
+	seen = unpacked[whose];
+	if
+	:: seen == 0 -> unpack(whose)
+	:: else
+	fi
+#else
+	atomic {
+		if
+		:: unpacked[whose] == 0 -> unpack(whose)
+		:: else
+		fi
+	}
+#endif
+}
+
 proctype thread(byte me)
 {
-	byte i = 0, id, handle, mine;
+	byte i = 0, id, handle, mine, seen;
 	bool done;
 
 	do
@@ -58,16 +81,24 @@ proctype thread(byte me)
 		fi;
 #endif
 		done = false;
+		if
+		:: id == 0 && handle != SHARED -> asked_handle = handle; may_ask = true
+		:: id == 0 && handle == SHARED -> has_asked = true
+		:: else
+		fi;
 		/* MPI_Request_get_status, perhaps. */
 		if
 		:: handle != SHARED && come[id] ->
 			mine = entry[handle];
 			if
-			:: mine != NONE -> unpack(mine)
+			:: mine != NONE -> unpack_once(mine)
 			:: else
-			fi
+			fi;
+			assert(unpacked[id] == 1)
 		:: true
 		fi;
+		/* The program's threads have agreed on that. */
+		id != 0 || has_asked;
 		/* MPI_Test, until it is done. */
 		do
 		:: done -> break
@@ -113,6 +144,22 @@ proctype thread(byte me)
 		assert(unpacked[id] == 1);
 		i++
 	od
+}
+
+/* MPI_Request_get_status by another thread. */
+active proctype asker()
+{
+	byte mine, seen;
+
+end:
+	may_ask && come[0];
+	mine = entry[asked_handle];
+	if
+	:: mine != NONE -> unpack_once(mine)
+	:: else
+	fi;
+	assert(unpacked[0] == 1);
+	has_asked = true
 }
 
 /* Messages come. */
