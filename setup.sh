@@ -51,6 +51,7 @@ mkdir -p build
 cd build
 if [ ! -e Makefile ] || [ ../configure -nt Makefile ]; then
 	say "configuring in ./build"
+	rm -f mpi/*/*.d mpi/*/*.o # they name sources where these were
 	../configure --enable-werror >configure.log 2>&1 || {
 		tail -n 20 configure.log >&2
 		exit 1
