@@ -11,7 +11,6 @@
 #include "util/util_log.h"
 
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 static int comm_keyval = MPI_KEYVAL_INVALID; /* on communicators: a struct core_comm */

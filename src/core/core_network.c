@@ -217,9 +217,7 @@ void core_network_start(void)
 {
 	bool leader = core_mpi_job.local_rank == 0, by_sockets;
 
-	if (!is_wanted())
-		return;
-	if (!find_ways())
+	if (!is_wanted() || !find_ways())
 		return;
 	by_sockets = !core_mpi_job_all(!net_is_by_sockets());
 	core_mail_start(by_sockets);

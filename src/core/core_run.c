@@ -200,7 +200,7 @@ int core_run_host(const struct core_call *call)
 	int result;
 
 	core_last_path = CORE_PATH_PASS;
-	core_choice_note(NULL, 0, 0, NULL);
+	core_choice_forget();
 	comm = count_call(call, &number);
 	if (comm)
 		core_meet_pass(comm, number);
@@ -332,7 +332,7 @@ int core_run(const struct core_call *call)
 	if (status == UTIL_OK && op.path == CORE_PATH_ACCEL)
 		core_say_note_choice(&op.accel);
 	else
-		core_choice_note(NULL, 0, 0, NULL);
+		core_choice_forget();
 	core_op_finish(&op);
 	count(&op, now() - start);
 	if (status == UTIL_OK || status == UTIL_ERR_MPI)

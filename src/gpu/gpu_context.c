@@ -2,12 +2,9 @@
 #include "gpu/gpu_context.h"
 #include "util/util_config.h"
 #include "util/util_hash.h"
-#include "util/util_log.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_DEVICES = 64 };

@@ -71,7 +71,7 @@ proctype thread(byte me)
 		:: atomic { owner[0] == NONE -> owner[0] = id; handle = 0 }
 		:: atomic { owner[1] == NONE -> owner[1] = id; handle = 1 }
 		fi;
-		/* core_mpi_request_add, unless get_status says that it is complete. */
+		/* core_mpi_table_add, unless get_status says that it is complete. */
 #ifdef BREAK_BIRTH
 		entry[handle] = id;
 #else

@@ -18,7 +18,6 @@
 #include "util/util_log.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* ---- slots ---- */
 

@@ -7,8 +7,6 @@
 #include "core/call/core_coll.h"
 #include "core/choose/core_choice.h"
 #include "core/comm/core_graph.h"
-#include "core/wire/core_arena.h"
-#include "util/util_log.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,6 @@
 #include "core/call/core_layout.h"
 #include "core/choose/core_wish.h"
 #include "core/comm/core_graph.h"
-#include "core/wire/core_arena.h"
 #include "gpu/gpu_pointer.h"
 #include "gpu/gpu_synchronous.h"
 #include "util/util_config.h"

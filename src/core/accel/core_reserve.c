@@ -11,7 +11,6 @@
 #include "core/wire/core_leaving.h"
 #include "core/wire/core_wire.h"
 #include "gpu/gpu_pointer.h"
-#include "gpu/gpu_synchronous.h"
 #include "util/util_config.h"
 
 enum { LEAST_WINDOW = 64 << 10 };

@@ -95,15 +95,17 @@ void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t
 
 void core_say_note_choice(const struct core_accel *accel)
 {
-	const struct algo_choice way = {
-		.algo = accel->schedule ? accel->schedule->algo : NULL,
-		.channels = accel->schedule ? accel->sched->request.channels : 0,
-		.proto = accel->linked ? accel->steps.args.protocol : SCHED_SIMPLE};
+	const struct sched_request *request;
+	struct algo_choice way;
 
+	core_choice_forget();
 	/* Times are kept of exchanges of all only. */
 	if (accel->eager || !accel->schedule || accel->sched->request.pairs)
-		core_choice_note(NULL, 0, 0, NULL);
-	else
-		core_choice_note(accel->comm, accel->sched->request.coll,
-				 accel->facts.common.longest, &way);
+		return;
+	request = &accel->sched->request;
+	way = (struct algo_choice){.algo = accel->schedule->algo,
+				   .channels = request->channels,
+				   .proto = accel->linked ? accel->steps.args.protocol
+							  : SCHED_SIMPLE};
+	core_choice_note(accel->comm, request->coll, accel->facts.common.longest, &way);
 }

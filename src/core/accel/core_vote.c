@@ -147,6 +147,19 @@ static void fill_facts(struct core_accel *accel)
 		core_agree_summarize(&accel->agree, &facts->common);
 }
 
+/* Somebody stages the call, and so do all. */
+static enum util_status give_way(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+
+	/* Over several nodes nobody finds out later what is missing for links. */
+	if (accel->agree.vote && comm->spans && accel->offer.arenas[GPU_TRANSPORT_P2P].bytes)
+		comm->wants_links = comm->wants_shm = true;
+	if (accel->agree.vote)
+		core_proof_doubt(accel);
+	return core_accel_stage(accel, accel->reason ? accel->reason : "another rank's choice");
+}
+
 enum util_status core_vote_progress(struct core_accel *accel)
 {
 	enum core_agree_state state = core_agree_poll(&accel->agree);
@@ -166,15 +179,8 @@ enum util_status core_vote_progress(struct core_accel *accel)
 		return UTIL_IN_PROGRESS;
 	if (state == CORE_AGREE_READY && core_comm_speaks(accel->comm))
 		state = agree_with_nodes(accel);
-	/* Over several nodes nobody finds out later what is missing for links. */
-	if (state == CORE_AGREE_STAGE && accel->comm->spans && accel->agree.vote &&
-	    accel->offer.arenas[GPU_TRANSPORT_P2P].bytes)
-		accel->comm->wants_links = accel->comm->wants_shm = true;
-	if (state == CORE_AGREE_STAGE && accel->agree.vote)
-		core_proof_doubt(accel);
 	if (state == CORE_AGREE_STAGE)
-		return core_accel_stage(accel,
-					accel->reason ? accel->reason : "another rank's choice");
+		return give_way(accel);
 	if (state != CORE_AGREE_ACCEL) {
 		core_failure_give_up(accel);
 		return UTIL_IN_PROGRESS;

@@ -4,11 +4,9 @@
 #include "core/call/core_coll.h"
 #include "core/choose/core_choices.h"
 #include "core/wire/core_arena_layout.h"
-#include "util/util_log.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -285,15 +283,18 @@ bool core_choice_keeps_lines(const struct core_facts *facts, const struct sched 
 	       sched_fabric_lines(all->cluster.parts[0].fabric, sched) >= lines_of(facts);
 }
 
+void core_choice_forget(void)
+{
+	last.way.algo = NULL;
+}
+
 void core_choice_note(const struct core_comm *comm, enum sched_coll coll, uint64_t bytes,
 		      const struct algo_choice *way)
 {
-	const struct core_choices *all = comm ? comm->choices : NULL;
-
-	last.way.algo = NULL;
-	if (!all)
+	core_choice_forget();
+	if (!comm->choices)
 		return;
-	last.key = all->key;
+	last.key = comm->choices->key;
 	last.coll = coll;
 	last.bytes = bytes;
 	last.way = *way;

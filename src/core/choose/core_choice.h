@@ -26,12 +26,13 @@ int core_choice_make(struct core_comm *comm, const struct core_facts *facts,
  */
 bool core_choice_keeps_lines(const struct core_facts *facts, const struct sched *sched);
 
-/*
- * Note how a call was done, of blocks of so many bytes; or, with NULL, that there was no choice.
- * And the last that this thread noted, as core_tuning.h has it, into `text`; false: there is none.
+/* Note how this thread's last call was done, of blocks of so many bytes; or that it had no choice.
  */
 void core_choice_note(const struct core_comm *comm, enum sched_coll coll, uint64_t bytes,
 		      const struct algo_choice *way);
+void core_choice_forget(void);
+
+/* What was noted, as core_tuning.h has it, into `text`. Returns false if there was no choice. */
 bool core_choice_last(char *text, size_t bytes);
 
 #endif

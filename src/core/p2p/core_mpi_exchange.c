@@ -70,10 +70,8 @@ static int run_blocking(struct core_mpi_message *message)
 		status = &own;
 	real.status = status;
 	result = real.real(&real);
-	if (result == MPI_SUCCESS && message->recv.staged) {
-		core_mpi_message_arrive(message, status);
-		copied = core_dense_wait(&message->recv.dense);
-	}
+	if (result == MPI_SUCCESS)
+		copied = core_mpi_message_unpack(message, status);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(message->call.comm, copied);
 }
 
@@ -99,8 +97,8 @@ static bool is_complete(struct core_mpi_message *message, MPI_Status *status)
 static int run_nonblocking(struct core_mpi_message *message)
 {
 	struct core_message_call real = replace(message);
-	enum util_status copied = UTIL_OK;
 	int result = real.real(&real);
+	enum util_status copied;
 	MPI_Status status;
 
 	if (result != MPI_SUCCESS) {
@@ -112,8 +110,7 @@ static int run_nonblocking(struct core_mpi_message *message)
 		core_mpi_table_add(message);
 		return result;
 	}
-	core_mpi_message_arrive(message, &status);
-	copied = core_dense_wait(&message->recv.dense);
+	copied = core_mpi_message_unpack(message, &status);
 	core_mpi_message_free(message);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }

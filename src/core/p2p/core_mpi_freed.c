@@ -15,8 +15,7 @@ static struct core_mpi_message *freed; /* under the lock */
 
 static void finish_freed(struct core_mpi_message *message, const MPI_Status *status)
 {
-	core_mpi_message_unpack_begin(message, status);
-	if (core_mpi_message_unpack_end(message) != UTIL_OK)
+	if (core_mpi_message_unpack(message, status) != UTIL_OK)
 		core_mpi_raise_on(core_mpi_world(), UTIL_ERR_CUDA);
 	if (message->request != MPI_REQUEST_NULL)
 		PMPI_Request_free(&message->request);

@@ -63,7 +63,8 @@ enum util_status core_mpi_message_pack(struct core_mpi_message *message)
 	return status;
 }
 
-void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status *status)
+/* Begin to unpack what has come, once. */
+static void arrive(struct core_mpi_message *message, const MPI_Status *status)
 {
 	struct core_mpi_side *side = &message->recv;
 	MPI_Count bytes = 0;
@@ -85,8 +86,9 @@ void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status 
 void core_mpi_message_unpack_begin(struct core_mpi_message *message, const MPI_Status *status)
 {
 	pthread_mutex_lock(&message->unpacking);
+	/* Of a persistent request that is not started the status is empty. */
 	if (!message->persistent || message->active)
-		core_mpi_message_arrive(message, status);
+		arrive(message, status);
 }
 
 enum util_status core_mpi_message_unpack_end(struct core_mpi_message *message)
@@ -95,6 +97,12 @@ enum util_status core_mpi_message_unpack_end(struct core_mpi_message *message)
 
 	pthread_mutex_unlock(&message->unpacking);
 	return copied;
+}
+
+enum util_status core_mpi_message_unpack(struct core_mpi_message *message, const MPI_Status *status)
+{
+	core_mpi_message_unpack_begin(message, status);
+	return core_mpi_message_unpack_end(message);
 }
 
 void core_mpi_message_free(struct core_mpi_message *message)

@@ -43,13 +43,14 @@ struct core_mpi_message {
 /* Pack what is to be sent. Waits for the copies. */
 enum util_status core_mpi_message_pack(struct core_mpi_message *message);
 
-/* The operation is complete, as the status says: begin to unpack what has come, once. */
-void core_mpi_message_arrive(struct core_mpi_message *message, const MPI_Status *status);
-
 /*
- * The same of one that may be persistent, and not started: then the status is empty. Between
- * _begin and _end, which waits for the copies, other threads wait that do this, too.
+ * The operation is complete, as the status says: unpack what has come, once, and wait for the
+ * copies. Other threads that do this meanwhile wait, too.
  */
+enum util_status core_mpi_message_unpack(struct core_mpi_message *message,
+					 const MPI_Status *status);
+
+/* The two halves of that, between which other messages may begin. */
 void core_mpi_message_unpack_begin(struct core_mpi_message *message, const MPI_Status *status);
 enum util_status core_mpi_message_unpack_end(struct core_mpi_message *message);
 

@@ -7,10 +7,8 @@
 #include "core/p2p/core_mpi_request.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/p2p/core_mpi_table.h"
-#include "util/util_log.h"
 #include "util/util_time.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,8 +39,7 @@ static int complete(struct core_mpi_message *message, const MPI_Request *request
 	if (!core_mpi_table_has_taken(message))
 		return result;
 	if (result == MPI_SUCCESS) {
-		core_mpi_message_unpack_begin(message, status);
-		copied = core_mpi_message_unpack_end(message);
+		copied = core_mpi_message_unpack(message, status);
 	} else if (!message->persistent && *request != MPI_REQUEST_NULL) {
 		core_mpi_table_put_back(message);
 		return result;
@@ -99,8 +96,7 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 	message = core_mpi_table_find(request);
 	if (!message)
 		return result;
-	core_mpi_message_unpack_begin(message, status);
-	copied = core_mpi_message_unpack_end(message);
+	copied = core_mpi_message_unpack(message, status);
 	core_mpi_table_release(message);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }

@@ -7,7 +7,6 @@
 #include "util/util_log.h"
 
 #include <limits.h>
-#include <stdlib.h>
 
 /*
  * Where the data lie one after the other as MPI sends them, the application's own count and type

@@ -89,15 +89,19 @@ static bool grow(struct core_arena *arena, size_t bytes, bool with_shm, struct g
 	return true;
 }
 
-/*
- * What can't be had is not asked for again, as that costs all calls; the first ones may be smaller.
- */
+/* What can't be had is not asked for again, as that costs all calls. */
+static bool is_to_grow(const struct core_arena *arena, size_t bytes)
+{
+	return bytes > arena->bytes && bytes != arena->refused;
+}
+
+/* The first ones may be smaller. */
 static void open_largest(struct core_arena *arena, size_t bytes, bool with_shm,
 			 struct gpu_stream *stream, bool *clearing)
 {
 	bool first = !arena->bytes, well = false;
 
-	if (bytes <= arena->bytes || bytes == arena->refused)
+	if (!is_to_grow(arena, bytes))
 		return;
 	for (size_t some = bytes; some && !well; some = first ? core_arena_layout_half(some) : 0)
 		well = grow(arena, some, with_shm, stream, clearing);
@@ -126,7 +130,7 @@ bool core_arena_would_grow(const struct core_arena *arena, size_t bytes,
 			   const struct gpu_stream *stream)
 {
 	return !arena->device || arena->device->context_id != gpu_stream_context_id(stream) ||
-	       (bytes > arena->bytes && bytes != arena->refused);
+	       is_to_grow(arena, bytes);
 }
 
 bool core_arena_is_open(const struct core_arena *arena)

@@ -3,7 +3,6 @@
 #include "core/wire/core_mail.h"
 #include "core/wire/core_wire_parts.h"
 #include "net/net_port.h"
-#include "util/util_log.h"
 
 #include <stdlib.h>
 
