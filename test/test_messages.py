@@ -37,8 +37,10 @@ def test_messages_seldom(run_mpi, mpi, case):
 
 @each_mpi
 def test_messages_are_counted(run_mpi, mpi):
-    result = run_mpi(mpi, 3, "test_message", "edges", env={"GPUCOLL_STATS": "1"})
+    result = run_mpi(mpi, 3, "test_message", "edges", env={"GPUCOLL_STATS": "1", "GPUCOLL_DEBUG": "trace"})
     assert_passed(result)
+    assert "MPI_Isend on MPI_COMM_WORLD, < 128 KiB: stage, point to point" in result.output, result.output
+    assert "MPI_Isend: point to point, 100004 bytes, " in result.output, result.output
     assert re.search(r"MPI_Isend +MPI_COMM_WORLD +\S+ \d+ \S+ +stage +1 +100004 .*point to point", result.output), result.output
 
 
