@@ -25,6 +25,7 @@ TEXT = r'((?:"[^"]*"\s*)+)'
 REASONS = {"src/core/accel/*.c": [r"core_accel_stage\([^\"]*?" + TEXT, r"accel->reason = " + TEXT, r'accel->reason : ' + TEXT],
            "src/core/agree/core_terms.c": [r"core_terms_refuse\(.*?\n}\n"], "src/core/core_comm_life.c": [r"return " + TEXT, r"NULL : " + TEXT],
            "src/core/core_mpi_comm.c": [r"return " + TEXT], "src/core/agree/core_meet.c": [r"no_area = " + TEXT],
+           "src/core/core_mpi_async.c": [r"persistent \? " + TEXT, r"persistent \? [^:]*: " + TEXT],
            "src/core/comm/core_graph.c": [r"why = " + TEXT], "src/core/exec/core_schedule.c": [r"why = " + TEXT],
            "src/core/mpi/core_mpi_shape.c": [r"gaps = " + TEXT, r"bad = " + TEXT, r"refuse\(s, " + TEXT, r"return " + TEXT]}
 NO_REASONS = {"eager", "another rank's failure"}

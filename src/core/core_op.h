@@ -16,8 +16,7 @@
 
 #include "core/accel/core_accel_call.h"
 #include "core/call/core_flags.h"
-#include "core/mpi/core_mpi.h"
-#include "core/stage/core_stage.h"
+#include "core/stage/core_staging.h"
 
 enum core_op_state {
 	CORE_OP_ACCEL,
@@ -35,13 +34,9 @@ struct core_op {
 	struct core_call call;  /* the application's call with the buffers replaced */
 	struct core_comm *comm; /* NULL: has no identity */
 	uint64_t number;        /* of the call on it */
-	struct core_operand operands[CORE_MAX_OPERANDS];
-	size_t num_operands;
-	struct core_stage stages[CORE_MAX_OPERANDS];
-	size_t num_stages;
-	struct core_stage *stage_of[CORE_MAX_OPERANDS]; /* of each operand; NULL: host memory */
-	int mpi_result;                                 /* what the real MPI returned */
-	uint64_t bytes;                                 /* moved through the library by this rank */
+	struct core_staging staging;
+	int mpi_result; /* what the real MPI returned */
+	uint64_t bytes; /* moved through the library by this rank */
 	enum util_status accel_status;
 	struct core_accel accel; /* initialised by core_accel_start; large, so last */
 };

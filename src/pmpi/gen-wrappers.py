@@ -11,10 +11,16 @@ HEAD = """\
 """
 
 
+# The calls that are looked at: the structure that each kind fills, and the function of the door that takes it.
+CALLS = {"coll": ("struct core_call", "pmpi_collective"), "async": ("struct core_call", "pmpi_async"),
+         "msg": ("struct core_message_call", "pmpi_message"), "pack": ("struct core_pack_call", "pmpi_pack")}
+
+
 class Function:
     def __init__(self, kind, flags, name, params, large=False):
         self.kind, self.flags, self.name, self.large = kind, flags, name, large
         self.params = params  # (declaration, name) in order
+        self.coll = name  # of a nonblocking or persistent form: that of which it is
         self.wide_displs = any(re.search(r"MPI_Aint \w*displs\[\]", p) for p, _ in params)
 
     @property
@@ -53,9 +59,23 @@ class Function:
             p = re.sub(r"^(?:int|MPI_Aint) (\*position|insize|outsize)$", r"MPI_Count \1", p)
             return re.sub(r"^int disp_unit$", "MPI_Aint disp_unit", p)
         params = [(widen(p), n) for p, n in self.params]
-        if params == self.params or "nolarge" in self.flags or self.kind not in ("coll", "msg", "pack", "hand"):
+        if params == self.params or "nolarge" in self.flags or self.kind not in (*CALLS, "hand"):
             return None
-        return Function(self.kind, self.flags, self.name, params, large=True)
+        large = Function(self.kind, self.flags, self.name, params, large=True)
+        large.coll = self.coll
+        return large
+
+    def forms(self):
+        """A collective's nonblocking and persistent forms, the latter as MPI has them and as an extension."""
+        request, info = ("MPI_Request *request", "request"), ("MPI_Info info", "info")
+        if self.kind != "coll" or "local" in self.flags:
+            return []
+        forms = [Function("async", [], f"I{self.name[0].lower()}{self.name[1:]}", [*self.params, request]),
+                 Function("async", ["mpi4"], f"{self.name}_init", [*self.params, info, request]),
+                 Function("async", ["ext", "nolarge"], f"{self.name}_init", [*self.params, info, request])]
+        for form in forms:
+            form.coll = self.name
+        return forms
 
 
 def read_table(path):
@@ -75,9 +95,8 @@ def read_table(path):
 
 def thunk(f):
     """The real MPI's function with its arguments taken back out of the call."""
-    kind = {"coll": "struct core_call", "msg": "struct core_message_call", "pack": "struct core_pack_call"}[f.kind]
-    door = {"coll": "pmpi_collective", "msg": "pmpi_message", "pack": "pmpi_pack"}[f.kind]
-    casts = {"comm": "(MPI_Comm)call->comm", "op": "(MPI_Op)call->op",
+    kind, door = CALLS[f.kind]
+    casts = {"comm": "(MPI_Comm)call->comm", "op": "(MPI_Op)call->op", "info": "(MPI_Info)call->info",
              "sendtype": "(MPI_Datatype)call->sendtype", "recvtype": "(MPI_Datatype)call->recvtype",
              "datatype": "(MPI_Datatype)call->datatype"}
 
@@ -106,11 +125,16 @@ static __attribute__((noinline)) int look_at_{f.symbol}(enum pmpi_door door, {f.
 
 
 def fill(f):
-    rows = [f".{'coll' if f.kind == 'coll' else 'kind'} = CORE_{f.name.upper()}", f".real = real_{f.symbol}"]
+    is_coll = f.kind in ("coll", "async")
+    rows = [f".{'coll' if is_coll else 'kind'} = CORE_{f.coll.upper()}", f".real = real_{f.symbol}"]
+    if f.kind == "async":
+        rows.append(f'.name = "{f.called("")}"')
+        if "info" in [n for _, n in f.params]:
+            rows.append(".persistent = true")
     for declaration, name in f.params:
-        handle = declaration.startswith("MPI_") and name in ("comm", "op", "sendtype", "recvtype", "datatype")
+        handle = declaration.startswith("MPI_") and name in ("comm", "op", "info", "sendtype", "recvtype", "datatype")
         rows.append(f".{name} = (core_handle){name}" if handle else f".{name} = {name}")
-    if f.large and f.kind == "coll":
+    if f.large and is_coll:
         rows.append(".wide_counts = true")
     if f.kind == "pack" and not any(p == "int *position" for p, _ in f.params):
         rows.append(".wide = true")
@@ -146,7 +170,7 @@ def body(f, door):
                 f"\tpmpi_enter_any({door});\n"
                 f"\tint result = core_request_{f.name}(next_{f.symbol}[{door}], {f.arguments});\n"
                 f"\tpmpi_leave();\n\treturn result;\n")
-    passes = "pmpi_passes" if f.kind == "coll" else "pmpi_passes_message"
+    passes = "pmpi_passes" if f.kind in ("coll", "async") else "pmpi_passes_message"
     return (f"\tif (__builtin_expect({passes}(), true))\n\t\treturn {forward};\n"
             f"\treturn look_at_{f.symbol}({door}, {f.arguments});\n")
 
@@ -158,7 +182,7 @@ def emit(f):
     out.append(f"\nstatic int (*next_{f.symbol}[PMPI_NUM_DOORS])({f.declaration});")
     if f.kind == "hand":
         out.append(f"static bool warned_{f.symbol};")
-    if f.kind in ("coll", "msg", "pack"):
+    if f.kind in CALLS:
         out.append(thunk(f).rstrip("\n"))
     for prefix, door in (("", "PMPI_DOOR_MPI"), ("P", "PMPI_DOOR_PMPI")):
         out.append(f"\nint {f.called(prefix)}({f.declaration})\n{{\n{body(f, door)}}}")
@@ -183,10 +207,8 @@ def emit_table(functions):
 def main():
     functions = []
     for f in read_table(sys.argv[1]):
-        functions.append(f)
-        large = f.large_form()
-        if large:
-            functions.append(large)
+        for form in [f, *f.forms()]:
+            functions += [one for one in (form, form.large_form()) if one]
     print(HEAD + "\n".join(emit(f) for f in functions) + "\n" + emit_table(functions))
 
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pmpi/pmpi_call.h"
+#include "core/core_mpi_async.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_run.h"
 #include "core/mpi/core_mpi.h"
@@ -62,6 +63,21 @@ int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 		result = core_run(call);
 	else
 		result = core_run_host(call);
+	pmpi_leave();
+	return result;
+}
+
+int pmpi_async(const struct core_call *call, enum pmpi_door door)
+{
+	int result;
+
+	pmpi_enter(door);
+	if (core_requests_are_pending())
+		core_requests_look();
+	if (may_be_on_device(call))
+		result = core_async_run(call);
+	else
+		result = core_async_run_host(call);
 	pmpi_leave();
 	return result;
 }

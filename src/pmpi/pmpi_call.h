@@ -13,8 +13,9 @@
 #include "core/call/core_call.h"
 #include "core/call/core_flags.h"
 #include "core/p2p/core_message.h"
-#include "core/p2p/core_mpi_request.h"
 #include "core/p2p/core_pack.h"
+#include "core/request/core_mpi_request.h"
+#include "core/request/core_requests.h"
 #include "gpu/gpu_pointer.h"
 
 #include <mpi.h>
@@ -113,7 +114,8 @@ static inline __attribute__((always_inline)) void pmpi_enter_any(enum pmpi_door 
 /* Run a collective that came in by `door`; returns what MPI returns. */
 int pmpi_collective(const struct core_call *call, enum pmpi_door door);
 
-/* The same of a message, and of MPI_Pack and such. */
+/* The same of a nonblocking or persistent one, of a message, and of MPI_Pack and such. */
+int pmpi_async(const struct core_call *call, enum pmpi_door door);
 int pmpi_message(const struct core_message_call *call, enum pmpi_door door);
 int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door);
 

@@ -57,6 +57,11 @@ struct core_call {
 	core_handle op;
 	int root;
 	core_handle comm;
+	/* Of a nonblocking or persistent one: its name, as "MPI_Ibcast", and its MPI_Request *. */
+	const char *name;
+	void *request;
+	bool persistent;
+	core_handle info;                          /* of a persistent one */
 	int (*real)(const struct core_call *call); /* the real MPI's function on these arguments */
 };
 

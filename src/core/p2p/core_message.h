@@ -6,7 +6,7 @@
  * A send is packed before the real MPI is called, so messages keep their order. What has come is
  * unpacked, exactly as many bytes as the status says, when the operation is first seen to be
  * complete; for nonblocking operations that is in one of MPI's completion calls
- * (core_mpi_request.c, core_mpi_table.h).
+ * (src/core/request).
  */
 #ifndef CORE_MESSAGE_H
 #define CORE_MESSAGE_H
@@ -66,31 +66,7 @@ const char *core_message_name(enum core_message_kind kind);
  */
 int core_message_run(const struct core_message_call *call);
 
-/*
- * Whether there are requests of which the library is to know when they complete. One load: a thread
- * that completes a request has been told of it by who made it, and so sees that there is one.
- */
-extern uint64_t core_requests_pending;
-
 /* The thread's next message is to go to the real MPI as it is. */
 extern _Thread_local bool core_message_passes __attribute__((tls_model("initial-exec")));
-
-static inline bool core_requests_are_pending(void)
-{
-	return __atomic_load_n(&core_requests_pending, __ATOMIC_RELAXED) != 0;
-}
-
-/*
- * Look whether what was freed while it was under way has come; and forget what a call had that was
- * left by a jump, when this thread is in no call any more.
- */
-void core_requests_look(void);
-void core_requests_left(void);
-
-/* What nonblocking messages of this rank are pending, for a report: "; ...", or "". */
-void core_requests_describe(char *text, size_t bytes);
-
-/* Bring what was freed while it was under way to its end; in MPI_Finalize. */
-void core_requests_finish(void);
 
 #endif

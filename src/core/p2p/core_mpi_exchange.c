@@ -2,8 +2,9 @@
 /* Calls that send and receive. See core_message.h. */
 #include "core/mpi/core_mpi_raise.h"
 #include "core/mpi/core_mpi_type.h"
-#include "core/p2p/core_mpi_table.h"
+#include "core/p2p/core_mpi_message.h"
 #include "core/report/core_stats.h"
+#include "core/request/core_mpi_table.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -71,7 +72,7 @@ static int run_blocking(struct core_mpi_message *message)
 	real.status = status;
 	result = real.real(&real);
 	if (result == MPI_SUCCESS)
-		copied = core_mpi_message_unpack(message, status);
+		copied = core_mpi_pending_settle(&message->pending, status);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(message->call.comm, copied);
 }
 
@@ -88,8 +89,9 @@ static bool is_complete(struct core_mpi_message *message, MPI_Status *status)
 	if (message->recv.staged)
 		return false;
 #endif
-	return !message->persistent &&
-	       PMPI_Request_get_status(message->request, &complete, status) == MPI_SUCCESS &&
+	return !message->pending.persistent &&
+	       PMPI_Request_get_status(message->pending.request, &complete, status) ==
+		       MPI_SUCCESS &&
 	       complete;
 }
 
@@ -105,12 +107,12 @@ static int run_nonblocking(struct core_mpi_message *message)
 		core_mpi_message_free(message);
 		return result;
 	}
-	message->request = *(MPI_Request *)real.request;
+	message->pending.request = *(MPI_Request *)real.request;
 	if (!is_complete(message, &status)) {
-		core_mpi_table_add(message);
+		core_mpi_table_add(&message->pending);
 		return result;
 	}
-	copied = core_mpi_message_unpack(message, &status);
+	copied = core_mpi_pending_settle(&message->pending, &status);
 	core_mpi_message_free(message);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }
@@ -157,15 +159,15 @@ int core_message_run(const struct core_message_call *call)
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	core_mpi_note_comm(call->comm);
 	message->call = *call;
-	message->since = start;
-	message->unpacking = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-	message->persistent = core_mpi_message_is(call, CORE_MESSAGE_PERSISTENT);
+	core_mpi_pending_open(&message->pending, &core_mpi_message_kind,
+			      core_message_name(call->kind),
+			      core_mpi_message_is(call, CORE_MESSAGE_PERSISTENT));
 	status = open_sides(message);
 	if (status == UTIL_ERR_MPI || (!message->send.staged && !message->recv.staged)) {
 		core_mpi_message_free(message);
 		return call->real(call);
 	}
-	if (status == UTIL_OK && !message->persistent)
+	if (status == UTIL_OK && !message->pending.persistent)
 		status = core_mpi_message_pack(message);
 	if (status != UTIL_OK)
 		return fail(message, status);

@@ -2,6 +2,7 @@
 /* Messages from and to device memory. See core_message.h. */
 #include "core/p2p/core_mpi_message.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* As in enum core_mpi_message_flags. */
@@ -63,16 +64,26 @@ enum util_status core_mpi_message_pack(struct core_mpi_message *message)
 	return status;
 }
 
-/* Begin to unpack what has come, once. */
-static void arrive(struct core_mpi_message *message, const MPI_Status *status)
+static struct core_mpi_message *message_of(struct core_mpi_pending *pending)
 {
+	return (struct core_mpi_message *)pending;
+}
+
+static enum util_status prepare(struct core_mpi_pending *pending)
+{
+	return core_mpi_message_pack(message_of(pending));
+}
+
+/* To be unpacked is exactly what has come. */
+static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
+{
+	struct core_mpi_message *message = message_of(pending);
 	struct core_mpi_side *side = &message->recv;
 	MPI_Count bytes = 0;
 	int cancelled = 0;
 
-	if (!side->staged || message->arrived)
+	if (!side->staged)
 		return;
-	message->arrived = true;
 	if (core_mpi_message_is(&message->call, CORE_MESSAGE_UNTOLD)) {
 		core_mpi_side_unpack(side, SIZE_MAX);
 		return;
@@ -83,26 +94,23 @@ static void arrive(struct core_mpi_message *message, const MPI_Status *status)
 	core_mpi_side_unpack(side, (size_t)bytes);
 }
 
-void core_mpi_message_unpack_begin(struct core_mpi_message *message, const MPI_Status *status)
+static enum util_status progress(struct core_mpi_pending *pending)
 {
-	pthread_mutex_lock(&message->unpacking);
-	/* Of a persistent request that is not started the status is empty. */
-	if (!message->persistent || message->active)
-		arrive(message, status);
+	return core_dense_progress(&message_of(pending)->recv.dense);
 }
 
-enum util_status core_mpi_message_unpack_end(struct core_mpi_message *message)
+static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
 {
-	enum util_status copied = core_dense_wait(&message->recv.dense);
+	const struct core_message_call *call = &((const struct core_mpi_message *)pending)->call;
 
-	pthread_mutex_unlock(&message->unpacking);
-	return copied;
-}
-
-enum util_status core_mpi_message_unpack(struct core_mpi_message *message, const MPI_Status *status)
-{
-	core_mpi_message_unpack_begin(message, status);
-	return core_mpi_message_unpack_end(message);
+	if (call->recvtype && call->source == MPI_ANY_SOURCE)
+		snprintf(text, bytes, "from any rank");
+	else if (call->message)
+		snprintf(text, bytes, "of a message that was probed");
+	else
+		snprintf(text, bytes, "%s rank %d, tag %d", call->recvtype ? "from" : "to",
+			 call->recvtype ? call->source : call->dest,
+			 call->recvtype ? call->recvtag : call->sendtag);
 }
 
 void core_mpi_message_free(struct core_mpi_message *message)
@@ -111,3 +119,16 @@ void core_mpi_message_free(struct core_mpi_message *message)
 	core_mpi_side_close(&message->recv);
 	free(message);
 }
+
+static void free_pending(struct core_mpi_pending *pending)
+{
+	core_mpi_message_free(message_of(pending));
+}
+
+const struct core_mpi_pending_kind core_mpi_message_kind = {
+	.prepare = prepare,
+	.arrive = arrive,
+	.progress = progress,
+	.describe = describe,
+	.free = free_pending,
+};

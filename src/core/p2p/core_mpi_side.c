@@ -96,8 +96,8 @@ static enum util_status open_as_they_lie(struct core_mpi_side *side,
 					 const struct gpu_pointer *where)
 {
 	struct core_operand *operand = &side->operand;
-	enum util_status status = core_stage_open(&side->stage, operand->address, operand->lo,
-						  operand->hi, where, NULL);
+	enum util_status status =
+		core_stage_open(&side->stage, operand->address, operand->lo, operand->hi, where);
 
 	side->buffer = side->stage.host_address;
 	return status;
@@ -177,16 +177,21 @@ static enum util_status wait_for_stage(struct core_stage *stage)
 
 	while ((status = core_stage_poll(stage)) == UTIL_IN_PROGRESS)
 		core_mpi_drive(&wait);
+	if (status == UTIL_OK)
+		core_stage_rest(stage);
 	return status;
 }
 
 static enum util_status pack_as_they_lie(struct core_mpi_side *side)
 {
 	struct core_wait wait = {0};
-	enum util_status status;
+	enum util_status status = core_stage_take_stream(&side->stage, NULL);
 
-	while ((status = gpu_stream_poll_legacy(side->stage.stream)) == UTIL_IN_PROGRESS)
+	while (status == UTIL_OK &&
+	       (status = core_stage_poll_legacy(&side->stage)) == UTIL_IN_PROGRESS) {
 		core_mpi_drive(&wait);
+		status = UTIL_OK;
+	}
 	if (status == UTIL_OK)
 		status = core_stage_copy_in(&side->stage, &side->operand);
 	return status == UTIL_OK ? wait_for_stage(&side->stage) : status;
@@ -226,6 +231,8 @@ enum util_status core_mpi_side_unpack_all(struct core_mpi_side *side)
 		core_dense_unpack(&side->dense, core_dense_bytes(&side->dense));
 		return core_dense_wait(&side->dense);
 	}
-	status = core_stage_copy_out(&side->stage, &side->operand);
+	status = core_stage_take_stream(&side->stage, NULL);
+	if (status == UTIL_OK)
+		status = core_stage_copy_out(&side->stage, &side->operand);
 	return status == UTIL_OK ? wait_for_stage(&side->stage) : status;
 }

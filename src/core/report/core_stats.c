@@ -137,7 +137,7 @@ static int compare_rows(const void *left, const void *right)
 	if (a->key.coll != b->key.coll)
 		return a->key.coll < b->key.coll ? -1 : 1;
 	if (a->key.name != b->key.name)
-		return strcmp(a->key.name, b->key.name);
+		return strcmp(name_of(&a->key), name_of(&b->key));
 	if (a->size_class != b->size_class)
 		return a->size_class < b->size_class ? -1 : 1;
 	return a->key.path < b->key.path ? -1 : a->key.path > b->key.path;

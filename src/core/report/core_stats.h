@@ -11,8 +11,8 @@
 #include "core/report/core_spent.h"
 
 struct core_stats_call {
-	enum core_coll coll; /* CORE_COLL_NUM: it is no collective, and */
-	const char *name;    /* is called so */
+	enum core_coll coll; /* CORE_COLL_NUM: it is none */
+	const char *name;    /* of a call that is no blocking collective; else NULL */
 	enum core_path path;
 	/* The algorithm of an accelerated call, or the reason of a staged one; static. */
 	const char *why;

@@ -37,43 +37,43 @@ static void *shifted_address(const struct core_stage *stage)
 	return core_address(shifted, ALIGNMENT);
 }
 
-/*
- * One stream of a context will do: the copies in are over before copies out begin, and what was
- * waited for on one is on all.
- */
-static enum util_status open_stream(struct core_stage *stage, const struct core_stage *first)
-{
-	if (first && first->where.context == stage->where.context &&
-	    first->where.device == stage->where.device) {
-		stage->stream = first->stream;
-		stage->borrowed = true;
-		return UTIL_OK;
-	}
-	stage->pending = true;
-	return gpu_stream_get(&stage->where, &stage->stream);
-}
-
 enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
-				 ptrdiff_t hi, const struct gpu_pointer *where,
-				 const struct core_stage *first)
+				 ptrdiff_t hi, const struct gpu_pointer *where)
 {
 	size_t bytes = (size_t)(hi - lo) + 2 * ALIGNMENT;
 	enum util_status status;
 
 	*stage = (struct core_stage){.address = address, .lo = lo, .hi = hi, .where = *where};
-	status = open_stream(stage, first);
+	status = gpu_staging_get(bytes, where, &stage->block);
 	if (status != UTIL_OK)
 		return status;
-	status = gpu_staging_get(bytes, where, &stage->block);
-	if (status != UTIL_OK) {
-		core_stage_close(stage);
-		return status;
-	}
 	stage->host_address = shifted_address(stage);
 	stage->single = gpu_pointer_covers(where, core_address(address, lo), (size_t)(hi - lo));
 	if (stage->single)
 		gpu_synchronous_make(core_address(address, lo), where);
 	return UTIL_OK;
+}
+
+/*
+ * One stream of a context will do: the copies in are over before copies out begin, and what was
+ * waited for on one is on all.
+ */
+enum util_status core_stage_take_stream(struct core_stage *stage, const struct core_stage *first)
+{
+	if (stage->stream)
+		return UTIL_OK;
+	if (first && first->stream && first->where.context == stage->where.context &&
+	    first->where.device == stage->where.device) {
+		stage->stream = first->stream;
+		stage->borrowed = true;
+		return UTIL_OK;
+	}
+	return gpu_stream_get(&stage->where, &stage->stream);
+}
+
+enum util_status core_stage_poll_legacy(struct core_stage *stage)
+{
+	return stage->borrowed ? UTIL_OK : gpu_stream_poll_legacy(stage->stream);
 }
 
 enum util_status core_stage_poll(struct core_stage *stage)
@@ -86,7 +86,7 @@ enum util_status core_stage_poll(struct core_stage *stage)
 	return status;
 }
 
-void core_stage_close(struct core_stage *stage)
+void core_stage_rest(struct core_stage *stage)
 {
 	struct core_wait wait = {0};
 
@@ -96,8 +96,6 @@ void core_stage_close(struct core_stage *stage)
 	 */
 	while (core_stage_poll(stage) == UTIL_IN_PROGRESS)
 		core_mpi_drive(&wait);
-	if (stage->block)
-		gpu_staging_put(stage->block);
 	while (stage->tables) {
 		struct gpu_staging_block *table = stage->tables;
 
@@ -106,6 +104,15 @@ void core_stage_close(struct core_stage *stage)
 	}
 	if (stage->stream && !stage->borrowed)
 		gpu_stream_put(stage->stream);
+	stage->stream = NULL;
+	stage->borrowed = false;
+}
+
+void core_stage_close(struct core_stage *stage)
+{
+	core_stage_rest(stage);
+	if (stage->block)
+		gpu_staging_put(stage->block);
 	memset(stage, 0, sizeof(*stage));
 }
 

@@ -17,11 +17,10 @@ struct core_stage {
 	void *address;    /* the application's, as in the operands */
 	ptrdiff_t lo, hi; /* the bytes that any of its operands touches */
 	bool single;  /* those bytes are in one allocation, which kernels and wide copies need */
-	bool pending; /* earlier work of the legacy stream must be waited for first */
 	bool copying; /* copies are on the stream, and were not seen to end */
 	struct gpu_pointer where; /* of the first byte found in device memory */
 	struct gpu_staging_block *block;
-	struct gpu_stream *stream;
+	struct gpu_stream *stream;        /* while something is copied; else NULL */
 	bool borrowed;                    /* the stream is another stage's */
 	struct gpu_staging_block *tables; /* of runs, which kernels on the stream read */
 	void *host_address;               /* what the real MPI is given for `address` */
@@ -29,12 +28,19 @@ struct core_stage {
 
 /*
  * Prepare a stage for bytes [lo, hi) around an address, some of which are device or managed memory
- * as `where` says. It uses the stream of `first`, a stage of the same call that is closed later, if
- * that is of the same context (NULL: there is none). On an error the stage holds nothing.
+ * as `where` says. On an error the stage holds nothing.
  */
 enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
-				 ptrdiff_t hi, const struct gpu_pointer *where,
-				 const struct core_stage *first);
+				 ptrdiff_t hi, const struct gpu_pointer *where);
+
+/*
+ * Have a stream for copies, unless the stage has one: that of `first`, a stage of the same call
+ * which rests later, if that is of the same context (NULL: there is none).
+ */
+enum util_status core_stage_take_stream(struct core_stage *stage, const struct core_stage *first);
+
+/* UTIL_IN_PROGRESS while what was on the legacy streams when this was first asked is. */
+enum util_status core_stage_poll_legacy(struct core_stage *stage);
 
 /* Put on the stage's stream the copies of the bytes that the operand reads (in) or writes (out). */
 enum util_status core_stage_copy_in(struct core_stage *stage, const struct core_operand *operand);
@@ -42,6 +48,9 @@ enum util_status core_stage_copy_out(struct core_stage *stage, const struct core
 
 /* UTIL_IN_PROGRESS while copies are. */
 enum util_status core_stage_poll(struct core_stage *stage);
+
+/* Wait for what was begun to be copied, and give the stream back: nothing is copied for a while. */
+void core_stage_rest(struct core_stage *stage);
 
 void core_stage_close(struct core_stage *stage);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * MPI's completion calls, where requests of ours may be among the application's (see
- * core_message.h). `next`: the real MPI's function. Under the door's guard. Thread-safe, as far as
+ * core_requests.h). `next`: the real MPI's function. Under the door's guard. Thread-safe, as far as
  * the application may have two threads complete requests at a time.
  */
 #ifndef CORE_MPI_REQUEST_H

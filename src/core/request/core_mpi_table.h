@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What is to be done when requests of messages complete, by their handles.
+ * What is to be done when requests complete, by their handles.
  *
  * A handle does not identify a request: the real MPI gives it to another one as soon as this one is
  * complete, perhaps in another thread. So an entry is taken out of the table before any call that
@@ -13,42 +13,43 @@
 #ifndef CORE_MPI_TABLE_H
 #define CORE_MPI_TABLE_H
 
-#include "core/p2p/core_mpi_message.h"
+#include "core/request/core_mpi_pending.h"
+#include "core/request/core_requests.h"
 
-/* The request of the message is under way, or persistent: its completion is to be noticed. */
-void core_mpi_table_add(struct core_mpi_message *message);
+/* Its request is under way, or persistent: its completion is to be noticed. */
+void core_mpi_table_add(struct core_mpi_pending *pending);
 
 /*
  * Take the request's entry out; NULL: it has none. core_mpi_table_take_next: the first entry of the
  * requests from `*index` on, which is set to where it was; `inside`: a call around this one has
  * taken some.
  */
-struct core_mpi_message *core_mpi_table_take(MPI_Request request);
-struct core_mpi_message *core_mpi_table_take_next(const MPI_Request requests[], int count,
+struct core_mpi_pending *core_mpi_table_take(MPI_Request request);
+struct core_mpi_pending *core_mpi_table_take_next(const MPI_Request requests[], int count,
 						  int *index, bool inside);
 
 /*
  * Find the request's entry, which stays where it is: other threads may find it, too, or take it
  * out. It lives until core_mpi_table_release. NULL: there is none.
  */
-struct core_mpi_message *core_mpi_table_find(MPI_Request request);
-void core_mpi_table_release(struct core_mpi_message *message);
+struct core_mpi_pending *core_mpi_table_find(MPI_Request request);
+void core_mpi_table_release(struct core_mpi_pending *pending);
 
 /* Whether this thread has taken some. */
 bool core_mpi_table_is_inside(void);
 
 /* Of what this thread took out: put it back; or it has no request any more, and is freed. */
-void core_mpi_table_put_back(struct core_mpi_message *message);
-void core_mpi_table_forget(struct core_mpi_message *message);
+void core_mpi_table_put_back(struct core_mpi_pending *pending);
+void core_mpi_table_forget(struct core_mpi_pending *pending);
 
 /* Of such a one: it goes elsewhere. */
-void core_mpi_table_drop_taken(struct core_mpi_message *message);
+void core_mpi_table_drop_taken(struct core_mpi_pending *pending);
 
 /*
  * Whether this thread still has it, or a call inside this one has done with it. And how often that
  * has happened to any.
  */
-bool core_mpi_table_has_taken(const struct core_mpi_message *message);
+bool core_mpi_table_has_taken(const struct core_mpi_pending *pending);
 extern _Thread_local unsigned core_mpi_table_taken_over;
 
 #endif

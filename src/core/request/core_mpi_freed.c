@@ -4,27 +4,27 @@
  * done.
  */
 #include "core/mpi/core_mpi_raise.h"
-#include "core/p2p/core_mpi_request.h"
-#include "core/p2p/core_mpi_table.h"
+#include "core/request/core_mpi_request.h"
+#include "core/request/core_mpi_table.h"
 #include "util/util_time.h"
 
 #include <pthread.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct core_mpi_message *freed; /* under the lock */
+static struct core_mpi_pending *freed; /* under the lock */
 
-static void finish_freed(struct core_mpi_message *message, const MPI_Status *status)
+static void finish_freed(struct core_mpi_pending *pending, const MPI_Status *status)
 {
-	if (core_mpi_message_unpack(message, status) != UTIL_OK)
+	if (core_mpi_pending_settle(pending, status) != UTIL_OK)
 		core_mpi_raise_on(core_mpi_world(), UTIL_ERR_CUDA);
-	if (message->request != MPI_REQUEST_NULL)
-		PMPI_Request_free(&message->request);
-	core_mpi_table_forget(message);
+	if (pending->request != MPI_REQUEST_NULL)
+		PMPI_Request_free(&pending->request);
+	core_mpi_table_forget(pending);
 }
 
 void core_requests_look(void)
 {
-	struct core_mpi_message *all, *message, *rest = NULL;
+	struct core_mpi_pending *all, *pending, *rest = NULL;
 	MPI_Status status;
 	int done;
 
@@ -34,21 +34,21 @@ void core_requests_look(void)
 	all = freed;
 	freed = NULL;
 	pthread_mutex_unlock(&lock);
-	while ((message = all)) {
-		all = message->next;
+	while ((pending = all)) {
+		all = pending->next;
 		done = 0;
-		if (PMPI_Test(&message->request, &done, &status) == MPI_SUCCESS && done) {
-			finish_freed(message, &status);
+		if (PMPI_Test(&pending->request, &done, &status) == MPI_SUCCESS && done) {
+			finish_freed(pending, &status);
 			continue;
 		}
-		message->next = rest;
-		rest = message;
+		pending->next = rest;
+		rest = pending;
 	}
 	pthread_mutex_lock(&lock);
-	while ((message = rest)) {
-		rest = message->next;
-		message->next = freed;
-		freed = message;
+	while ((pending = rest)) {
+		rest = pending->next;
+		pending->next = freed;
+		freed = pending;
 	}
 	pthread_mutex_unlock(&lock);
 }
@@ -68,21 +68,21 @@ void core_requests_finish(void)
 
 int core_request_Request_free(int (*next)(MPI_Request *), MPI_Request *request)
 {
-	struct core_mpi_message *message = core_mpi_table_take(*request);
+	struct core_mpi_pending *pending = core_mpi_table_take(*request);
 	int result;
 
 	core_requests_look();
-	if (!message)
+	if (!pending)
 		return next(request);
-	if (message->persistent && !message->active) {
+	if (pending->persistent && !pending->active) {
 		result = next(request);
-		core_mpi_table_forget(message);
+		core_mpi_table_forget(pending);
 		return result;
 	}
-	core_mpi_table_drop_taken(message);
+	core_mpi_table_drop_taken(pending);
 	pthread_mutex_lock(&lock);
-	message->next = freed;
-	freed = message;
+	pending->next = freed;
+	freed = pending;
 	pthread_mutex_unlock(&lock);
 	*request = MPI_REQUEST_NULL;
 	return MPI_SUCCESS;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI's completion calls, where some requests are of messages from and to device memory. They are
+ * MPI's completion calls, where some requests are of calls with buffers in device memory. They are
  * the real MPI's own; what is to be done when they complete hangs in a table (core_mpi_table.h).
  * Requests that are complete when they are made, whose handles many may have, have no entry there.
  */
-#include "core/p2p/core_mpi_request.h"
+#include "core/request/core_mpi_request.h"
 #include "core/mpi/core_mpi_raise.h"
-#include "core/p2p/core_mpi_table.h"
+#include "core/request/core_mpi_table.h"
 #include "util/util_time.h"
 
 #include <stdlib.h>
@@ -15,68 +15,68 @@
 enum { FEW = 64, MOST_COPIES = 8 };
 
 /*
- * The message's request is complete, or was refused: done with it, unless it is persistent, which
+ * The request is complete, or was refused: done with it, unless it is persistent, which
  * begins anew.
  */
-static void end(struct core_mpi_message *message, const MPI_Request *request)
+static void end(struct core_mpi_pending *pending, const MPI_Request *request)
 {
 	if (*request == MPI_REQUEST_NULL) {
-		core_mpi_table_forget(message);
+		core_mpi_table_forget(pending);
 		return;
 	}
-	message->active = false;
-	core_mpi_table_put_back(message);
+	pending->active = false;
+	core_mpi_table_put_back(pending);
 }
 
 /* ---- one request ---- */
 
 /* The call has ended with the request complete, or with an error. Returns MPI's result. */
-static int complete(struct core_mpi_message *message, const MPI_Request *request, int result,
+static int complete(struct core_mpi_pending *pending, const MPI_Request *request, int result,
 		    const MPI_Status *status)
 {
 	enum util_status copied = UTIL_OK;
 
-	if (!core_mpi_table_has_taken(message))
+	if (!core_mpi_table_has_taken(pending))
 		return result;
 	if (result == MPI_SUCCESS) {
-		copied = core_mpi_message_unpack(message, status);
-	} else if (!message->persistent && *request != MPI_REQUEST_NULL) {
-		core_mpi_table_put_back(message);
+		copied = core_mpi_pending_settle(pending, status);
+	} else if (!pending->persistent && *request != MPI_REQUEST_NULL) {
+		core_mpi_table_put_back(pending);
 		return result;
 	}
-	end(message, request);
+	end(pending, request);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }
 
 int core_request_Wait(int (*next)(MPI_Request *, MPI_Status *), MPI_Request *request,
 		      MPI_Status *status)
 {
-	struct core_mpi_message *message = core_mpi_table_take(*request);
+	struct core_mpi_pending *pending = core_mpi_table_take(*request);
 	MPI_Status own;
 
 	core_requests_look();
-	if (!message)
+	if (!pending)
 		return next(request, status);
 	status = status == MPI_STATUS_IGNORE ? &own : status;
-	return complete(message, request, next(request, status), status);
+	return complete(pending, request, next(request, status), status);
 }
 
 int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Request *request,
 		      int *flag, MPI_Status *status)
 {
-	struct core_mpi_message *message = core_mpi_table_take(*request);
+	struct core_mpi_pending *pending = core_mpi_table_take(*request);
 	MPI_Status own;
 	int result;
 
 	core_requests_look();
-	if (!message)
+	if (!pending)
 		return next(request, flag, status);
 	status = status == MPI_STATUS_IGNORE ? &own : status;
 	result = next(request, flag, status);
 	if (result != MPI_SUCCESS || *flag)
-		return complete(message, request, result, status);
-	if (core_mpi_table_has_taken(message))
-		core_mpi_table_put_back(message);
+		return complete(pending, request, result, status);
+	if (core_mpi_table_has_taken(pending))
+		core_mpi_table_put_back(pending);
 	return result;
 }
 
@@ -84,7 +84,7 @@ int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Reque
 int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *),
 				    MPI_Request request, int *flag, MPI_Status *status)
 {
-	struct core_mpi_message *message;
+	struct core_mpi_pending *pending;
 	enum util_status copied;
 	MPI_Status own;
 	int result;
@@ -93,11 +93,11 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 	result = next(request, flag, status);
 	if (result != MPI_SUCCESS || !*flag)
 		return result;
-	message = core_mpi_table_find(request);
-	if (!message)
+	pending = core_mpi_table_find(request);
+	if (!pending)
 		return result;
-	copied = core_mpi_message_unpack(message, status);
-	core_mpi_table_release(message);
+	copied = core_mpi_pending_settle(pending, status);
+	core_mpi_table_release(pending);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
 }
 
@@ -109,8 +109,8 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
  */
 struct ours {
 	int index;
-	struct core_mpi_message *message; /* NULL: done with */
-	bool unpacks;
+	struct core_mpi_pending *pending; /* NULL: done with */
+	bool settles;
 };
 
 struct several {
@@ -128,7 +128,7 @@ static void close_several(struct several *all)
 		free(all->statuses);
 }
 
-static bool add_ours(struct several *all, int index, struct core_mpi_message *message)
+static bool add_ours(struct several *all, int index, struct core_mpi_pending *pending)
 {
 	struct ours *larger;
 
@@ -139,7 +139,7 @@ static bool add_ours(struct several *all, int index, struct core_mpi_message *me
 		memcpy(larger, all->few, sizeof(all->few));
 		all->ours = larger;
 	}
-	all->ours[all->num++] = (struct ours){index, message, false};
+	all->ours[all->num++] = (struct ours){index, pending, false};
 	return true;
 }
 
@@ -149,7 +149,7 @@ static void leave_taken_over(struct several *all)
 	if (all->taken_over == core_mpi_table_taken_over)
 		return;
 	for (int k = 0; k < all->num; k++) {
-		if (all->ours[k].message && !core_mpi_table_has_taken(all->ours[k].message))
+		if (all->ours[k].pending && !core_mpi_table_has_taken(all->ours[k].pending))
 			all->ours[k] = all->ours[--all->num], k--;
 	}
 	all->taken_over = core_mpi_table_taken_over;
@@ -160,8 +160,8 @@ static void put_back_several(struct several *all)
 {
 	leave_taken_over(all);
 	for (int k = all->num - 1; k >= 0; k--) { /* the last one taken first */
-		if (all->ours[k].message)
-			core_mpi_table_put_back(all->ours[k].message);
+		if (all->ours[k].pending)
+			core_mpi_table_put_back(all->ours[k].pending);
 	}
 	close_several(all);
 }
@@ -171,18 +171,18 @@ static bool take_several(struct several *all, int count, const MPI_Request reque
 			 MPI_Status **statuses)
 {
 	bool inside = core_mpi_table_is_inside(), well = true;
-	struct core_mpi_message *message = NULL;
+	struct core_mpi_pending *pending = NULL;
 
 	core_requests_look();
 	all->count = count;
 	all->num = 0;
 	all->ours = all->few;
 	all->statuses = all->few_statuses;
-	for (int i = 0; well && (message = core_mpi_table_take_next(requests, count, &i, inside));
+	for (int i = 0; well && (pending = core_mpi_table_take_next(requests, count, &i, inside));
 	     i++)
-		well = add_ours(all, i, message);
+		well = add_ours(all, i, pending);
 	if (!well)
-		core_mpi_table_put_back(message);
+		core_mpi_table_put_back(pending);
 	all->taken_over = core_mpi_table_taken_over;
 	if (well && all->num && statuses && *statuses == MPI_STATUSES_IGNORE) {
 		if (count > FEW)
@@ -195,21 +195,21 @@ static bool take_several(struct several *all, int count, const MPI_Request reque
 	return well;
 }
 
-/* Let what has come be unpacked, some at a time. */
-static enum util_status unpack_several(struct several *all)
+/* Have what has come copied, some at a time. */
+static enum util_status settle_several(struct several *all)
 {
 	enum util_status status = UTIL_OK, one;
 
 	for (int first = 0, last; first < all->num; first = last) {
 		last = first + MOST_COPIES < all->num ? first + MOST_COPIES : all->num;
 		for (int k = first; k < last; k++) {
-			if (all->ours[k].unpacks)
-				core_dense_progress(&all->ours[k].message->recv.dense);
+			if (all->ours[k].settles)
+				all->ours[k].pending->kind->progress(all->ours[k].pending);
 		}
 		for (int k = first; k < last; k++) {
-			if (!all->ours[k].unpacks)
+			if (!all->ours[k].settles)
 				continue;
-			one = core_mpi_message_unpack_end(all->ours[k].message);
+			one = core_mpi_pending_settle_end(all->ours[k].pending);
 			status = one != UTIL_OK ? one : status;
 		}
 	}
@@ -239,18 +239,18 @@ static int complete_several(struct several *all, MPI_Request requests[], const M
 	for (int k = 0; k < all->num; k++) {
 		int at = status_of ? status_of[k] : all->ours[k].index;
 
-		all->ours[k].unpacks = at >= 0 && has_ended(result, &statuses[at], &well) && well;
-		if (all->ours[k].unpacks)
-			core_mpi_message_unpack_begin(all->ours[k].message, &statuses[at]);
+		all->ours[k].settles = at >= 0 && has_ended(result, &statuses[at], &well) && well;
+		if (all->ours[k].settles)
+			core_mpi_pending_settle_begin(all->ours[k].pending, &statuses[at]);
 	}
-	copied = unpack_several(all);
+	copied = settle_several(all);
 	for (int k = all->num - 1; k >= 0; k--) {
 		int at = status_of ? status_of[k] : all->ours[k].index;
 
 		if (at < 0 || !has_ended(result, &statuses[at], &well))
 			continue;
-		end(all->ours[k].message, &requests[all->ours[k].index]);
-		all->ours[k].message = NULL;
+		end(all->ours[k].pending, &requests[all->ours[k].index]);
+		all->ours[k].pending = NULL;
 	}
 	put_back_several(all);
 	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
@@ -283,21 +283,21 @@ int core_request_Testall(int (*next)(int, MPI_Request[], int *, MPI_Status[]), i
 	return result;
 }
 
-/* The others go back before the one is unpacked, which takes time. */
+/* The others go back before the one is settled, which takes time. */
 static int complete_any(struct several *all, MPI_Request requests[], int index, int result,
 			const MPI_Status *status)
 {
-	struct core_mpi_message *message = NULL;
+	struct core_mpi_pending *pending = NULL;
 
 	leave_taken_over(all);
-	for (int k = 0; k < all->num && !message; k++) {
+	for (int k = 0; k < all->num && !pending; k++) {
 		if (all->ours[k].index != index)
 			continue;
-		message = all->ours[k].message;
-		all->ours[k].message = NULL;
+		pending = all->ours[k].pending;
+		all->ours[k].pending = NULL;
 	}
 	put_back_several(all);
-	return message ? complete(message, &requests[index], result, status) : result;
+	return pending ? complete(pending, &requests[index], result, status) : result;
 }
 
 int core_request_Waitany(int (*next)(int, MPI_Request[], int *, MPI_Status *), int count,
@@ -382,32 +382,32 @@ int core_request_Testsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 
 /* ---- persistent requests ---- */
 
-static enum util_status prepare_start(struct core_mpi_message *message)
+static enum util_status prepare_start(struct core_mpi_pending *pending)
 {
-	message->arrived = false;
-	message->since = util_now();
-	return core_mpi_message_pack(message);
+	pending->arrived = false;
+	pending->since = util_now();
+	return pending->kind->prepare(pending);
 }
 
 int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 {
-	struct core_mpi_message *message = core_mpi_table_take(*request);
+	struct core_mpi_pending *pending = core_mpi_table_take(*request);
 	enum util_status status = UTIL_OK;
 	int result;
 
 	core_requests_look();
-	if (!message)
+	if (!pending)
 		return next(request);
-	if (!message->active)
-		status = prepare_start(message);
+	if (!pending->active)
+		status = prepare_start(pending);
 	if (status != UTIL_OK) {
-		core_mpi_table_put_back(message);
+		core_mpi_table_put_back(pending);
 		return core_mpi_raise_on(core_mpi_world(), status);
 	}
 	result = next(request);
-	message->active |= result == MPI_SUCCESS;
-	message->request = *request; /* Open MPI may have made a new one */
-	core_mpi_table_put_back(message);
+	pending->active |= result == MPI_SUCCESS;
+	pending->request = *request; /* Open MPI may have made a new one */
+	core_mpi_table_put_back(pending);
 	return result;
 }
 
@@ -420,8 +420,8 @@ int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Reques
 	if (!take_several(&all, count, requests, NULL))
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	for (int k = 0; k < all.num && status == UTIL_OK; k++) {
-		if (!all.ours[k].message->active)
-			status = prepare_start(all.ours[k].message);
+		if (!all.ours[k].pending->active)
+			status = prepare_start(all.ours[k].pending);
 	}
 	if (status != UTIL_OK) {
 		put_back_several(&all);
@@ -429,8 +429,8 @@ int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Reques
 	}
 	result = next(count, requests);
 	for (int k = 0; k < all.num; k++) {
-		all.ours[k].message->active |= result == MPI_SUCCESS;
-		all.ours[k].message->request = requests[all.ours[k].index];
+		all.ours[k].pending->active |= result == MPI_SUCCESS;
+		all.ours[k].pending->request = requests[all.ours[k].index];
 	}
 	put_back_several(&all);
 	return result;

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Nonblocking and persistent collectives. They are the real MPI's, on stages in host memory; see
+ * docs/decisions/0018-nonblocking-collectives.md. What is to be copied out hangs at their requests
+ * (src/core/request).
+ */
+#include "core/core_mpi_async.h"
+#include "core/agree/core_meet.h"
+#include "core/call/core_flags.h"
+#include "core/choose/core_choice.h"
+#include "core/core_mpi_comm.h"
+#include "core/job/core_mpi_drive.h"
+#include "core/mpi/core_mpi_raise.h"
+#include "core/mpi/core_mpi_type.h"
+#include "core/report/core_stats.h"
+#include "core/request/core_mpi_table.h"
+#include "core/stage/core_staging.h"
+#include "util/util_config.h"
+#include "util/util_log.h"
+#include "util/util_time.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum copying {
+	COPYING_NOTHING,
+	COPYING_DUE, /* what the collective has brought is to be copied out */
+	COPYING_OUT,
+};
+
+struct async {
+	struct core_mpi_pending pending; /* first */
+	struct core_call call;           /* with the stages in place of the buffers */
+	struct core_staging staging;
+	enum copying copying; /* under pending.settling */
+	int size;             /* of the communicator */
+};
+
+static struct async *async_of(struct core_mpi_pending *pending)
+{
+	return (struct async *)pending;
+}
+
+static enum util_status wait_for(enum util_status (*progress)(struct core_staging *),
+				 struct core_staging *staging)
+{
+	struct core_wait wait = {0};
+	enum util_status status;
+
+	while ((status = progress(staging)) == UTIL_IN_PROGRESS)
+		core_mpi_drive(&wait);
+	return status;
+}
+
+/*
+ * The call waits for earlier work on the buffers and for the copies, as cudaMemcpy would; for no
+ * other process.
+ */
+static enum util_status fill(struct core_mpi_pending *pending)
+{
+	struct core_staging *staging = &async_of(pending)->staging;
+	enum util_status status = wait_for(core_staging_ready, staging);
+
+	if (status == UTIL_OK)
+		status = core_staging_copy_in(staging);
+	if (status == UTIL_OK)
+		status = wait_for(core_staging_poll, staging);
+	core_staging_rest(staging);
+	return status;
+}
+
+static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
+{
+	(void)status;
+	async_of(pending)->copying = COPYING_DUE;
+}
+
+static enum util_status progress(struct core_mpi_pending *pending)
+{
+	struct async *async = async_of(pending);
+	enum util_status status = UTIL_OK;
+
+	if (async->copying == COPYING_NOTHING)
+		return UTIL_OK;
+	if (async->copying == COPYING_DUE)
+		status = core_staging_copy_out(&async->staging);
+	async->copying = COPYING_OUT;
+	if (status == UTIL_OK)
+		status = core_staging_poll(&async->staging);
+	if (status == UTIL_IN_PROGRESS)
+		return status;
+	core_staging_rest(&async->staging);
+	async->copying = COPYING_NOTHING;
+	return status;
+}
+
+/* Its communicator may have been freed by now, so it has no name. */
+static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "on a communicator of %d ranks",
+		 ((const struct async *)pending)->size);
+}
+
+static void free_async(struct core_mpi_pending *pending)
+{
+	core_staging_close(&async_of(pending)->staging);
+	free(pending);
+}
+
+static const struct core_mpi_pending_kind async_kind = {
+	.prepare = fill,
+	.arrive = arrive,
+	.progress = progress,
+	.describe = describe,
+	.free = free_async,
+};
+
+/*
+ * Whether the request is complete as it is born: then its handle may be one that many have, and the
+ * application will find it complete without us.
+ */
+static bool is_complete(const struct async *async, MPI_Status *status)
+{
+	int complete = 0;
+
+	return !async->pending.persistent &&
+	       PMPI_Request_get_status(async->pending.request, &complete, status) == MPI_SUCCESS &&
+	       complete;
+}
+
+/* Takes the operation. */
+static int begin(struct async *async)
+{
+	int result = async->call.real(&async->call);
+	enum util_status copied;
+	MPI_Status status;
+
+	if (result != MPI_SUCCESS) {
+		free_async(&async->pending);
+		return result;
+	}
+	async->pending.request = *(MPI_Request *)async->call.request;
+	if (!is_complete(async, &status)) {
+		core_mpi_table_add(&async->pending);
+		return result;
+	}
+	copied = core_mpi_pending_settle(&async->pending, &status);
+	free_async(&async->pending);
+	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
+}
+
+static void count(const struct core_call *call, enum core_path path, uint64_t bytes, uint64_t since)
+{
+	const struct core_comm *comm = core_awake ? core_mpi_comm_find(call->comm) : NULL;
+	struct core_stats_call stats = {.coll = call->coll,
+					.name = call->name,
+					.path = path,
+					.why = "host buffers",
+					.comm_id = comm ? comm->id : 0,
+					.comm = call->comm,
+					.bytes = bytes,
+					.seconds = 1e-9 * (double)(util_now() - since)};
+
+	if (path == CORE_PATH_STAGE)
+		stats.why = call->persistent ? "persistent" : "nonblocking";
+	core_last_path = path;
+	core_choice_forget();
+	if (path == CORE_PATH_PASS && !util_config.stats)
+		return;
+	if (path == CORE_PATH_PASS)
+		stats.bytes = core_mpi_call_bytes(call);
+	core_stats_add(&stats);
+	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %s, %llu bytes, %.1f us", stats.name,
+		 stats.why, (unsigned long long)stats.bytes, 1e6 * stats.seconds);
+}
+
+int core_async_run_host(const struct core_call *call)
+{
+	uint64_t since = util_now();
+	struct core_call real = *call;
+	int result;
+
+	real.op = core_mpi_real_op(call);
+	result = real.real(&real);
+	count(call, CORE_PATH_PASS, 0, since);
+	return result;
+}
+
+static int fail(struct async *async, enum util_status status)
+{
+	core_handle comm = async->call.comm;
+
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", async->call.name,
+		 status == UTIL_ERR_NO_MEMORY ? "no memory"
+		 : status == UTIL_ERR_PEER    ? "another rank is lost"
+					      : "see above");
+	free_async(&async->pending);
+	return core_mpi_raise_on(comm, status);
+}
+
+/* What the others do after a loss is not known, and the real MPI might wait for ever. */
+static bool is_lost(const struct core_call *call)
+{
+	struct core_comm *comm = core_awake ? core_mpi_comm_find(call->comm) : NULL;
+
+	return comm && comm->area && core_meet_is_lost(comm);
+}
+
+int core_async_run(const struct core_call *call)
+{
+	uint64_t since = util_now();
+	struct async *async = calloc(1, sizeof(*async));
+	enum util_status status;
+
+	if (!async)
+		return core_mpi_raise(call, UTIL_ERR_NO_MEMORY);
+	util_config_load(); /* a process with MPI sessions only has not been through core_start */
+	core_mpi_note_comm(call->comm);
+	core_mpi_pending_open(&async->pending, &async_kind, call->name, call->persistent);
+	async->call = *call;
+	async->call.op = core_mpi_real_op(call);
+	status = core_staging_open(&async->staging, &async->call);
+	if (status == UTIL_OK && !async->staging.num_stages) {
+		free_async(&async->pending);
+		return core_async_run_host(call);
+	}
+	if (status == UTIL_OK && is_lost(call))
+		status = UTIL_ERR_PEER;
+	if (status == UTIL_OK && !call->persistent)
+		status = fill(&async->pending);
+	if (status != UTIL_OK)
+		return fail(async, status);
+	PMPI_Comm_size(core_mpi_as_comm(call->comm), &async->size);
+	count(call, CORE_PATH_STAGE, core_staging_bytes(&async->staging), since);
+	return begin(async);
+}

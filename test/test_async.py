@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Nonblocking and persistent collectives."""
+import os
+import random
+import re
+
+import pytest
+
+from conftest import assert_passed
+from helpers import PATHS, count_calls, each_mpi, on_nodes
+
+# MPICH 4.0 does persistent gathers and scatters wrong, and allgathers of derived types, on host buffers too.
+PERSISTENT = {"openmpi": "all", "mpich": "bcast,reduce,allreduce,reduce_scatter,scan,exscan,alltoall"}
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("form", ["nonblocking", "persistent"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_forms(run_mpi, mpi, form, ranks):
+    colls = "all" if form == "nonblocking" else PERSISTENT[mpi]
+    result = run_mpi(mpi, ranks, "test_coll", 2, colls, form, env={"CUEMU_DEVICES": "2", **PATHS["accel"]})
+    assert_passed(result)
+    name = {"nonblocking": "MPI_Iallreduce", "persistent": "MPIX_Allreduce_init" if mpi == "openmpi" else "MPI_Allreduce_init"}[form]
+    assert count_calls(result.output, "stage", name) > 10, result.output
+    assert "WARN" not in result.output, result.output
+
+
+@each_mpi
+def test_forms_on_nodes(run_mpi, mpi):
+    """Over several nodes, too."""
+    assert_passed(on_nodes(run_mpi, mpi, "0011", "test_coll", 1, "all", "nonblocking"))
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("case", ["before_blocking", "freed_handles", "refused", "beside_work", "persistent"])
+def test_cases(run_mpi, mpi, case):
+    assert_passed(run_mpi(mpi, 2, "test_async", case, env=PATHS["accel"]))
+
+
+@each_mpi
+@pytest.mark.parametrize("exec_mode", ["auto", "stepped"])
+def test_before_blocking(run_mpi, mpi, exec_mode):
+    """What accelerated calls wait for, others can't give before a nonblocking one has gone on."""
+    result = run_mpi(mpi, 3, "test_async", "before_blocking", env={"GPUCOLL_EXEC": exec_mode, **PATHS["accel"]})
+    assert_passed(result)
+    assert count_calls(result.output, "accel", "MPI_Allreduce") == 6, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("threads", [1, 3])
+def test_random_programs(run_mpi, mpi, threads):
+    seed = int(os.environ.get("TEST_SEED", "0")) or random.randrange(1, 1 << 30)
+    operations = int(os.environ.get("TEST_OPERATIONS", "0")) or 10000 // threads
+    result = run_mpi(mpi, 3, "test_async", "random", seed, operations, threads, env=PATHS["accel"], timeout=150 + operations / 50)
+    assert_passed(result)
+    assert re.search(rf"random {seed} {operations} {threads}: rank 0 has looked at \d+ results", result.output), result.output
+    assert count_calls(result.output, "accel") > operations // 50, result.output
+    assert "WARN" not in result.output, result.output
+
+
+@each_mpi
+def test_random_programs_on_nodes(run_mpi, mpi):
+    assert_passed(on_nodes(run_mpi, mpi, "001", "test_async", "random", random.randrange(1, 1 << 30), 1500))
