@@ -56,7 +56,7 @@ def test_mpi4py(run_mpi):
 
 @each_mpi
 def test_other_calls_are_handed_through_and_told(run_mpi, mpi, tmp_path):
-    """Files are not ours yet: one warning for each function, and the MPI's own failure. Partitioned messages on device buffers are an
+    """Windows are not ours yet: one warning for each function, and the MPI's own failure. Partitioned messages on device buffers are an
     error."""
     source = tmp_path / "handed.c"
     source.write_text(r"""
@@ -70,15 +70,17 @@ int main(int argc, char **argv)
 {
 	void *buffer, *managed;
 	MPI_Request request;
-	MPI_File file;
+	MPI_Win win;
 	(void)request;
+	(void)win;
 	MPI_Init(&argc, &argv);
 	cudaMalloc(&buffer, 100);
 	cudaMallocManaged(&managed, 100, cudaMemAttachGlobal);
-	MPI_File_open(MPI_COMM_SELF, argv[1], MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file);
+#ifdef MPICH
+	MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_SELF, &win);
 	for (int i = 0; i < 3; i++)
-		MPI_File_write(file, buffer, 100, MPI_BYTE, MPI_STATUS_IGNORE);
-	MPI_File_close(&file);
+		MPI_Win_attach(win, (char *)buffer + 8192 * i, 1);
+#endif
 #ifdef MPIX_EXTENSION
 	MPIX_Barrier_init(MPI_COMM_SELF, MPI_INFO_NULL, &request);
 	MPI_Request_free(&request);
@@ -96,9 +98,9 @@ int main(int argc, char **argv)
     program = tmp_path / "handed"
     compile_with(f"mpicc.{mpi}", f"-I{CUDA}/include", "-o", program, source, f"-L{BUILD}/emu",
                  f"-l:{CUDART}", "-l:libcuda.so.1")
-    result = run_mpi(mpi, 1, program, tmp_path / "file")
+    result = run_mpi(mpi, 1, program)
     assert result.status == 0, result.output
     told = re.findall(r"(\w+) was given a device buffer", result.output)
-    assert told == ["MPI_File_write", *(["MPI_Psend_init"] if mpi == "mpich" else [])], result.output
-    quiet = run_mpi(mpi, 1, program, tmp_path / "file", env={"GPUCOLL_DEBUG": "none"})
+    assert told == (["MPI_Win_attach", "MPI_Psend_init"] if mpi == "mpich" else []), result.output
+    quiet = run_mpi(mpi, 1, program, env={"GPUCOLL_DEBUG": "none"})
     assert "device buffer" not in quiet.output

@@ -13,7 +13,8 @@ HEAD = """\
 
 # The calls that are looked at: the structure that each kind fills, and the function of the door that takes it.
 CALLS = {"coll": ("struct core_call", "pmpi_collective"), "async": ("struct core_call", "pmpi_async"),
-         "msg": ("struct core_message_call", "pmpi_message"), "pack": ("struct core_pack_call", "pmpi_pack")}
+         "msg": ("struct core_message_call", "pmpi_message"), "pack": ("struct core_pack_call", "pmpi_pack"),
+         "file": ("struct core_io_call", "pmpi_file")}
 
 
 class Function:
@@ -85,7 +86,7 @@ def read_table(path):
         if not line or line.startswith("#"):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
-        if not match or match[1] not in ("coll", "msg", "req", "pack", "comm", "hand", "refuse", "own"):
+        if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "comm", "hand", "refuse", "own"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -96,7 +97,7 @@ def read_table(path):
 def thunk(f):
     """The real MPI's function with its arguments taken back out of the call."""
     kind, door = CALLS[f.kind]
-    casts = {"comm": "(MPI_Comm)call->comm", "op": "(MPI_Op)call->op", "info": "(MPI_Info)call->info",
+    casts = {"comm": "(MPI_Comm)call->comm", "op": "(MPI_Op)call->op", "info": "(MPI_Info)call->info", "fh": "(MPI_File)call->fh",
              "sendtype": "(MPI_Datatype)call->sendtype", "recvtype": "(MPI_Datatype)call->recvtype",
              "datatype": "(MPI_Datatype)call->datatype"}
 
@@ -126,14 +127,21 @@ static __attribute__((noinline)) int look_at_{f.symbol}(enum pmpi_door door, {f.
 
 def fill(f):
     is_coll = f.kind in ("coll", "async")
-    rows = [f".{'coll' if is_coll else 'kind'} = CORE_{f.coll.upper()}", f".real = real_{f.symbol}"]
-    if f.kind == "async":
+    rows = [f".real = real_{f.symbol}"]
+    if f.kind != "file":
+        rows.append(f".{'coll' if is_coll else 'kind'} = CORE_{f.coll.upper()}")
+    if f.kind in ("async", "file"):
         rows.append(f'.name = "{f.called("")}"')
-        if "info" in [n for _, n in f.params]:
-            rows.append(".persistent = true")
+    if f.kind == "async" and "info" in [n for _, n in f.params]:
+        rows.append(".persistent = true")
+    if f.kind == "file":
+        form = ("NONBLOCKING" if "request" in f.arguments else "BEGIN" if f.name.endswith("_begin") else
+                "END" if f.name.endswith("_end") else "BLOCKING")
+        rows += [f".form = CORE_IO_{form}", f".writes = {'true' if 'write' in f.name else 'false'}"]
     for declaration, name in f.params:
-        handle = declaration.startswith("MPI_") and name in ("comm", "op", "info", "sendtype", "recvtype", "datatype")
-        rows.append(f".{name} = (core_handle){name}" if handle else f".{name} = {name}")
+        handle = declaration.startswith("MPI_") and name in ("comm", "op", "info", "sendtype", "recvtype", "datatype", "fh")
+        value = f"(core_handle){name}" if handle else f"(void *){name}" if name == "buf" else name
+        rows.append(f".{name} = {value}")
     if f.large and is_coll:
         rows.append(".wide_counts = true")
     if f.kind == "pack" and not any(p == "int *position" for p, _ in f.params):

@@ -125,6 +125,24 @@ int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door)
 	return result;
 }
 
+int pmpi_file(const struct core_io_call *call, enum pmpi_door door)
+{
+	enum pmpi_door outer = pmpi_door;
+	int result;
+
+	pmpi_enter_any(door);
+	pmpi_door = door;
+	if (call->form == CORE_IO_END)
+		result = core_io_is_pending() ? core_io_end(call) : call->real(call);
+	else if (call->count > 0 && may_have_device(call->buf, call->datatype))
+		result = core_io_run(call);
+	else
+		result = call->real(call);
+	pmpi_leave();
+	pmpi_door = outer;
+	return result;
+}
+
 bool pmpi_asleep(void)
 {
 	return pmpi_is_inside() || !core_awake;

@@ -12,6 +12,7 @@
 
 #include "core/call/core_call.h"
 #include "core/call/core_flags.h"
+#include "core/io/core_io.h"
 #include "core/p2p/core_message.h"
 #include "core/p2p/core_pack.h"
 #include "core/request/core_mpi_request.h"
@@ -114,10 +115,12 @@ static inline __attribute__((always_inline)) void pmpi_enter_any(enum pmpi_door 
 /* Run a collective that came in by `door`; returns what MPI returns. */
 int pmpi_collective(const struct core_call *call, enum pmpi_door door);
 
-/* The same of a nonblocking or persistent one, of a message, and of MPI_Pack and such. */
+/* The same of a nonblocking or persistent one, of a message, of MPI_Pack and such, and of a file.
+ */
 int pmpi_async(const struct core_call *call, enum pmpi_door door);
 int pmpi_message(const struct core_message_call *call, enum pmpi_door door);
 int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door);
+int pmpi_file(const struct core_io_call *call, enum pmpi_door door);
 
 /*
  * After a constructor of communicators returned `result`: give the new one an identity, and leave.

@@ -85,7 +85,7 @@ static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
 	if (!side->staged)
 		return;
 	if (core_mpi_message_is(&message->call, CORE_MESSAGE_UNTOLD)) {
-		core_mpi_side_unpack(side, SIZE_MAX);
+		core_mpi_side_unpack_all(side);
 		return;
 	}
 	PMPI_Test_cancelled(status, &cancelled);
@@ -96,7 +96,7 @@ static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
 
 static enum util_status progress(struct core_mpi_pending *pending)
 {
-	return core_dense_progress(&message_of(pending)->recv.dense);
+	return core_mpi_side_progress(&message_of(pending)->recv);
 }
 
 static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)

@@ -99,8 +99,10 @@ static enum util_status copy_in(const struct core_pack_call *call, struct sides 
 static enum util_status copy_out(const struct core_pack_call *call, struct sides *sides,
 				 int64_t before)
 {
-	if (!packs(call))
-		return core_mpi_side_unpack_all(&sides->elements);
+	if (!packs(call)) {
+		core_mpi_side_unpack_all(&sides->elements);
+		return core_mpi_side_wait(&sides->elements);
+	}
 	if (!sides->packed.staged)
 		return UTIL_OK;
 	core_mpi_side_unpack(&sides->packed, (size_t)(position_of(call) - before));

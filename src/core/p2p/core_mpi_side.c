@@ -136,7 +136,7 @@ enum util_status core_mpi_side_open(struct core_mpi_side *side, const void *buff
 		return status;
 	status = classify(side, &where);
 	if (status != UTIL_OK || where.memory == GPU_MEMORY_HOST ||
-	    core_mpi_leaves_messages(&where))
+	    (!side->always && core_mpi_leaves_messages(&where)))
 		return status;
 	side->staged = true;
 	map = side->operand.maps;
@@ -221,18 +221,46 @@ void core_mpi_side_unpack(struct core_mpi_side *side, size_t bytes)
 	core_dense_unpack(&side->dense, bytes < all ? bytes : all);
 }
 
-enum util_status core_mpi_side_unpack_all(struct core_mpi_side *side)
+void core_mpi_side_unpack_all(struct core_mpi_side *side)
 {
+	if (side->stage.block)
+		side->unpacking = CORE_SIDE_DUE;
+	else if (side->staged)
+		core_dense_unpack(&side->dense, core_dense_bytes(&side->dense));
+}
+
+static enum util_status progress_stage(struct core_mpi_side *side)
+{
+	enum util_status status = UTIL_OK;
+
+	if (side->unpacking == CORE_SIDE_IDLE)
+		return UTIL_OK;
+	if (side->unpacking == CORE_SIDE_DUE) {
+		side->unpacking = CORE_SIDE_COPIES;
+		status = core_stage_take_stream(&side->stage, NULL);
+		if (status == UTIL_OK)
+			status = core_stage_copy_out(&side->stage, &side->operand);
+	}
+	if (status == UTIL_OK)
+		status = core_stage_poll(&side->stage);
+	if (status == UTIL_IN_PROGRESS)
+		return status;
+	core_stage_rest(&side->stage);
+	side->unpacking = CORE_SIDE_IDLE;
+	return status;
+}
+
+enum util_status core_mpi_side_progress(struct core_mpi_side *side)
+{
+	return side->stage.block ? progress_stage(side) : core_dense_progress(&side->dense);
+}
+
+enum util_status core_mpi_side_wait(struct core_mpi_side *side)
+{
+	struct core_wait wait = {0};
 	enum util_status status;
 
-	if (!side->staged)
-		return UTIL_OK;
-	if (!side->stage.block) {
-		core_dense_unpack(&side->dense, core_dense_bytes(&side->dense));
-		return core_dense_wait(&side->dense);
-	}
-	status = core_stage_take_stream(&side->stage, NULL);
-	if (status == UTIL_OK)
-		status = core_stage_copy_out(&side->stage, &side->operand);
-	return status == UTIL_OK ? wait_for_stage(&side->stage) : status;
+	while ((status = core_mpi_side_progress(side)) == UTIL_IN_PROGRESS)
+		core_mpi_drive(&wait);
+	return status;
 }

@@ -10,14 +10,22 @@
 #include "core/stage/core_dense.h"
 #include "core/stage/core_stage.h"
 
+enum core_side_state {
+	CORE_SIDE_IDLE,
+	CORE_SIDE_DUE, /* the stage is to be copied out */
+	CORE_SIDE_COPIES,
+};
+
 struct core_mpi_side {
+	bool always;                 /* set before: staged also where the MPI takes device memory */
 	bool staged;                 /* else it is the application's own */
 	struct core_operand operand; /* of one piece; it and its map are here */
 	struct core_piece piece;
 	struct core_typemap map;
 	struct core_dense dense;
 	struct core_stage stage; /* of data that MPI sends twice, as they lie: instead of `dense` */
-	size_t element, room;    /* bytes of an element as MPI counts them, and in the stage */
+	enum core_side_state unpacking; /* of `stage` */
+	size_t element, room; /* bytes of an element as MPI counts them, and in the stage */
 	void *buffer;
 	int64_t count;
 	MPI_Datatype type;
@@ -44,11 +52,16 @@ enum util_status core_mpi_side_pack(struct core_mpi_side *side);
 bool core_mpi_side_is_filled_first(const struct core_mpi_side *side);
 
 /*
- * Begin to copy what has come, so many bytes of data, or what there is room for, to where it
- * belongs, from a dense stage; see core_dense_progress. Or all, also from another one, and wait for
- * it.
+ * What has come, so many bytes of data, or what there is room for, is to be copied from a dense
+ * stage to where it belongs.
  */
 void core_mpi_side_unpack(struct core_mpi_side *side, size_t bytes);
-enum util_status core_mpi_side_unpack_all(struct core_mpi_side *side);
+
+/* All that the stage has, of either kind, is to be copied to where it belongs. */
+void core_mpi_side_unpack_all(struct core_mpi_side *side);
+
+/* Go on with that: UTIL_IN_PROGRESS while there is something to copy. Or wait for it. */
+enum util_status core_mpi_side_progress(struct core_mpi_side *side);
+enum util_status core_mpi_side_wait(struct core_mpi_side *side);
 
 #endif

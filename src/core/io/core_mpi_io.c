@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MPI-IO from and to device memory. See core_io.h. */
+#include "core/call/core_flags.h"
+#include "core/io/core_io.h"
+#include "core/mpi/core_mpi_raise.h"
+#include "core/p2p/core_mpi_side.h"
+#include "core/report/core_stats.h"
+#include "core/request/core_mpi_table.h"
+#include "util/util_log.h"
+#include "util/util_time.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct transfer {
+	struct core_mpi_pending pending; /* first; in the table only if the call is nonblocking */
+	struct core_io_call call;        /* with the stage in place of the buffer */
+	struct core_mpi_side side;
+	struct transfer *next; /* of the split ones */
+};
+
+uint64_t core_io_pending;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct transfer *split; /* under the lock; one for each file, at most */
+
+static struct transfer *transfer_of(struct core_mpi_pending *pending)
+{
+	return (struct transfer *)pending;
+}
+
+static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
+{
+	(void)status;
+	if (!transfer_of(pending)->call.writes)
+		core_mpi_side_unpack_all(&transfer_of(pending)->side);
+}
+
+static enum util_status progress(struct core_mpi_pending *pending)
+{
+	return core_mpi_side_progress(&transfer_of(pending)->side);
+}
+
+static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%s a file",
+		 ((const struct transfer *)pending)->call.writes ? "to" : "from");
+}
+
+static void free_transfer(struct core_mpi_pending *pending)
+{
+	core_mpi_side_close(&transfer_of(pending)->side);
+	free(pending);
+}
+
+static const struct core_mpi_pending_kind transfer_kind = {
+	.arrive = arrive,
+	.progress = progress,
+	.describe = describe,
+	.free = free_transfer,
+};
+
+static MPI_File file_of(const struct core_io_call *call)
+{
+	return (MPI_File)call->fh;
+}
+
+static int raise_on_file(const struct core_io_call *call, enum util_status status)
+{
+	int error = status == UTIL_ERR_NO_MEMORY ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
+
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
+		 status == UTIL_ERR_NO_MEMORY ? "no memory" : "see above");
+	PMPI_File_call_errhandler(file_of(call), error);
+	return error;
+}
+
+/* The operation has ended well: bring what was read to where it belongs. */
+static int settle(struct transfer *transfer, int result)
+{
+	enum util_status copied = core_mpi_pending_settle(&transfer->pending, MPI_STATUS_IGNORE);
+
+	return copied == UTIL_OK ? result : raise_on_file(&transfer->call, copied);
+}
+
+/* Takes the transfer. */
+static int run_blocking(struct transfer *transfer)
+{
+	int result = transfer->call.real(&transfer->call);
+
+	if (result == MPI_SUCCESS)
+		result = settle(transfer, result);
+	free_transfer(&transfer->pending);
+	return result;
+}
+
+/* The same. A request that is complete as it is born has a handle that many may have. */
+static int run_nonblocking(struct transfer *transfer)
+{
+	int result = transfer->call.real(&transfer->call), complete = 0;
+	MPI_Request request = *(MPI_Request *)transfer->call.request;
+	MPI_Status status;
+
+	if (result == MPI_SUCCESS &&
+	    PMPI_Request_get_status(request, &complete, &status) == MPI_SUCCESS && !complete) {
+		transfer->pending.request = request;
+		core_mpi_table_add(&transfer->pending);
+		return result;
+	}
+	if (result == MPI_SUCCESS)
+		result = settle(transfer, result);
+	free_transfer(&transfer->pending);
+	return result;
+}
+
+/* The same. */
+static int run_begin(struct transfer *transfer)
+{
+	int result = transfer->call.real(&transfer->call);
+
+	if (result != MPI_SUCCESS) {
+		free_transfer(&transfer->pending);
+		return result;
+	}
+	__atomic_fetch_add(&core_io_pending, 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&lock);
+	transfer->next = split;
+	split = transfer;
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static struct transfer *take_split(const struct core_io_call *call)
+{
+	struct transfer **link = &split, *found;
+
+	pthread_mutex_lock(&lock);
+	while (*link && (*link)->call.fh != call->fh)
+		link = &(*link)->next;
+	found = *link;
+	if (found)
+		*link = found->next;
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+int core_io_end(const struct core_io_call *call)
+{
+	struct transfer *transfer = take_split(call);
+	struct core_io_call real = *call;
+	int result;
+
+	if (!transfer)
+		return call->real(call);
+	__atomic_fetch_sub(&core_io_pending, 1, __ATOMIC_RELAXED);
+	real.buf = transfer->side.buffer;
+	result = real.real(&real);
+	if (result == MPI_SUCCESS)
+		result = settle(transfer, result);
+	free_transfer(&transfer->pending);
+	return result;
+}
+
+static void count(const struct transfer *transfer, int64_t elements)
+{
+	struct core_stats_call stats = {.coll = CORE_COLL_NUM,
+					.name = transfer->call.name,
+					.path = CORE_PATH_STAGE,
+					.why = "file",
+					.comm = core_mpi_world(),
+					.bytes = transfer->side.element * (size_t)elements};
+
+	stats.seconds = 1e-9 * (double)(util_now() - transfer->pending.since);
+	core_stats_add(&stats);
+	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %llu bytes, in host memory after %.1f us",
+		 stats.name, (unsigned long long)stats.bytes, 1e6 * stats.seconds);
+}
+
+/*
+ * Also before it is read into, the stage gets what the buffer has: a file may end early, and says
+ * so in a status of which MPIs differ about the details.
+ */
+static enum util_status open_transfer(struct transfer *transfer, const struct core_io_call *call)
+{
+	enum util_status status;
+
+	core_mpi_pending_open(&transfer->pending, &transfer_kind, call->name, false);
+	transfer->call = *call;
+	transfer->side.always = true;
+	status = core_mpi_side_open(&transfer->side, call->buf, call->count, call->datatype,
+				    MPI_DATATYPE_NULL);
+	if (status != UTIL_OK || !transfer->side.staged)
+		return status;
+	transfer->call.buf = transfer->side.buffer;
+	transfer->call.count = transfer->side.count;
+	transfer->call.datatype = (core_handle)transfer->side.type;
+	return core_mpi_side_pack(&transfer->side);
+}
+
+int core_io_run(const struct core_io_call *call)
+{
+	struct transfer *transfer = calloc(1, sizeof(*transfer));
+	enum util_status status;
+
+	if (!transfer)
+		return raise_on_file(call, UTIL_ERR_NO_MEMORY);
+	status = open_transfer(transfer, call);
+	if (status == UTIL_ERR_MPI || (status == UTIL_OK && !transfer->side.staged)) {
+		free_transfer(&transfer->pending);
+		return call->real(call);
+	}
+	if (status != UTIL_OK) {
+		free_transfer(&transfer->pending);
+		return raise_on_file(call, status);
+	}
+	count(transfer, call->count);
+	switch (call->form) {
+	case CORE_IO_NONBLOCKING:
+		return run_nonblocking(transfer);
+	case CORE_IO_BEGIN:
+		return run_begin(transfer);
+	default:
+		return run_blocking(transfer);
+	}
+}
