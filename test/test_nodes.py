@@ -351,7 +351,7 @@ def test_long_wait_is_reported(run_mpi, mpi, shape):
     result = on_nodes(run_mpi, mpi, shape, "test_agree", "late", 2, env={"GPUCOLL_TIMEOUT": "1"})
     assert_passed(result)
     assert re.search(r"\[0\] WARN .*MPI_Allreduce has waited 1 s for rank 1 of 2 to come to call \d+ of communicator 0x.* goes on waiting; 1 of this "
-                     r"rank's messages is pending, the oldest for \d s: MPI_Irecv from rank 1, tag 9\n", result.output), result.output
+                     r"rank's requests is pending, the oldest for \d s: MPI_Irecv from rank 1, tag 9\n", result.output), result.output
 
 
 @each_mpi

@@ -14,7 +14,9 @@ HEAD = """\
 # The calls that are looked at: the structure that each kind fills, and the function of the door that takes it.
 CALLS = {"coll": ("struct core_call", "pmpi_collective"), "async": ("struct core_call", "pmpi_async"),
          "msg": ("struct core_message_call", "pmpi_message"), "pack": ("struct core_pack_call", "pmpi_pack"),
-         "file": ("struct core_io_call", "pmpi_file")}
+         "file": ("struct core_io_call", "pmpi_file"), "rma": ("struct core_rma_call", "pmpi_rma")}
+HANDLES = {"comm": "MPI_Comm", "op": "MPI_Op", "info": "MPI_Info", "fh": "MPI_File", "win": "MPI_Win",
+           **{f"{name}type": "MPI_Datatype" for name in ("send", "recv", "data", "origin_", "result_", "target_")}}
 
 
 class Function:
@@ -60,7 +62,7 @@ class Function:
             p = re.sub(r"^(?:int|MPI_Aint) (\*position|insize|outsize)$", r"MPI_Count \1", p)
             return re.sub(r"^int disp_unit$", "MPI_Aint disp_unit", p)
         params = [(widen(p), n) for p, n in self.params]
-        if params == self.params or "nolarge" in self.flags or self.kind not in (*CALLS, "hand"):
+        if params == self.params or "nolarge" in self.flags or self.kind not in (*CALLS, "window"):
             return None
         large = Function(self.kind, self.flags, self.name, params, large=True)
         large.coll = self.coll
@@ -86,7 +88,7 @@ def read_table(path):
         if not line or line.startswith("#"):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
-        if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "comm", "hand", "refuse", "own"):
+        if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -97,13 +99,10 @@ def read_table(path):
 def thunk(f):
     """The real MPI's function with its arguments taken back out of the call."""
     kind, door = CALLS[f.kind]
-    casts = {"comm": "(MPI_Comm)call->comm", "op": "(MPI_Op)call->op", "info": "(MPI_Info)call->info", "fh": "(MPI_File)call->fh",
-             "sendtype": "(MPI_Datatype)call->sendtype", "recvtype": "(MPI_Datatype)call->recvtype",
-             "datatype": "(MPI_Datatype)call->datatype"}
 
     def value(declaration, name):
-        if name in casts:
-            return casts[name]
+        if name in HANDLES:
+            return f"({HANDLES[name]})call->{name}"
         if declaration.startswith("int ") and name.endswith(("count", "size")):
             return f"(int)call->{name}"
         return f"call->{name}"
@@ -128,9 +127,9 @@ static __attribute__((noinline)) int look_at_{f.symbol}(enum pmpi_door door, {f.
 def fill(f):
     is_coll = f.kind in ("coll", "async")
     rows = [f".real = real_{f.symbol}"]
-    if f.kind != "file":
+    if f.kind not in ("file", "rma"):
         rows.append(f".{'coll' if is_coll else 'kind'} = CORE_{f.coll.upper()}")
-    if f.kind in ("async", "file"):
+    if f.kind in ("async", "file", "rma"):
         rows.append(f'.name = "{f.called("")}"')
     if f.kind == "async" and "info" in [n for _, n in f.params]:
         rows.append(".persistent = true")
@@ -138,8 +137,10 @@ def fill(f):
         form = ("NONBLOCKING" if "request" in f.arguments else "BEGIN" if f.name.endswith("_begin") else
                 "END" if f.name.endswith("_end") else "BLOCKING")
         rows += [f".form = CORE_IO_{form}", f".writes = {'true' if 'write' in f.name else 'false'}"]
+    if f.kind == "rma" and not any(n.endswith("_count") for _, n in f.params):
+        rows.append(".single = true")
     for declaration, name in f.params:
-        handle = declaration.startswith("MPI_") and name in ("comm", "op", "info", "sendtype", "recvtype", "datatype", "fh")
+        handle = name in HANDLES and declaration == f"{HANDLES[name]} {name}"
         value = f"(core_handle){name}" if handle else f"(void *){name}" if name == "buf" else name
         rows.append(f".{name} = {value}")
     if f.large and is_coll:
@@ -161,17 +162,26 @@ def body(f, door):
         return (f"\tif (pmpi_asleep())\n\t\treturn {forward};\n"
                 f"\tpmpi_enter({door});\n\tint result = {forward};\n"
                 f"\treturn pmpi_leave_constructor(result, newcomm);\n")
-    if f.kind in ("hand", "refuse"):
-        check = " || ".join(f"gpu_pointer_is_out_of_reach({b})" for b in f.buffers)
+    if f.kind == "sync":
+        rank = "rank" if "rank" in f.arguments.split(", ") else "CORE_RMA_ALL"
+        frees = f.params == [("MPI_Win *win", "win")]
+        complete = ("\tif (result == MPI_SUCCESS)\n\t\tcore_rma_forget(freed);\n" if frees else
+                    f"\tif (result == MPI_SUCCESS)\n\t\tresult = core_rma_complete((core_handle)win, {rank}, mark);\n")
+        before = "core_handle freed = (core_handle)*win" if frees else "uint64_t mark = core_rma_mark()"
+        return (f"\tif (__builtin_expect(!core_rma_is_pending(), true))\n\t\treturn {forward};\n"
+                f"\tpmpi_enter_any({door});\n\t{before};\n\tint result = {forward};\n"
+                f"{complete}\tpmpi_leave();\n\treturn result;\n")
+    if f.kind == "window":
+        refuse = "attached" if f.arguments.startswith("win") else "window"
+        where = "win" if refuse == "attached" else "comm"
+        return (f"\tint error = pmpi_refuse_{refuse}(\"{f.called('')}\", base, size, {where});\n\n"
+                f"\treturn error ? error : {forward};\n")
     if f.kind == "refuse":
+        check = " || ".join(f"gpu_pointer_is_out_of_reach({b})" for b in f.buffers)
         peer = next(n for _, n in f.params if n in ("dest", "source"))
         return (f"\tif (partitions && count && {peer} != MPI_PROC_NULL && pmpi_looks_at_refused() &&\n"
                 f"\t    ({check}))\n"
                 f"\t\treturn pmpi_refuse(\"{f.called('')}\", comm);\n"
-                f"\treturn {forward};\n")
-    if f.kind == "hand":
-        return (f"\tif (!warned_{f.symbol} && pmpi_looks_at_handed() && ({check}))\n"
-                f"\t\tpmpi_warn_handed(\"{f.called('')}\", &warned_{f.symbol});\n"
                 f"\treturn {forward};\n")
     if f.kind == "req":
         return (f"\tif (__builtin_expect(!core_requests_are_pending(), true))\n\t\treturn {forward};\n"
@@ -188,8 +198,6 @@ def emit(f):
     if f.guard:
         out.append(f"\n{f.guard}")
     out.append(f"\nstatic int (*next_{f.symbol}[PMPI_NUM_DOORS])({f.declaration});")
-    if f.kind == "hand":
-        out.append(f"static bool warned_{f.symbol};")
     if f.kind in CALLS:
         out.append(thunk(f).rstrip("\n"))
     for prefix, door in (("", "PMPI_DOOR_MPI"), ("P", "PMPI_DOOR_PMPI")):

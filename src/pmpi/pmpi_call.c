@@ -143,6 +143,31 @@ int pmpi_file(const struct core_io_call *call, enum pmpi_door door)
 	return result;
 }
 
+/* Nobody is there to be read from or written to: the buffers don't matter. */
+static bool is_to_nobody(const struct core_rma_call *call)
+{
+	return call->target_rank == MPI_PROC_NULL;
+}
+
+int pmpi_rma(const struct core_rma_call *call, enum pmpi_door door)
+{
+	enum pmpi_door outer = pmpi_door;
+	core_handle result_type = call->single ? call->origin_type : call->result_type;
+	int result;
+
+	pmpi_enter_any(door);
+	pmpi_door = door;
+	if (!is_to_nobody(call) && (may_have_device(call->origin, call->origin_type) ||
+				    may_have_device(call->result, result_type) ||
+				    (call->compare && may_be_device(call->compare))))
+		result = core_rma_run(call);
+	else
+		result = call->real(call);
+	pmpi_leave();
+	pmpi_door = outer;
+	return result;
+}
+
 bool pmpi_asleep(void)
 {
 	return pmpi_is_inside() || !core_awake;
@@ -179,19 +204,44 @@ int pmpi_refuse(const char *function, MPI_Comm comm)
 	return MPI_ERR_BUFFER;
 }
 
-bool pmpi_looks_at_handed(void)
+/* Of this process. */
+static bool is_refused_window(const char *function, const void *base, int64_t size)
 {
-	return util_config.debug >= UTIL_LOG_WARN && is_for_an_unaware_mpi();
+	if (size <= 0 || !pmpi_looks_at_refused() || !gpu_pointer_is_out_of_reach(base))
+		return false;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
+		 "%s was given device memory, which other processes can't reach through this MPI, "
+		 "as it is not CUDA-aware: windows must be in host or managed memory. What is sent "
+		 "from and received into may be on the device",
+		 function);
+	return true;
 }
 
-void pmpi_warn_handed(const char *function, bool *warned)
+/* One rank's error would leave the others waiting in the call. */
+int pmpi_refuse_window(const char *function, const void *base, int64_t size, MPI_Comm comm)
 {
-	if (__atomic_exchange_n(warned, true, __ATOMIC_RELAXED))
-		return;
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
-		 "%s was given a device buffer: the library does not take this function yet (see "
-		 "gpucoll(7)), and this MPI is not CUDA-aware, so it will fail",
-		 function);
+	int mine, all, error;
+
+	if (pmpi_is_inside())
+		return MPI_SUCCESS;
+	mine = all = is_refused_window(function, base, size);
+	if (core_awake && comm != MPI_COMM_NULL) {
+		error = PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MAX, comm);
+		if (error)
+			return error;
+	}
+	if (!all)
+		return MPI_SUCCESS;
+	PMPI_Comm_call_errhandler(comm, MPI_ERR_BUFFER);
+	return MPI_ERR_BUFFER;
+}
+
+int pmpi_refuse_attached(const char *function, const void *base, int64_t size, MPI_Win win)
+{
+	if (pmpi_is_inside() || !is_refused_window(function, base, size))
+		return MPI_SUCCESS;
+	PMPI_Win_call_errhandler(win, MPI_ERR_RMA_ATTACH);
+	return MPI_ERR_RMA_ATTACH;
 }
 
 void pmpi_bind(const struct pmpi_binding *bindings, size_t num_bindings)

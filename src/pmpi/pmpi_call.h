@@ -17,6 +17,7 @@
 #include "core/p2p/core_pack.h"
 #include "core/request/core_mpi_request.h"
 #include "core/request/core_requests.h"
+#include "core/rma/core_rma.h"
 #include "gpu/gpu_pointer.h"
 
 #include <mpi.h>
@@ -115,12 +116,13 @@ static inline __attribute__((always_inline)) void pmpi_enter_any(enum pmpi_door 
 /* Run a collective that came in by `door`; returns what MPI returns. */
 int pmpi_collective(const struct core_call *call, enum pmpi_door door);
 
-/* The same of a nonblocking or persistent one, of a message, of MPI_Pack and such, and of a file.
- */
+/* The same of a nonblocking or persistent one, of a message, of MPI_Pack and such, of a file,
+ * and of a one-sided call. */
 int pmpi_async(const struct core_call *call, enum pmpi_door door);
 int pmpi_message(const struct core_message_call *call, enum pmpi_door door);
 int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door);
 int pmpi_file(const struct core_io_call *call, enum pmpi_door door);
+int pmpi_rma(const struct core_rma_call *call, enum pmpi_door door);
 
 /*
  * After a constructor of communicators returned `result`: give the new one an identity, and leave.
@@ -130,13 +132,19 @@ int pmpi_leave_constructor(int result, MPI_Comm *newcomm);
 /* Whether the MPI says that it is CUDA-aware. */
 bool pmpi_mpi_is_cuda_aware(void);
 
-/* Whether calls that are handed through are to be looked at for device buffers. */
-bool pmpi_looks_at_handed(void);
-void pmpi_warn_handed(const char *function, bool *warned);
-
-/* The same of calls that would do harm. Raises an error on the communicator, and returns it. */
+/*
+ * Whether calls that are refused on device memory are to be looked at; and refuse one: raise an
+ * error on the communicator, and return it.
+ */
 bool pmpi_looks_at_refused(void);
 int pmpi_refuse(const char *function, MPI_Comm comm);
+
+/*
+ * Refuse windows on device memory: MPI_Win_create on all ranks alike, if one's base is; collective,
+ * where the library is at work. MPI_SUCCESS: it is to be made.
+ */
+int pmpi_refuse_window(const char *function, const void *base, int64_t size, MPI_Comm comm);
+int pmpi_refuse_attached(const char *function, const void *base, int64_t size, MPI_Win win);
 
 /*
  * Find the next definition of each symbol. pmpi_bind_all is generated and calls pmpi_bind;
