@@ -287,14 +287,15 @@ static enum place draw_place(struct program *program, const struct op *op)
 	return number < 5 ? PLACE_DEVICE : number < 6 ? PLACE_MANAGED : PLACE_HOST;
 }
 
-/* MPICH 4.0 itself does persistent gathers and scatters wrong. */
+/* MPICH 4.0 itself does some persistent collectives wrong, on host buffers too. */
 static bool is_broken(const struct op *op)
 {
 #ifdef OPEN_MPI
 	(void)op;
 	return false;
 #else
-	return op->form == PERSISTENT && (op->kind == GATHER || op->kind == SCATTER);
+	return op->form == PERSISTENT &&
+	       (op->kind == GATHER || op->kind == SCATTER || op->kind == ALLGATHER);
 #endif
 }
 
