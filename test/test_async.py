@@ -7,7 +7,7 @@ import re
 import pytest
 
 from conftest import assert_passed
-from helpers import PATHS, count_calls, each_mpi, on_nodes
+from helpers import PATHS, count_calls, each_mpi, emulated_only, on_nodes
 
 # MPICH 4.0 does persistent gathers and scatters wrong, and allgathers of derived types, on host buffers too.
 PERSISTENT = {"openmpi": "all", "mpich": "bcast,reduce,allreduce,reduce_scatter,scan,exscan,alltoall"}
@@ -23,7 +23,7 @@ def test_forms(run_mpi, mpi, form, ranks):
     assert_passed(result)
     name = {"nonblocking": "MPI_Iallreduce", "persistent": "MPIX_Allreduce_init" if mpi == "openmpi" else "MPI_Allreduce_init"}[form]
     assert count_calls(result.output, "stage", name) > 10, result.output
-    assert "WARN" not in result.output, result.output
+    assert " WARN " not in result.output, result.output
 
 
 @each_mpi
@@ -48,6 +48,25 @@ def test_before_blocking(run_mpi, mpi, exec_mode):
     assert count_calls(result.output, "accel", "MPI_Allreduce") == 6, result.output
 
 
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("nth", [*range(1, 15), "9+"])
+def test_fault(run_mpi, mpi, nth):
+    """A copy in or out that fails is an error of its call, and of no other, in each way to complete a request."""
+    result = run_mpi(mpi, 1, "test_async", "fault", env={"CUEMU_FAULT": f"cuMemcpyAsync:{nth}=209"})
+    errors = 3 if nth == "9+" else 1
+    assert result.status == 0 and f"rank 0: {errors} errors, 0 wrong" in result.output, result.output
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("nth", [1, 2, 3, 4, 5, 7])
+def test_lost_device(run_mpi, mpi, nth):
+    """From some call of the driver on the device is lost: errors, and no crash."""
+    result = run_mpi(mpi, 1, "test_async", "fault", env={"CUEMU_FAULT": f"cuStreamQuery:{nth}+=700"})
+    assert re.search(r"rank 0: [1-9]\d* errors, 0 wrong", result.output), result.output
+
+
 @each_mpi
 @pytest.mark.parametrize("threads", [1, 3])
 def test_random_programs(run_mpi, mpi, threads):
@@ -57,7 +76,7 @@ def test_random_programs(run_mpi, mpi, threads):
     assert_passed(result)
     assert re.search(rf"random {seed} {operations} {threads}: rank 0 has looked at \d+ results", result.output), result.output
     assert count_calls(result.output, "accel") > operations // 50, result.output
-    assert "WARN" not in result.output, result.output
+    assert " WARN " not in result.output, result.output
 
 
 @each_mpi

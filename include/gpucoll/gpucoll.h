@@ -69,8 +69,8 @@ int gpucoll_last_choice(char *text, size_t bytes);
 
 /*
  * Datatypes of one 16-bit floating point number, which MPI has not: IEEE binary16 (CUDA's __half)
- * and bfloat16. MPI_SUM, MPI_PROD, MPI_MAX and MPI_MIN are valid on them in blocking reductions, on
- * device and on host buffers; each operation is rounded to nearest even. They are committed, belong
+ * and bfloat16. MPI_SUM, MPI_PROD, MPI_MAX and MPI_MIN are valid on them in reductions, on device
+ * and on host buffers; each operation is rounded to nearest even. They are committed, belong
  * to the library, and end with MPI_Finalize; a type made from one of them is for moving data only.
  * To be called after MPI_Init, by every process that takes part in a reduction. Returns MPI_SUCCESS
  * or an MPI error code.

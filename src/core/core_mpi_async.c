@@ -5,7 +5,6 @@
  * (src/core/request).
  */
 #include "core/core_mpi_async.h"
-#include "core/agree/core_meet.h"
 #include "core/call/core_flags.h"
 #include "core/choose/core_choice.h"
 #include "core/core_mpi_comm.h"
@@ -115,40 +114,6 @@ static const struct core_mpi_pending_kind async_kind = {
 	.free = free_async,
 };
 
-/*
- * Whether the request is complete as it is born: then its handle may be one that many have, and the
- * application will find it complete without us.
- */
-static bool is_complete(const struct async *async, MPI_Status *status)
-{
-	int complete = 0;
-
-	return !async->pending.persistent &&
-	       PMPI_Request_get_status(async->pending.request, &complete, status) == MPI_SUCCESS &&
-	       complete;
-}
-
-/* Takes the operation. */
-static int begin(struct async *async)
-{
-	int result = async->call.real(&async->call);
-	enum util_status copied;
-	MPI_Status status;
-
-	if (result != MPI_SUCCESS) {
-		free_async(&async->pending);
-		return result;
-	}
-	async->pending.request = *(MPI_Request *)async->call.request;
-	if (!is_complete(async, &status)) {
-		core_mpi_table_add(&async->pending);
-		return result;
-	}
-	copied = core_mpi_pending_settle(&async->pending, &status);
-	free_async(&async->pending);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
-}
-
 static void count(const struct core_call *call, enum core_path path, uint64_t bytes, uint64_t since)
 {
 	const struct core_comm *comm = core_awake ? core_mpi_comm_find(call->comm) : NULL;
@@ -174,6 +139,25 @@ static void count(const struct core_call *call, enum core_path path, uint64_t by
 		 stats.why, (unsigned long long)stats.bytes, 1e6 * stats.seconds);
 }
 
+/* Takes the operation. */
+static int begin(struct async *async, uint64_t since)
+{
+	MPI_Comm comm = core_mpi_as_comm(async->call.comm);
+	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+	int result;
+
+	PMPI_Comm_size(comm, &async->size);
+	PMPI_Comm_get_errhandler(comm, &handler);
+	core_mpi_pending_heed(&async->pending, handler);
+	result = async->call.real(&async->call);
+	if (result != MPI_SUCCESS) {
+		free_async(&async->pending);
+		return result;
+	}
+	count(&async->call, CORE_PATH_STAGE, core_staging_bytes(&async->staging), since);
+	return core_mpi_table_begin(&async->pending, *(MPI_Request *)async->call.request, true);
+}
+
 int core_async_run_host(const struct core_call *call)
 {
 	uint64_t since = util_now();
@@ -192,18 +176,10 @@ static int fail(struct async *async, enum util_status status)
 
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", async->call.name,
 		 status == UTIL_ERR_NO_MEMORY ? "no memory"
-		 : status == UTIL_ERR_PEER    ? "another rank is lost"
+		 : status == UTIL_ERR_TYPE    ? "the MPI does not take a datatype"
 					      : "see above");
 	free_async(&async->pending);
 	return core_mpi_raise_on(comm, status);
-}
-
-/* What the others do after a loss is not known, and the real MPI might wait for ever. */
-static bool is_lost(const struct core_call *call)
-{
-	struct core_comm *comm = core_awake ? core_mpi_comm_find(call->comm) : NULL;
-
-	return comm && comm->area && core_meet_is_lost(comm);
 }
 
 int core_async_run(const struct core_call *call)
@@ -224,13 +200,9 @@ int core_async_run(const struct core_call *call)
 		free_async(&async->pending);
 		return core_async_run_host(call);
 	}
-	if (status == UTIL_OK && is_lost(call))
-		status = UTIL_ERR_PEER;
 	if (status == UTIL_OK && !call->persistent)
 		status = fill(&async->pending);
 	if (status != UTIL_OK)
 		return fail(async, status);
-	PMPI_Comm_size(core_mpi_as_comm(call->comm), &async->size);
-	count(call, CORE_PATH_STAGE, core_staging_bytes(&async->staging), since);
-	return begin(async);
+	return begin(async, since);
 }

@@ -289,6 +289,8 @@ static const char *text_of(enum util_status status)
 		return "another rank has failed in it, or is lost";
 	case UTIL_ERR_TRUNCATE:
 		return "more has come than there is room for";
+	case UTIL_ERR_TYPE:
+		return "the MPI does not take a datatype";
 	default:
 		return "see above";
 	}

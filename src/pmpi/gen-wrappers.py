@@ -189,6 +189,8 @@ def body(f, door):
                 f"\tint result = core_request_{f.name}(next_{f.symbol}[{door}], {f.arguments});\n"
                 f"\tpmpi_leave();\n\treturn result;\n")
     passes = "pmpi_passes" if f.kind in ("coll", "async") else "pmpi_passes_message"
+    if f.kind == "file" and f.name.endswith("_end"):  # also if the library was switched off meanwhile
+        passes = "!core_io_is_pending"
     return (f"\tif (__builtin_expect({passes}(), true))\n\t\treturn {forward};\n"
             f"\treturn look_at_{f.symbol}({door}, {f.arguments});\n")
 

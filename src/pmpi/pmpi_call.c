@@ -134,7 +134,8 @@ int pmpi_file(const struct core_io_call *call, enum pmpi_door door)
 	pmpi_door = door;
 	if (call->form == CORE_IO_END)
 		result = core_io_is_pending() ? core_io_end(call) : call->real(call);
-	else if (call->count > 0 && may_have_device(call->buf, call->datatype))
+	else if ((call->count > 0 && may_have_device(call->buf, call->datatype)) ||
+		 (call->form == CORE_IO_BEGIN && core_io_is_pending()))
 		result = core_io_run(call);
 	else
 		result = call->real(call);

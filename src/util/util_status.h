@@ -17,6 +17,7 @@ enum util_status {
 	UTIL_ERR_MPI = -5,         /* the real MPI returned an error code, kept beside the status */
 	UTIL_ERR_PEER = -6,        /* another process could not do its part; it has logged why */
 	UTIL_ERR_TRUNCATE = -7,    /* a message is longer than its receiver's buffer */
+	UTIL_ERR_TYPE = -8,        /* the real MPI does not take the datatype */
 };
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The table of requests of src/core/p2p/core_mpi_table.c: what is to be done when a request of the real MPI completes, by its handle.
+ * The table of requests of src/core/request/core_mpi_table.c: what is to be done when a request of the real MPI completes, by its handle.
  *
  * The real MPI has HANDLES handles for requests, which it gives to new ones as soon as old ones are complete and freed, and one more,
  * SHARED, which it gives to any request that is complete when it is made. Each of THREADS threads makes RECEIVES receives one after the
@@ -71,7 +71,7 @@ proctype thread(byte me)
 		:: atomic { owner[0] == NONE -> owner[0] = id; handle = 0 }
 		:: atomic { owner[1] == NONE -> owner[1] = id; handle = 1 }
 		fi;
-		/* core_mpi_table_add, unless get_status says that it is complete. */
+		/* core_mpi_table_begin, unless get_status says that it is complete. */
 #ifdef BREAK_BIRTH
 		entry[handle] = id;
 #else

@@ -724,6 +724,7 @@ static void case_refused(void)
 	struct buffer buffer = buffer_new(PLACE_DEVICE, 64);
 	MPI_Request request = MPI_REQUEST_NULL;
 	unsigned char want[64];
+	MPI_Datatype type;
 	bool ok = true;
 
 	snprintf(test_name, sizeof(test_name), "wrong arguments");
@@ -735,6 +736,11 @@ static void case_refused(void)
 			     MPI_COMM_WORLD, &request) != 0;
 	ok &= INIT(Bcast)(buffer.data, 16, MPI_INT, -5, MPI_COMM_WORLD, MPI_INFO_NULL, &request) !=
 	      0;
+	MPI_Type_vector(2, 1, 3, MPI_INT, &type); /* and not committed */
+	ok &= MPI_Allgather(buffer.data, 2, MPI_INT, buffer.data, 1, type, MPI_COMM_WORLD) != 0;
+	ok &= MPI_Iallgather(buffer.data, 2, MPI_INT, buffer.data, 1, type, MPI_COMM_WORLD,
+			     &request) != 0;
+	MPI_Type_free(&type);
 	memset(want, POISON, sizeof(want));
 	ok &= buffer_equals(&buffer, want, "buffer");
 	test_result(ok);
@@ -817,11 +823,80 @@ static void case_persistent(void)
 	}
 }
 
+/* Complete one request in one of MPI's ways; returns the request's error. */
+static int complete_in_way(int way, MPI_Request *request)
+{
+	int done = 0, index, indices[1], error = MPI_SUCCESS;
+	MPI_Status status[1];
+
+	switch (way) {
+	case 0:
+		return MPI_Wait(request, MPI_STATUS_IGNORE);
+	case 1:
+		while (!done && !error)
+			error = MPI_Test(request, &done, status);
+		return error;
+	case 2:
+		error = MPI_Waitall(1, request, status);
+		break;
+	case 3:
+		while (!done && !error)
+			error = MPI_Testall(1, request, &done, status);
+		break;
+	case 4:
+		return MPI_Waitany(1, request, &index, status);
+	case 5:
+		error = MPI_Waitsome(1, request, &done, indices, status);
+		break;
+	default:
+		while (!done && !error)
+			error = MPI_Request_get_status(*request, &done, MPI_STATUS_IGNORE);
+		/* It stays failed. */
+		return MPI_Wait(request, MPI_STATUS_IGNORE);
+	}
+	return error == MPI_ERR_IN_STATUS ? status[0].MPI_ERROR : error;
+}
+
+/*
+ * One call of the driver fails, in some copy in or out: one MPI error, of the call or the
+ * completion, which is returned; and the result of all other calls is right.
+ */
+static void case_fault(void)
+{
+	enum { COUNT = 100, WAYS = 7 };
+	struct buffer buffer = buffer_new(PLACE_DEVICE, COUNT * sizeof(unsigned));
+	int errors = 0, wrong = 0;
+	unsigned words[COUNT];
+	MPI_Comm comm;
+
+	MPI_Comm_dup(MPI_COMM_SELF, &comm);
+	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+	for (int way = 0; way < WAYS; way++) {
+		MPI_Request request = MPI_REQUEST_NULL;
+		int error;
+
+		for (int i = 0; i < COUNT; i++)
+			words[i] = value((unsigned)way, 0, i);
+		if (cudaMemcpy(buffer.data, words, sizeof(words), cudaMemcpyDefault))
+			break; /* the device is lost */
+		error = MPI_Iscan(MPI_IN_PLACE, buffer.data, COUNT, MPI_UNSIGNED, MPI_SUM, comm,
+				  &request);
+		if (!error)
+			error = complete_in_way(way, &request);
+		errors += error != MPI_SUCCESS;
+		if (!error)
+			wrong += !buffer_equals(&buffer, words, "a call that did not fail");
+	}
+	printf("rank %d: %d errors, %d wrong\n", test_rank, errors, wrong);
+	fflush(stdout);
+}
+
 static const struct test_case cases[] = {{"before_blocking", case_before_blocking},
 					 {"freed_handles", case_freed_handles},
 					 {"refused", case_refused},
 					 {"beside_work", case_beside_work},
-					 {"persistent", case_persistent}};
+					 {"persistent", case_persistent},
+					 {"fault", case_fault}};
 
 int main(int argc, char **argv)
 {

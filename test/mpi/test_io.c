@@ -7,6 +7,8 @@
  */
 #include "test.h"
 
+#include <dlfcn.h>
+
 enum form {
 	PLAIN,
 	AT,
@@ -325,6 +327,32 @@ static void run_external(void)
 	buffer_free(&buffer);
 }
 
+/* Split halves of which the second comes while the library is switched off. */
+static void run_switched_off(void)
+{
+	int (*enable)(int) = (int (*)(int))dlsym(RTLD_DEFAULT, "gpucoll_enable");
+	struct buffer buffer = buffer_new(PLACE_DEVICE, 64);
+	unsigned char data[64], host[64];
+	MPI_Offset at = (MPI_Offset)test_rank * 64;
+
+	if (!enable)
+		return;
+	snprintf(test_name, sizeof(test_name), "switched off between begin and end");
+	memset(data, 1 + test_rank, sizeof(data));
+	MPI_File_write_at(file, at, data, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+	MPI_File_read_at_all_begin(file, at, buffer.data, 64, MPI_BYTE);
+	enable(0);
+	MPI_File_read_at_all_end(file, buffer.data, MPI_STATUS_IGNORE);
+	test_result(buffer_equals(&buffer, data, "what was read into"));
+	MPI_File_read_at_all_begin(file, at, host, 64, MPI_BYTE);
+	enable(1);
+	memset(data, POISON, sizeof(data));
+	buffer_put(&buffer, data, sizeof(data));
+	MPI_File_read_at_all_end(file, host, MPI_STATUS_IGNORE);
+	test_result(buffer_equals(&buffer, data, "an earlier buffer"));
+	buffer_free(&buffer);
+}
+
 static void run_refused(const char *path)
 {
 	struct buffer buffer = buffer_new(PLACE_DEVICE, 64);
@@ -369,6 +397,7 @@ int main(int argc, char **argv)
 		run_short((enum form)form);
 	}
 	run_external();
+	run_switched_off();
 	MPI_File_close(&file);
 	run_refused(argv[1]);
 	MPI_Type_free(&gaps);

@@ -75,42 +75,33 @@ static int raise_on_file(const struct core_io_call *call, enum util_status statu
 	return error;
 }
 
-/* The operation has ended well: bring what was read to where it belongs. */
+/* If the operation has ended well, bring what was read to where it belongs. Takes the transfer. */
 static int settle(struct transfer *transfer, int result)
 {
-	enum util_status copied = core_mpi_pending_settle(&transfer->pending, MPI_STATUS_IGNORE);
+	enum util_status copied = UTIL_OK;
 
-	return copied == UTIL_OK ? result : raise_on_file(&transfer->call, copied);
+	if (result == MPI_SUCCESS)
+		copied = core_mpi_pending_settle(&transfer->pending, MPI_STATUS_IGNORE);
+	if (copied != UTIL_OK)
+		result = raise_on_file(&transfer->call, copied);
+	free_transfer(&transfer->pending);
+	return result;
 }
 
 /* Takes the transfer. */
-static int run_blocking(struct transfer *transfer)
-{
-	int result = transfer->call.real(&transfer->call);
-
-	if (result == MPI_SUCCESS)
-		result = settle(transfer, result);
-	free_transfer(&transfer->pending);
-	return result;
-}
-
-/* The same. A request that is complete as it is born has a handle that many may have. */
 static int run_nonblocking(struct transfer *transfer)
 {
-	int result = transfer->call.real(&transfer->call), complete = 0;
-	MPI_Request request = *(MPI_Request *)transfer->call.request;
-	MPI_Status status;
+	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+	int result = transfer->call.real(&transfer->call);
 
-	if (result == MPI_SUCCESS &&
-	    PMPI_Request_get_status(request, &complete, &status) == MPI_SUCCESS && !complete) {
-		transfer->pending.request = request;
-		core_mpi_table_add(&transfer->pending);
+	if (result != MPI_SUCCESS) {
+		free_transfer(&transfer->pending);
 		return result;
 	}
-	if (result == MPI_SUCCESS)
-		result = settle(transfer, result);
-	free_transfer(&transfer->pending);
-	return result;
+	PMPI_File_get_errhandler(file_of(&transfer->call), &handler);
+	core_mpi_pending_heed(&transfer->pending, handler);
+	return core_mpi_table_begin(&transfer->pending, *(MPI_Request *)transfer->call.request,
+				      true);
 }
 
 /* The same. */
@@ -138,8 +129,10 @@ static struct transfer *take_split(const struct core_io_call *call)
 	while (*link && (*link)->call.fh != call->fh)
 		link = &(*link)->next;
 	found = *link;
-	if (found)
+	if (found) {
 		*link = found->next;
+		__atomic_fetch_sub(&core_io_pending, 1, __ATOMIC_RELAXED);
+	}
 	pthread_mutex_unlock(&lock);
 	return found;
 }
@@ -152,13 +145,9 @@ int core_io_end(const struct core_io_call *call)
 
 	if (!transfer)
 		return call->real(call);
-	__atomic_fetch_sub(&core_io_pending, 1, __ATOMIC_RELAXED);
 	real.buf = transfer->side.buffer;
 	result = real.real(&real);
-	if (result == MPI_SUCCESS)
-		result = settle(transfer, result);
-	free_transfer(&transfer->pending);
-	return result;
+	return settle(transfer, result);
 }
 
 static void count(const struct transfer *transfer, int64_t elements)
@@ -197,6 +186,15 @@ static enum util_status open_transfer(struct transfer *transfer, const struct co
 	return core_mpi_side_pack(&transfer->side);
 }
 
+/* Of a file that was closed in between, whose handle another one has now. */
+static void drop_split(const struct core_io_call *call)
+{
+	struct transfer *stale = take_split(call);
+
+	if (stale)
+		free_transfer(&stale->pending);
+}
+
 int core_io_run(const struct core_io_call *call)
 {
 	struct transfer *transfer = calloc(1, sizeof(*transfer));
@@ -204,8 +202,10 @@ int core_io_run(const struct core_io_call *call)
 
 	if (!transfer)
 		return raise_on_file(call, UTIL_ERR_NO_MEMORY);
+	if (call->form == CORE_IO_BEGIN)
+		drop_split(call);
 	status = open_transfer(transfer, call);
-	if (status == UTIL_ERR_MPI || (status == UTIL_OK && !transfer->side.staged)) {
+	if (status == UTIL_ERR_MPI || !transfer->side.staged) {
 		free_transfer(&transfer->pending);
 		return call->real(call);
 	}
@@ -220,6 +220,6 @@ int core_io_run(const struct core_io_call *call)
 	case CORE_IO_BEGIN:
 		return run_begin(transfer);
 	default:
-		return run_blocking(transfer);
+		return settle(transfer, transfer->call.real(&transfer->call));
 	}
 }

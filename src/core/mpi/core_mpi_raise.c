@@ -7,11 +7,17 @@ core_handle core_mpi_world(void)
 	return (core_handle)MPI_COMM_WORLD;
 }
 
+int core_mpi_error_of(enum util_status status)
+{
+	return status == UTIL_ERR_NO_MEMORY  ? MPI_ERR_NO_MEM
+	       : status == UTIL_ERR_TRUNCATE ? MPI_ERR_TRUNCATE
+	       : status == UTIL_ERR_TYPE     ? MPI_ERR_TYPE
+					     : MPI_ERR_OTHER;
+}
+
 int core_mpi_raise_on(core_handle comm, enum util_status status)
 {
-	int error = status == UTIL_ERR_NO_MEMORY  ? MPI_ERR_NO_MEM
-		    : status == UTIL_ERR_TRUNCATE ? MPI_ERR_TRUNCATE
-						  : MPI_ERR_OTHER;
+	int error = core_mpi_error_of(status);
 
 	PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
 	return error;

@@ -13,6 +13,9 @@
 int core_mpi_raise_on(core_handle comm, enum util_status status);
 int core_mpi_raise(const struct core_call *call, enum util_status status);
 
+/* The same, not raised. */
+int core_mpi_error_of(enum util_status status);
+
 /* MPI_COMM_WORLD. */
 core_handle core_mpi_world(void);
 

@@ -77,22 +77,17 @@ static int run_blocking(struct core_mpi_message *message)
 }
 
 /*
- * Whether the request is complete as it is born: then its handle may be one that many have, and the
- * application will find it complete without us. In MPICH receives from somebody have handles of
- * their own; and to ask about one that has failed would raise its error here.
+ * In MPICH receives from somebody have handles of their own; and to ask about one that has failed
+ * would raise its error here.
  */
-static bool is_complete(struct core_mpi_message *message, MPI_Status *status)
+static bool may_be_asked_for(const struct core_mpi_message *message)
 {
-	int complete = 0;
-
-#ifndef OPEN_MPI
-	if (message->recv.staged)
-		return false;
+#ifdef OPEN_MPI
+	(void)message;
+	return true;
+#else
+	return !message->recv.staged;
 #endif
-	return !message->pending.persistent &&
-	       PMPI_Request_get_status(message->pending.request, &complete, status) ==
-		       MPI_SUCCESS &&
-	       complete;
 }
 
 /* Takes the message. */
@@ -100,21 +95,13 @@ static int run_nonblocking(struct core_mpi_message *message)
 {
 	struct core_message_call real = replace(message);
 	int result = real.real(&real);
-	enum util_status copied;
-	MPI_Status status;
 
 	if (result != MPI_SUCCESS) {
 		core_mpi_message_free(message);
 		return result;
 	}
-	message->pending.request = *(MPI_Request *)real.request;
-	if (!is_complete(message, &status)) {
-		core_mpi_table_add(&message->pending);
-		return result;
-	}
-	copied = core_mpi_pending_settle(&message->pending, &status);
-	core_mpi_message_free(message);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
+	return core_mpi_table_begin(&message->pending, *(MPI_Request *)real.request,
+				      may_be_asked_for(message));
 }
 
 static void count(const struct core_mpi_message *message, double seconds)
@@ -135,6 +122,15 @@ static void count(const struct core_mpi_message *message, double seconds)
 	core_stats_add(&stats);
 	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %s, %llu bytes, %.1f us", stats.name,
 		 stats.why, (unsigned long long)stats.bytes, 1e6 * seconds);
+}
+
+static void heed_errors(struct core_mpi_message *message)
+{
+	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+	core_handle comm = message->call.comm ? message->call.comm : core_mpi_world();
+
+	PMPI_Comm_get_errhandler(core_mpi_as_comm(comm), &handler);
+	core_mpi_pending_heed(&message->pending, handler);
 }
 
 static int fail(struct core_mpi_message *message, enum util_status status)
@@ -172,6 +168,7 @@ int core_message_run(const struct core_message_call *call)
 	if (status != UTIL_OK)
 		return fail(message, status);
 	if (core_mpi_message_is(call, CORE_MESSAGE_NONBLOCKING | CORE_MESSAGE_PERSISTENT)) {
+		heed_errors(message);
 		count(message, 0);
 		return run_nonblocking(message);
 	}

@@ -51,23 +51,24 @@ static enum util_status describe(struct core_mpi_side *side, void *buffer, int64
 	return UTIL_OK;
 }
 
-/* Data under MPI_BOTTOM may be anywhere, others are where their ends are. */
-static enum util_status classify(struct core_mpi_side *side, struct gpu_pointer *where)
+/*
+ * Data under MPI_BOTTOM may be anywhere, others are where their ends are. A type that can't be
+ * looked into is left to the MPI.
+ */
+static void classify(struct core_mpi_side *side, struct gpu_pointer *where)
 {
 	struct core_operand *operand = &side->operand;
 	const struct core_typemap *map = operand->maps;
-	enum util_status status = UTIL_OK;
 
 	gpu_pointer_classify(core_address(operand->address, operand->lo), where);
 	if (where->memory == GPU_MEMORY_HOST)
 		gpu_pointer_classify(core_address(operand->address, operand->hi - 1), where);
 	if (!operand->address && where->memory == GPU_MEMORY_HOST && !map->runs)
-		status = core_mpi_find_runs(operand);
+		core_mpi_find_runs(operand);
 	for (size_t i = 0; !operand->address && map->runs && i < map->num_runs &&
 			   where->memory == GPU_MEMORY_HOST;
 	     i++)
 		gpu_pointer_classify(core_address(operand->address, map->runs[i].offset), where);
-	return status;
 }
 
 /* A message of bytes, of which an int may not tell how many. */
@@ -134,9 +135,8 @@ enum util_status core_mpi_side_open(struct core_mpi_side *side, const void *buff
 	status = describe(side, side->buffer, count, side->type);
 	if (status != UTIL_OK || side->operand.lo == side->operand.hi)
 		return status;
-	status = classify(side, &where);
-	if (status != UTIL_OK || where.memory == GPU_MEMORY_HOST ||
-	    (!side->always && core_mpi_leaves_messages(&where)))
+	classify(side, &where);
+	if (where.memory == GPU_MEMORY_HOST || (!side->always && core_mpi_leaves_messages(&where)))
 		return status;
 	side->staged = true;
 	map = side->operand.maps;

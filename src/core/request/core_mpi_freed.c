@@ -3,7 +3,6 @@
  * Requests that were freed while they were under way: kept, and tested now and then, until they are
  * done.
  */
-#include "core/mpi/core_mpi_raise.h"
 #include "core/request/core_mpi_request.h"
 #include "core/request/core_mpi_table.h"
 #include "util/util_time.h"
@@ -15,8 +14,7 @@ static struct core_mpi_pending *freed; /* under the lock */
 
 static void finish_freed(struct core_mpi_pending *pending, const MPI_Status *status)
 {
-	if (core_mpi_pending_settle(pending, status) != UTIL_OK)
-		core_mpi_raise_on(core_mpi_world(), UTIL_ERR_CUDA);
+	core_mpi_pending_raise(pending->quiet, core_mpi_pending_settle(pending, status));
 	if (pending->request != MPI_REQUEST_NULL)
 		PMPI_Request_free(&pending->request);
 	core_mpi_table_forget(pending);

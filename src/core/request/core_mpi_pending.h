@@ -20,7 +20,9 @@ struct core_mpi_pending_kind {
 	enum util_status (*prepare)(struct core_mpi_pending *pending);
 	/* The operation is complete, as the status says: what it has brought is to be copied. */
 	void (*arrive)(struct core_mpi_pending *pending, const MPI_Status *status);
-	/* Go on copying; UTIL_IN_PROGRESS: call again. UTIL_OK also where there is nothing to copy.
+	/*
+	 * Go on copying; UTIL_IN_PROGRESS: call again. UTIL_OK also where there is nothing to copy,
+	 * or not any more after an error.
 	 */
 	enum util_status (*progress)(struct core_mpi_pending *pending);
 	/* From or to whom it is, for a report. */
@@ -36,8 +38,10 @@ struct core_mpi_pending {
 	const char *name; /* "MPI_Isend" */
 	uint64_t since;   /* util_now when it was called for */
 	bool persistent;
-	bool active;  /* a persistent one: started, and not seen to be complete */
-	bool arrived; /* what it has brought is copied, or being copied */
+	bool active;            /* a persistent one: started, and not seen to be complete */
+	bool arrived;           /* what it has brought is copied, or being copied */
+	bool quiet;             /* errors are returned, and nobody's handler is called */
+	enum util_status error; /* of the copies, until it is started again */
 	/*
 	 * Of who copies. Recursive, as an error handler that is called meanwhile may complete the
 	 * request, too.
@@ -48,10 +52,22 @@ struct core_mpi_pending {
 	bool gone;
 };
 
-/* Of a zeroed one. The request is to be set, before it gets into the table. */
+/* Of a zeroed one. */
 void core_mpi_pending_open(struct core_mpi_pending *pending,
 			   const struct core_mpi_pending_kind *kind, const char *name,
 			   bool persistent);
+
+/*
+ * How errors are handled on what the call is made on: the handler, of which this takes the caller's
+ * reference. When the request is complete a communicator may have been freed.
+ */
+void core_mpi_pending_heed(struct core_mpi_pending *pending, MPI_Errhandler handler);
+
+/*
+ * The error of a status, raised on MPI_COMM_WORLD unless it is to be returned only
+ * (pending->quiet). Returns MPI's code; MPI_SUCCESS of UTIL_OK.
+ */
+int core_mpi_pending_raise(bool quiet, enum util_status status);
 
 /*
  * The operation is complete, as the status says: have what it has brought copied, once, and wait
@@ -60,8 +76,9 @@ void core_mpi_pending_open(struct core_mpi_pending *pending,
 enum util_status core_mpi_pending_settle(struct core_mpi_pending *pending,
 					 const MPI_Status *status);
 
-/* The two halves of that, between which others may begin. */
+/* The two halves of that, between which others may begin; and a step in between. */
 void core_mpi_pending_settle_begin(struct core_mpi_pending *pending, const MPI_Status *status);
+enum util_status core_mpi_pending_progress(struct core_mpi_pending *pending);
 enum util_status core_mpi_pending_settle_end(struct core_mpi_pending *pending);
 
 #endif

@@ -35,6 +35,7 @@ static int complete(struct core_mpi_pending *pending, const MPI_Request *request
 		    const MPI_Status *status)
 {
 	enum util_status copied = UTIL_OK;
+	bool quiet;
 
 	if (!core_mpi_table_has_taken(pending))
 		return result;
@@ -44,8 +45,9 @@ static int complete(struct core_mpi_pending *pending, const MPI_Request *request
 		core_mpi_table_put_back(pending);
 		return result;
 	}
+	quiet = pending->quiet;
 	end(pending, request);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
+	return copied == UTIL_OK ? result : core_mpi_pending_raise(quiet, copied);
 }
 
 int core_request_Wait(int (*next)(MPI_Request *, MPI_Status *), MPI_Request *request,
@@ -88,6 +90,7 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 	enum util_status copied;
 	MPI_Status own;
 	int result;
+	bool quiet;
 
 	status = status == MPI_STATUS_IGNORE ? &own : status;
 	result = next(request, flag, status);
@@ -97,8 +100,9 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 	if (!pending)
 		return result;
 	copied = core_mpi_pending_settle(pending, status);
+	quiet = pending->quiet;
 	core_mpi_table_release(pending);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
+	return copied == UTIL_OK ? result : core_mpi_pending_raise(quiet, copied);
 }
 
 /* ---- several ---- */
@@ -111,6 +115,7 @@ struct ours {
 	int index;
 	struct core_mpi_pending *pending; /* NULL: done with */
 	bool settles;
+	enum util_status copied;
 };
 
 struct several {
@@ -139,7 +144,7 @@ static bool add_ours(struct several *all, int index, struct core_mpi_pending *pe
 		memcpy(larger, all->few, sizeof(all->few));
 		all->ours = larger;
 	}
-	all->ours[all->num++] = (struct ours){index, pending, false};
+	all->ours[all->num++] = (struct ours){index, pending, false, UTIL_OK};
 	return true;
 }
 
@@ -196,24 +201,47 @@ static bool take_several(struct several *all, int count, const MPI_Request reque
 }
 
 /* Have what has come copied, some at a time. */
-static enum util_status settle_several(struct several *all)
+static void settle_several(struct several *all)
 {
-	enum util_status status = UTIL_OK, one;
-
 	for (int first = 0, last; first < all->num; first = last) {
 		last = first + MOST_COPIES < all->num ? first + MOST_COPIES : all->num;
 		for (int k = first; k < last; k++) {
 			if (all->ours[k].settles)
-				all->ours[k].pending->kind->progress(all->ours[k].pending);
+				core_mpi_pending_progress(all->ours[k].pending);
 		}
 		for (int k = first; k < last; k++) {
-			if (!all->ours[k].settles)
-				continue;
-			one = core_mpi_pending_settle_end(all->ours[k].pending);
-			status = one != UTIL_OK ? one : status;
+			if (all->ours[k].settles)
+				all->ours[k].copied =
+					core_mpi_pending_settle_end(all->ours[k].pending);
 		}
 	}
-	return status;
+}
+
+/*
+ * Which of the `num` requests that are complete have failed, in their statuses, as MPI has it of
+ * calls on several. `quiet`: none of them wants a handler to be called. Returns MPI's result.
+ */
+static int tell_failures(const struct several *all, MPI_Status *statuses, int num,
+			 const int *status_of, int result)
+{
+	bool failed = false, quiet = true;
+
+	for (int k = 0; k < all->num; k++) {
+		int at = status_of ? status_of[k] : all->ours[k].index;
+
+		if (!all->ours[k].settles || all->ours[k].copied == UTIL_OK)
+			continue;
+		for (int i = 0; !failed && result == MPI_SUCCESS && i < num; i++)
+			statuses[i].MPI_ERROR = MPI_SUCCESS;
+		statuses[at].MPI_ERROR = core_mpi_error_of(all->ours[k].copied);
+		failed = true;
+		quiet &= all->ours[k].pending->quiet;
+	}
+	if (!failed || result != MPI_SUCCESS)
+		return result;
+	if (!quiet)
+		PMPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_IN_STATUS);
+	return MPI_ERR_IN_STATUS;
 }
 
 /* Whether a request is complete after a call on several, and well. */
@@ -229,10 +257,10 @@ static bool has_ended(int result, const MPI_Status *status, bool *well)
  * `status_of`: of each of ours, which of the statuses is its; -1: it was not completed. NULL: that
  * of its index.
  */
-static int complete_several(struct several *all, MPI_Request requests[], const MPI_Status *statuses,
-			    const int *status_of, int result)
+static int complete_several(struct several *all, MPI_Request requests[], MPI_Status *statuses,
+			    int num, const int *status_of, int result)
 {
-	enum util_status copied;
+	int told;
 	bool well;
 
 	leave_taken_over(all);
@@ -243,7 +271,8 @@ static int complete_several(struct several *all, MPI_Request requests[], const M
 		if (all->ours[k].settles)
 			core_mpi_pending_settle_begin(all->ours[k].pending, &statuses[at]);
 	}
-	copied = settle_several(all);
+	settle_several(all);
+	told = tell_failures(all, statuses, num, status_of, result);
 	for (int k = all->num - 1; k >= 0; k--) {
 		int at = status_of ? status_of[k] : all->ours[k].index;
 
@@ -253,7 +282,7 @@ static int complete_several(struct several *all, MPI_Request requests[], const M
 		all->ours[k].pending = NULL;
 	}
 	put_back_several(all);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), copied);
+	return told;
 }
 
 int core_request_Waitall(int (*next)(int, MPI_Request[], MPI_Status[]), int count,
@@ -265,7 +294,7 @@ int core_request_Waitall(int (*next)(int, MPI_Request[], MPI_Status[]), int coun
 	if (!take_several(&all, count, requests, &statuses))
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	result = next(count, requests, statuses);
-	return complete_several(&all, requests, statuses, NULL, result);
+	return complete_several(&all, requests, statuses, count, NULL, result);
 }
 
 int core_request_Testall(int (*next)(int, MPI_Request[], int *, MPI_Status[]), int count,
@@ -278,7 +307,7 @@ int core_request_Testall(int (*next)(int, MPI_Request[], int *, MPI_Status[]), i
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	result = next(count, requests, flag, statuses);
 	if (result != MPI_SUCCESS || *flag)
-		return complete_several(&all, requests, statuses, NULL, result);
+		return complete_several(&all, requests, statuses, count, NULL, result);
 	put_back_several(&all);
 	return result;
 }
@@ -333,7 +362,7 @@ int core_request_Testany(int (*next)(int, MPI_Request[], int *, int *, MPI_Statu
 
 /* The n-th status is of request indices[n]. */
 static int complete_some(struct several *all, MPI_Request requests[], int outcount,
-			 const int indices[], const MPI_Status *statuses, int result)
+			 const int indices[], MPI_Status *statuses, int result)
 {
 	int few[FEW], *status_of = all->num > FEW ? malloc((size_t)all->num * sizeof(int)) : few;
 	bool well = status_of != NULL;
@@ -351,7 +380,7 @@ static int complete_some(struct several *all, MPI_Request requests[], int outcou
 		}
 	}
 	if (well)
-		result = complete_several(all, requests, statuses, status_of, result);
+		result = complete_several(all, requests, statuses, outcount, status_of, result);
 	else
 		result = core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	if (status_of != few)
@@ -385,6 +414,7 @@ int core_request_Testsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 static enum util_status prepare_start(struct core_mpi_pending *pending)
 {
 	pending->arrived = false;
+	pending->error = UTIL_OK;
 	pending->since = util_now();
 	return pending->kind->prepare(pending);
 }
@@ -393,19 +423,21 @@ int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 {
 	struct core_mpi_pending *pending = core_mpi_table_take(*request);
 	enum util_status status = UTIL_OK;
+	bool quiet;
 	int result;
 
 	core_requests_look();
 	if (!pending)
 		return next(request);
-	if (!pending->active)
+	if (pending->persistent && !pending->active)
 		status = prepare_start(pending);
 	if (status != UTIL_OK) {
+		quiet = pending->quiet;
 		core_mpi_table_put_back(pending);
-		return core_mpi_raise_on(core_mpi_world(), status);
+		return core_mpi_pending_raise(quiet, status);
 	}
 	result = next(request);
-	pending->active |= result == MPI_SUCCESS;
+	pending->active |= pending->persistent && result == MPI_SUCCESS;
 	pending->request = *request; /* Open MPI may have made a new one */
 	core_mpi_table_put_back(pending);
 	return result;
@@ -415,21 +447,24 @@ int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Reques
 {
 	enum util_status status = UTIL_OK;
 	struct several all;
+	bool quiet = false;
 	int result;
 
 	if (!take_several(&all, count, requests, NULL))
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	for (int k = 0; k < all.num && status == UTIL_OK; k++) {
-		if (!all.ours[k].pending->active)
+		quiet = all.ours[k].pending->quiet;
+		if (all.ours[k].pending->persistent && !all.ours[k].pending->active)
 			status = prepare_start(all.ours[k].pending);
 	}
 	if (status != UTIL_OK) {
 		put_back_several(&all);
-		return core_mpi_raise_on(core_mpi_world(), status);
+		return core_mpi_pending_raise(quiet, status);
 	}
 	result = next(count, requests);
 	for (int k = 0; k < all.num; k++) {
-		all.ours[k].pending->active |= result == MPI_SUCCESS;
+		all.ours[k].pending->active |=
+			all.ours[k].pending->persistent && result == MPI_SUCCESS;
 		all.ours[k].pending->request = requests[all.ours[k].index];
 	}
 	put_back_several(&all);

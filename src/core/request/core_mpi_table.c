@@ -134,12 +134,31 @@ void core_requests_left(void)
 	taken = NULL;
 }
 
-void core_mpi_table_add(struct core_mpi_pending *pending)
+static void add_new(struct core_mpi_pending *pending)
 {
 	__atomic_fetch_add(&core_requests_pending, 1, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&lock);
 	add(pending);
 	pthread_mutex_unlock(&lock);
+}
+
+int core_mpi_table_begin(struct core_mpi_pending *pending, MPI_Request request, bool asks)
+{
+	enum util_status copied;
+	MPI_Status status;
+	int complete = 0;
+	bool quiet;
+
+	pending->request = request;
+	if (!asks || pending->persistent ||
+	    PMPI_Request_get_status(request, &complete, &status) != MPI_SUCCESS || !complete) {
+		add_new(pending);
+		return MPI_SUCCESS;
+	}
+	copied = core_mpi_pending_settle(pending, &status);
+	quiet = pending->quiet;
+	pending->kind->free(pending);
+	return core_mpi_pending_raise(quiet, copied);
 }
 
 void core_mpi_table_forget(struct core_mpi_pending *pending)

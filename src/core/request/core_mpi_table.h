@@ -16,8 +16,13 @@
 #include "core/request/core_mpi_pending.h"
 #include "core/request/core_requests.h"
 
-/* Its request is under way, or persistent: its completion is to be noticed. */
-void core_mpi_table_add(struct core_mpi_pending *pending);
+/*
+ * The real MPI has begun the operation, with this request, which gets into the table. If it is
+ * complete as it is born, its handle may be one that many have, and the application will find it
+ * complete without us: so then all is done here, and the pending one is freed. `asks`: whether the
+ * real MPI may be asked for that. Returns MPI_SUCCESS, or as core_mpi_pending_raise.
+ */
+int core_mpi_table_begin(struct core_mpi_pending *pending, MPI_Request request, bool asks);
 
 /*
  * Take the request's entry out; NULL: it has none. core_mpi_table_take_next: the first entry of the

@@ -276,46 +276,26 @@ static void replace(struct access *access)
 		access->call.result = access->result.buffer;
 }
 
-/* Whether the request is complete as it is born, whose handle many may have. */
-static bool is_complete(const struct access *access)
-{
-	MPI_Status status;
-	int complete = 0;
-
-	return PMPI_Request_get_status(access->pending.request, &complete, &status) ==
-		       MPI_SUCCESS &&
-	       complete;
-}
-
 /* Takes the caller's reference. */
 static int begin(struct access *access)
 {
-	core_handle win = access->call.win;
+	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
 	int result = access->call.real(&access->call);
-	enum util_status copied;
 
 	if (result != MPI_SUCCESS) {
 		release(access);
 		return result;
 	}
+	pthread_mutex_lock(&lock);
+	insert(access);
+	pthread_mutex_unlock(&lock);
 	if (!access->call.request) {
-		pthread_mutex_lock(&lock);
-		insert(access);
-		pthread_mutex_unlock(&lock);
 		release(access);
 		return result;
 	}
-	access->pending.request = *(MPI_Request *)access->call.request;
-	if (!is_complete(access)) {
-		pthread_mutex_lock(&lock);
-		insert(access);
-		pthread_mutex_unlock(&lock);
-		core_mpi_table_add(&access->pending);
-		return result;
-	}
-	copied = core_mpi_pending_settle(&access->pending, MPI_STATUS_IGNORE);
-	release(access);
-	return copied == UTIL_OK ? result : raise_on_window(win, copied);
+	PMPI_Win_get_errhandler((MPI_Win)access->call.win, &handler);
+	core_mpi_pending_heed(&access->pending, handler);
+	return core_mpi_table_begin(&access->pending, *(MPI_Request *)access->call.request, true);
 }
 
 static void count(const struct access *access)
@@ -366,7 +346,7 @@ int core_rma_run(const struct core_rma_call *call)
 	if (!access)
 		return fail(call, UTIL_ERR_NO_MEMORY);
 	status = open_access(access, call);
-	if (status == UTIL_ERR_MPI || (status == UTIL_OK && !is_staged(access))) {
+	if (status == UTIL_ERR_MPI || !is_staged(access)) {
 		release(access);
 		return call->real(call);
 	}

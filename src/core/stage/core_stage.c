@@ -106,6 +106,7 @@ void core_stage_rest(struct core_stage *stage)
 		gpu_stream_put(stage->stream);
 	stage->stream = NULL;
 	stage->borrowed = false;
+	stage->copying = false; /* also where the driver can't say any more */
 }
 
 void core_stage_close(struct core_stage *stage)

@@ -125,10 +125,12 @@ enum util_status core_staging_open(struct core_staging *staging, struct core_cal
 
 	if (status == UTIL_OK)
 		status = open_stages(staging);
-	if (status != UTIL_OK && (status != UTIL_ERR_MPI || staging->num_stages))
-		return status;
-	replace_buffers(staging, call);
-	return UTIL_OK;
+	/* The real MPI may not look at the type before it looks at the other, device buffer. */
+	if (status == UTIL_ERR_MPI)
+		return staging->num_stages ? UTIL_ERR_TYPE : UTIL_OK;
+	if (status == UTIL_OK)
+		replace_buffers(staging, call);
+	return status;
 }
 
 size_t core_staging_bytes(const struct core_staging *staging)

@@ -17,8 +17,9 @@ struct core_staging {
 /*
  * Find out which of the call's buffers are in device memory, make stages for them, and put these
  * into the call in their place. Arguments that the real MPI will refuse are left to it, without a
- * stage. Of a zeroed staging, which must not move in memory, and is to be closed also after an
- * error. Calls MPI functions that are local.
+ * stage; UTIL_ERR_TYPE where that is seen of the second buffer's type, when the first has one. Of a
+ * zeroed staging, which must not move in memory, and is to be closed also after an error. Calls MPI
+ * functions that are local.
  */
 enum util_status core_staging_open(struct core_staging *staging, struct core_call *call);
 
