@@ -55,6 +55,21 @@ def test_requests_model_finds_errors(tmp_path, weakness):
     assert "errors: 1" in spin(tmp_path, "requests", weakness)
 
 
+@pytest.mark.parametrize("bounds", [("RANKS=2", "CALLS=3"), ("RANKS=2", "CALLS=3", "MULTIPLE"), ("RANKS=3", "CALLS=2")],
+                         ids=lambda bounds: "-".join(bounds))
+def test_queue_model(tmp_path, bounds):
+    need_spin()
+    if bounds[0] == "RANKS=3" and not os.environ.get("GPUTEST_LONG"):
+        pytest.skip("30 million states take minutes: GPUTEST_LONG=1 checks them")
+    assert_no_error(spin(tmp_path, "queue", *bounds))
+
+
+@pytest.mark.parametrize("weakness", ["BREAK_BEHIND", "BREAK_PREFIX", "BREAK_PUBLISH", "BREAK_RETRACT", "BREAK_YIELD"])
+def test_queue_model_finds_errors(tmp_path, weakness):
+    need_spin()
+    assert "errors: 1" in spin(tmp_path, "queue", weakness)
+
+
 @pytest.mark.parametrize("bounds", [("NODES=2", "CALLS=4"), ("NODES=2", "MEMBERS=2", "CALLS=1"), ("NODES=3", "CALLS=1")],
                          ids=lambda bounds: "-".join(bounds))
 def test_nodes_model(tmp_path, bounds):

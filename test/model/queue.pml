@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A queue of collective calls on one communicator, where nonblocking calls wait for the agreement (agreement.pml) and the
+ * application goes on meanwhile. Today every rank stages them instead; this says what rules a queue would have to keep
+ * (docs/decisions/0018-nonblocking-collectives.md).
+ *
+ * Every rank makes CALLS calls, blocking or nonblocking alike, with host or device buffers as it likes. A call on device buffers is
+ * queued. The head of the queue announces itself; any member may decide STAGE until all have announced themselves and somebody has
+ * decided ACCEL. What is to be staged is issued to the real MPI, whose calls must come in one order on all ranks. Calls on host
+ * buffers go to the real MPI at once, and so consume that order: before, the rank yields. It decides STAGE for its head, unless ACCEL
+ * was decided, and issues all that is queued behind, of which it has announced nothing.
+ *
+ * Two threads of a rank drive its queue: the application's, when it is in a call of the library that waits, and one for progress,
+ * which may issue calls only with MULTIPLE. `passed` tells the others that the rank is past the calls below: it is a prefix, which
+ * ends before a kernel that runs, whatever has been issued behind it.
+ *
+ * A blocking call in the real MPI returns at once, or when all ranks have issued it; meanwhile the application's thread does
+ * nothing. Between calls it may wait for a message that another rank sends when it has returned from its calls so far. It drives then.
+ *
+ * Safety: one order of issued calls on all ranks; none is accelerated by one rank and issued by another; nobody is past a call that
+ * its kernel is in. Liveness: no state without a successor but the end of all calls.
+ *
+ * BREAK_* weaken the rules, one each; the tests expect an error from every one of them.
+ */
+#ifndef RANKS
+#define RANKS 2
+#endif
+#ifndef CALLS
+#define CALLS 3
+#endif
+#ifdef MULTIPLE
+#define MAY_ISSUE true
+#else
+#define MAY_ISSUE false
+#endif
+
+mtype = {NONE, QUEUED, ISSUED, RUNNING, DONE};
+#define UNDECIDED 0
+#define STAGE 1
+#define ACCEL 2
+
+typedef state {
+	mtype call[CALLS];
+	bool told[CALLS];  /* announced */
+	byte called;       /* calls that the application has made */
+	byte head;         /* all below are issued or done */
+	byte passed;       /* published */
+	byte returned;     /* calls that the application has returned from */
+	byte order[CALLS]; /* what was issued, in order */
+	byte issued;
+};
+
+state rank[RANKS];
+byte decided[CALLS];
+byte in_real[CALLS]; /* ranks that have issued the call */
+bool nonblocking[CALLS];
+
+#define HEAD rank[me].call[rank[me].head]
+#define TOLD rank[me].told[rank[me].head]
+#define WORD decided[rank[me].head]
+#define HAS_HEAD (rank[me].head < rank[me].called)
+
+/* The real MPI matches the n-th call of each rank. */
+inline issue(c)
+{
+	assert(decided[c] != ACCEL);
+	i = 0;
+	do
+	:: i < RANKS ->
+		assert(rank[i].issued <= rank[me].issued || rank[i].order[rank[me].issued] == c);
+		i++
+	:: else -> break
+	od;
+	rank[me].order[rank[me].issued] = c;
+	rank[me].issued++;
+	rank[me].call[c] = ISSUED;
+	in_real[c]++;
+	i = 0
+}
+
+inline decide_accel(c)
+{
+	i = 0;
+	do
+	:: i < RANKS ->
+		assert(rank[i].call[c] == QUEUED && rank[i].passed <= c);
+		i++
+	:: else -> break
+	od;
+	decided[c] = ACCEL;
+	i = 0
+}
+
+/* Of a rank: whether it holds for any, or for all. */
+#if RANKS == 2
+#define ANY(what) (what(0) || what(1))
+#define ALL(what) (what(0) && what(1))
+#else
+#define ANY(what) (what(0) || what(1) || what(2))
+#define ALL(what) (what(0) && what(1) && what(2))
+#endif
+#define IS_PAST(r) (rank[r].passed > rank[me].head)
+#define HAS_TOLD(r) rank[r].told[rank[me].head]
+#define HAS_BEGUN(r) (rank[r].call[rank[me].head] == RUNNING || rank[r].call[rank[me].head] == DONE)
+
+/* Nobody is past a call that its kernel is in. */
+inline publish(calls)
+{
+	d_step {
+		assert(calls <= rank[me].head || rank[me].call[rank[me].head] == ISSUED);
+		rank[me].passed = calls
+	}
+}
+
+/* What can be done now, each a step. `can_issue`: by a thread that may call the real MPI. */
+#define STEPS(can_issue)                                                                            \
+	:: atomic { HAS_HEAD && HEAD == QUEUED && !TOLD -> TOLD = true }                            \
+	:: atomic { HAS_HEAD && HEAD == QUEUED && TOLD && WORD == UNDECIDED && ANY(IS_PAST) ->      \
+		WORD = STAGE }                                                                      \
+	:: atomic { HAS_HEAD && HEAD == QUEUED && TOLD && WORD == UNDECIDED && ALL(HAS_TOLD) ->     \
+		decide_accel(rank[me].head) }                                                       \
+	:: atomic { can_issue && HAS_HEAD && HEAD == QUEUED && WORD == STAGE ->                     \
+		issue(rank[me].head) }                                                              \
+	:: atomic { HAS_HEAD && HEAD == QUEUED && WORD == ACCEL -> HEAD = RUNNING }                 \
+	:: atomic { HAS_HEAD && HEAD == RUNNING && ALL(HAS_BEGUN) -> HEAD = DONE }                  \
+	:: atomic { HAS_HEAD && (HEAD == ISSUED || HEAD == DONE) -> rank[me].head++ }
+
+#define PUBLISH                                                                                     \
+	:: atomic { rank[me].passed < rank[me].head -> publish(rank[me].head) }
+
+/* Before the order of the real MPI's calls is consumed. */
+inline yield()
+{
+#ifdef BREAK_YIELD
+	skip
+#else
+	atomic {
+		k = rank[me].head;
+		do
+		:: k < rank[me].called && rank[me].call[k] == QUEUED ->
+			if
+#ifdef BREAK_RETRACT
+			:: true -> decided[k] = STAGE
+#else
+			:: rank[me].told[k] && decided[k] == UNDECIDED -> decided[k] = STAGE
+			:: else
+#endif
+			fi;
+			if
+			:: decided[k] == ACCEL -> rank[me].call[k] = RUNNING
+			:: else -> issue(k)
+			fi;
+			k++
+#ifdef BREAK_BEHIND
+			; break
+#endif
+		:: k < rank[me].called && rank[me].call[k] != QUEUED -> k++
+		:: k == rank[me].called -> break
+		od;
+		k = 0
+	}
+#endif
+}
+
+#define IS_COMPLETE(c) (rank[me].call[c] == DONE || (rank[me].call[c] == ISSUED && in_real[c] == RANKS))
+
+proctype application(byte me)
+{
+	byte c, i, k;
+	bool host;
+
+	do
+	:: c < CALLS ->
+		if
+		:: true /* it goes on */
+		:: true -> /* a message from the next rank, which is sent after these calls */
+			do
+			:: rank[(me + 1) % RANKS].returned >= c -> break
+			STEPS(true)
+			PUBLISH
+			od
+		fi;
+		if
+		:: host = true
+		:: host = false
+		fi;
+		if
+		:: host ->
+			yield();
+			atomic { rank[me].called = c + 1; issue(c) };
+#ifdef BREAK_PREFIX
+			publish(c + 1);
+#endif
+			if
+			:: nonblocking[c]
+			:: !nonblocking[c] -> /* the real MPI lets it go, or synchronises */
+				if
+				:: true
+				:: true -> in_real[c] == RANKS
+				fi
+			fi
+		:: else ->
+			atomic { rank[me].call[c] = QUEUED; rank[me].called = c + 1 };
+			if
+			:: nonblocking[c]
+			:: !nonblocking[c] ->
+				do
+				:: IS_COMPLETE(c) -> break
+				STEPS(true)
+				PUBLISH
+				od
+			fi
+		fi;
+		atomic { host = false; c++; rank[me].returned = c }
+	:: c == CALLS -> break
+	od;
+	c = 0;
+	do
+	:: c < CALLS && IS_COMPLETE(c) -> c++
+	:: c == CALLS -> break
+	STEPS(true)
+	PUBLISH
+	od
+}
+
+proctype progress(byte me)
+{
+	byte i;
+
+end:	do
+	STEPS(MAY_ISSUE)
+#ifndef BREAK_PUBLISH
+	PUBLISH
+#endif
+	od
+}
+
+init {
+	byte r = 0;
+
+	atomic {
+		do
+		:: r < CALLS ->
+			if
+			:: nonblocking[r] = true
+			:: nonblocking[r] = false
+			fi;
+			r++
+		:: else -> break
+		od;
+		r = 0;
+		do
+		:: r < RANKS ->
+			run application(r);
+			run progress(r);
+			r++
+		:: else -> break
+		od
+	}
+}
