@@ -123,8 +123,7 @@ static void count(const struct core_call *call, enum core_path path, uint64_t by
 					.why = "host buffers",
 					.comm_id = comm ? comm->id : 0,
 					.comm = call->comm,
-					.bytes = bytes,
-					.seconds = 1e-9 * (double)(util_now() - since)};
+					.bytes = bytes};
 
 	if (path == CORE_PATH_STAGE)
 		stats.why = call->persistent ? "persistent" : "nonblocking";
@@ -134,9 +133,7 @@ static void count(const struct core_call *call, enum core_path path, uint64_t by
 		return;
 	if (path == CORE_PATH_PASS)
 		stats.bytes = core_mpi_call_bytes(call);
-	core_stats_add(&stats);
-	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %s, %llu bytes, %.1f us", stats.name,
-		 stats.why, (unsigned long long)stats.bytes, 1e6 * stats.seconds);
+	core_stats_add_since(&stats, since);
 }
 
 /* Takes the operation. */

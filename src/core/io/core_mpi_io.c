@@ -7,7 +7,6 @@
 #include "core/report/core_stats.h"
 #include "core/request/core_mpi_table.h"
 #include "util/util_log.h"
-#include "util/util_time.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,7 +66,7 @@ static MPI_File file_of(const struct core_io_call *call)
 
 static int raise_on_file(const struct core_io_call *call, enum util_status status)
 {
-	int error = status == UTIL_ERR_NO_MEMORY ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
+	int error = core_mpi_error_of(status);
 
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
 		 status == UTIL_ERR_NO_MEMORY ? "no memory" : "see above");
@@ -101,7 +100,7 @@ static int run_nonblocking(struct transfer *transfer)
 	PMPI_File_get_errhandler(file_of(&transfer->call), &handler);
 	core_mpi_pending_heed(&transfer->pending, handler);
 	return core_mpi_table_begin(&transfer->pending, *(MPI_Request *)transfer->call.request,
-				      true);
+				    true);
 }
 
 /* The same. */
@@ -159,10 +158,7 @@ static void count(const struct transfer *transfer, int64_t elements)
 					.comm = core_mpi_world(),
 					.bytes = transfer->side.element * (size_t)elements};
 
-	stats.seconds = 1e-9 * (double)(util_now() - transfer->pending.since);
-	core_stats_add(&stats);
-	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %llu bytes, in host memory after %.1f us",
-		 stats.name, (unsigned long long)stats.bytes, 1e6 * stats.seconds);
+	core_stats_add_since(&stats, transfer->pending.since);
 }
 
 /*

@@ -3,6 +3,7 @@
 #include "core/mpi/core_mpi_name.h"
 #include "util/util_hash.h"
 #include "util/util_log.h"
+#include "util/util_time.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -128,6 +129,14 @@ void core_stats_total(enum core_path path, unsigned long long *calls, unsigned l
 {
 	*calls = atomic_load_explicit(&total_calls[path], memory_order_relaxed);
 	*bytes = atomic_load_explicit(&total_bytes[path], memory_order_relaxed);
+}
+
+void core_stats_add_since(struct core_stats_call *call, uint64_t since)
+{
+	call->seconds = 1e-9 * (double)(util_now() - since);
+	core_stats_add(call);
+	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %s, %llu bytes, %.1f us", name_of(call),
+		 call->why, (unsigned long long)call->bytes, 1e6 * call->seconds);
 }
 
 static int compare_rows(const void *left, const void *right)

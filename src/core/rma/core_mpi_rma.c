@@ -8,7 +8,6 @@
 #include "core/rma/core_rma.h"
 #include "util/util_hash.h"
 #include "util/util_log.h"
-#include "util/util_time.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,7 +60,7 @@ static void insert(struct access *access)
 	__atomic_fetch_add(&core_rma_pending, 1, __ATOMIC_RELAXED);
 }
 
-/* Under the lock. True: it was in its list, whose reference is the caller's now. */
+/* Under the lock. False: it was not in its list, whose reference is the caller's otherwise. */
 static bool take_out(struct access *access)
 {
 	if (!access->link)
@@ -89,6 +88,17 @@ static void release(struct access *access)
 	free(access);
 }
 
+static void unlist(struct access *access)
+{
+	bool listed;
+
+	pthread_mutex_lock(&lock);
+	listed = take_out(access);
+	pthread_mutex_unlock(&lock);
+	if (listed)
+		release(access);
+}
+
 /* ---- completion ---- */
 
 static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
@@ -110,15 +120,8 @@ static void describe(const struct core_mpi_pending *pending, char *text, size_t 
 /* Its request is done with, and so it need not wait for a synchronisation. */
 static void free_access(struct core_mpi_pending *pending)
 {
-	struct access *access = access_of(pending);
-	bool listed;
-
-	pthread_mutex_lock(&lock);
-	listed = take_out(access);
-	pthread_mutex_unlock(&lock);
-	if (listed)
-		release(access);
-	release(access);
+	unlist(access_of(pending));
+	release(access_of(pending));
 }
 
 static const struct core_mpi_pending_kind access_kind = {
@@ -128,20 +131,13 @@ static const struct core_mpi_pending_kind access_kind = {
 	.free = free_access,
 };
 
-static int error_of(enum util_status status)
-{
-	return status == UTIL_OK                ? MPI_SUCCESS
-	       : status == UTIL_ERR_NO_MEMORY   ? MPI_ERR_NO_MEM
-	       : status == UTIL_ERR_UNSUPPORTED ? MPI_ERR_TYPE
-						: MPI_ERR_OTHER;
-}
-
 static int raise_on_window(core_handle win, enum util_status status)
 {
-	int error = error_of(status);
+	int error = core_mpi_error_of(status);
 
-	if (error)
-		PMPI_Win_call_errhandler((MPI_Win)win, error);
+	if (status == UTIL_OK)
+		return MPI_SUCCESS;
+	PMPI_Win_call_errhandler((MPI_Win)win, error);
 	return error;
 }
 
@@ -181,16 +177,11 @@ static enum util_status complete_list(struct access **list, core_handle win, int
 {
 	enum util_status status = UTIL_OK, one;
 	struct access *access;
-	bool listed;
 
 	while ((access = find(list, win, rank, mark))) {
 		one = core_mpi_pending_settle(&access->pending, MPI_STATUS_IGNORE);
 		status = one != UTIL_OK ? one : status;
-		pthread_mutex_lock(&lock);
-		listed = take_out(access);
-		pthread_mutex_unlock(&lock);
-		if (listed)
-			release(access);
+		unlist(access);
 		release(access);
 	}
 	return status;
@@ -311,10 +302,7 @@ static void count(const struct access *access)
 		if (sides[i]->staged)
 			stats.bytes += core_operand_bytes(&sides[i]->operand);
 	}
-	stats.seconds = 1e-9 * (double)(util_now() - access->pending.since);
-	core_stats_add(&stats);
-	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %llu bytes, in host memory after %.1f us",
-		 stats.name, (unsigned long long)stats.bytes, 1e6 * stats.seconds);
+	core_stats_add_since(&stats, access->pending.since);
 }
 
 static enum util_status open_access(struct access *access, const struct core_rma_call *call)
