@@ -91,6 +91,17 @@ program door
   call MPI_Request_free(requests(1), ierr)
   call MPI_Request_free(requests(2), ierr)
 
+  ! Nonblocking collectives, in place and not, of which the arguments' arrays may be the binding's.
+  host = [(i + rank, i = 1, n)]
+  call put(send_address)
+  call MPI_Iallreduce(send, recv, n, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, requests(1), ierr)
+  call MPI_Wait(requests(1), MPI_STATUS_IGNORE, ierr)
+  call expect(recv_address, [(i * ranks + ranks * (ranks - 1) / 2, i = 1, n)])
+  call MPI_Iallreduce(MPI_IN_PLACE, send, n, MPI_INTEGER, MPI_MAX, MPI_COMM_WORLD, requests(1), ierr)
+  call MPI_Ibcast(recv, n, MPI_INTEGER, 0, MPI_COMM_WORLD, requests(2), ierr)
+  call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE, ierr)
+  call expect(send_address, [(i + ranks - 1, i = 1, n)])
+
   call MPI_Allreduce(failures, all_failures, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, ierr)
   if (rank == 0) print '(i0, a, i0, a)', 6 * ranks - all_failures, ' checks passed, ', all_failures, ' failed'
   call MPI_Finalize(ierr)

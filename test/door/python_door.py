@@ -46,6 +46,11 @@ ok &= recv.get() == [i * 3 + left for i in range(N)]
 recv.put(0 for i in range(N))
 comm.Sendrecv(send, right, recvbuf=recv, source=left)
 ok &= recv.get() == [i * 3 + left for i in range(N)]
+send.put(i + comm.rank for i in range(N))
+requests = [comm.Iallreduce(send, recv, MPI.SUM), comm.Ibcast(send, root=0)]
+MPI.Request.Waitall(requests)
+ok &= recv.get() == [i * comm.size + comm.size * (comm.size - 1) // 2 for i in range(N)]
+ok &= send.get() == list(range(N))
 failed = comm.allreduce(0 if ok else 1)
 if comm.rank == 0:
     print(f"{comm.size - failed} checks passed, {failed} failed")

@@ -823,6 +823,51 @@ static void case_persistent(void)
 	}
 }
 
+/* MPI 4's forms with large counts. */
+static void case_large_forms(void)
+{
+#if MPI_VERSION >= 4
+	enum { COUNT = 64 };
+	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(unsigned)),
+		      to = buffer_new(PLACE_DEVICE, COUNT * sizeof(unsigned));
+	MPI_Count counts[COUNT] = {0};
+	MPI_Aint displs[COUNT] = {0};
+	unsigned words[COUNT], want[COUNT];
+	MPI_Request request;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "large counts");
+	for (int i = 0; i < COUNT; i++) {
+		words[i] = value(1, test_rank, i);
+		want[i] = sum(1, test_size, i);
+	}
+	buffer_put(&from, words, sizeof(words));
+	MPI_Iallreduce_c(from.data, to.data, COUNT, MPI_UNSIGNED, MPI_SUM, MPI_COMM_WORLD,
+			 &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	ok &= buffer_equals(&to, want, "sum");
+	for (int i = 0; i < test_size; i++) {
+		counts[i] = 1;
+		displs[i] = i;
+		want[i] = value(1, i, test_rank);
+	}
+	MPI_Ialltoallv_c(from.data, counts, displs, MPI_UNSIGNED, to.data, counts, displs,
+			 MPI_UNSIGNED, MPI_COMM_WORLD, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	ok &= buffer_equals(&to, want, "exchanged blocks");
+	MPI_Bcast_init_c(to.data, COUNT, MPI_UNSIGNED, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+	MPI_Start(&request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	MPI_Request_free(&request);
+	for (int i = 0; i < test_size; i++)
+		want[i] = value(1, i, 0);
+	ok &= buffer_equals(&to, want, "broadcast");
+	test_result(ok);
+	buffer_free(&from);
+	buffer_free(&to);
+#endif
+}
+
 /* Complete one request in one of MPI's ways; returns the request's error. */
 static int complete_in_way(int way, MPI_Request *request)
 {
@@ -896,6 +941,7 @@ static const struct test_case cases[] = {{"before_blocking", case_before_blockin
 					 {"refused", case_refused},
 					 {"beside_work", case_beside_work},
 					 {"persistent", case_persistent},
+					 {"large_forms", case_large_forms},
 					 {"fault", case_fault}};
 
 int main(int argc, char **argv)
