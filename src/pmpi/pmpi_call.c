@@ -218,7 +218,10 @@ static bool is_refused_window(const char *function, const void *base, int64_t si
 	return true;
 }
 
-/* One rank's error would leave the others waiting in the call. */
+/*
+ * One rank's error would leave the others waiting in the call. On a communicator without an
+ * identity some may not have the library.
+ */
 int pmpi_refuse_window(const char *function, const void *base, int64_t size, MPI_Comm comm)
 {
 	int mine, all, error;
@@ -226,7 +229,7 @@ int pmpi_refuse_window(const char *function, const void *base, int64_t size, MPI
 	if (pmpi_is_inside())
 		return MPI_SUCCESS;
 	mine = all = is_refused_window(function, base, size);
-	if (core_awake && comm != MPI_COMM_NULL) {
+	if (core_awake && core_mpi_comm_find((core_handle)comm)) {
 		error = PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MAX, comm);
 		if (error)
 			return error;
