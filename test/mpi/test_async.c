@@ -718,6 +718,27 @@ static void case_freed_handles(void)
 	test_result(ok);
 }
 
+/* What MPI_Startall has started before it refused one brings its data. */
+static void start_with_refused(struct buffer *buffer)
+{
+	unsigned char want[64];
+	MPI_Request requests[2];
+	bool ok;
+
+	snprintf(test_name, sizeof(test_name), "MPI_Startall of one that is not persistent");
+	memset(want, 7, sizeof(want));
+	MPI_Recv_init(buffer->data, 64, MPI_BYTE, test_rank, 1, MPI_COMM_WORLD, &requests[0]);
+	MPI_Irecv(buffer->data, 0, MPI_BYTE, test_rank, 2, MPI_COMM_WORLD, &requests[1]);
+	ok = MPI_Startall(2, requests) != MPI_SUCCESS;
+	MPI_Send(want, 64, MPI_BYTE, test_rank, 1, MPI_COMM_WORLD);
+	MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+	ok &= buffer_equals(buffer, want, "what was started");
+	MPI_Send(want, 0, MPI_BYTE, test_rank, 2, MPI_COMM_WORLD);
+	MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+	MPI_Request_free(&requests[0]);
+	test_result(ok);
+}
+
 /* Wrong arguments give an error, and no request. */
 static void case_refused(void)
 {
@@ -744,6 +765,7 @@ static void case_refused(void)
 	memset(want, POISON, sizeof(want));
 	ok &= buffer_equals(&buffer, want, "buffer");
 	test_result(ok);
+	start_with_refused(&buffer);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 	buffer_free(&buffer);
 }

@@ -411,62 +411,67 @@ int core_request_Testsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 
 /* ---- persistent requests ---- */
 
+/* Of one that is active, or not persistent, MPI knows the error. */
 static enum util_status prepare_start(struct core_mpi_pending *pending)
 {
+	if (!pending->persistent || pending->active)
+		return UTIL_OK;
 	pending->arrived = false;
 	pending->error = UTIL_OK;
 	pending->since = util_now();
 	return pending->kind->prepare(pending);
 }
 
+/* Open MPI may have made a new request. */
+static void note_start(struct core_mpi_pending *pending, MPI_Request request, int result)
+{
+	pending->active |= pending->persistent && result == MPI_SUCCESS;
+	pending->request = request;
+}
+
 int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 {
 	struct core_mpi_pending *pending = core_mpi_table_take(*request);
-	enum util_status status = UTIL_OK;
+	enum util_status status;
 	bool quiet;
 	int result;
 
 	core_requests_look();
 	if (!pending)
 		return next(request);
-	if (pending->persistent && !pending->active)
-		status = prepare_start(pending);
+	status = prepare_start(pending);
 	if (status != UTIL_OK) {
 		quiet = pending->quiet;
 		core_mpi_table_put_back(pending);
 		return core_mpi_pending_raise(quiet, status);
 	}
 	result = next(request);
-	pending->active |= pending->persistent && result == MPI_SUCCESS;
-	pending->request = *request; /* Open MPI may have made a new one */
+	note_start(pending, *request, result);
 	core_mpi_table_put_back(pending);
 	return result;
 }
 
+/* One after the other, so that it is known which have been started when one is refused. */
 int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Request requests[])
 {
 	enum util_status status = UTIL_OK;
 	struct several all;
 	bool quiet = false;
-	int result;
+	int result = MPI_SUCCESS;
 
 	if (!take_several(&all, count, requests, NULL))
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
+	if (!all.num)
+		return next(count, requests);
 	for (int k = 0; k < all.num && status == UTIL_OK; k++) {
 		quiet = all.ours[k].pending->quiet;
-		if (all.ours[k].pending->persistent && !all.ours[k].pending->active)
-			status = prepare_start(all.ours[k].pending);
+		status = prepare_start(all.ours[k].pending);
 	}
-	if (status != UTIL_OK) {
-		put_back_several(&all);
-		return core_mpi_pending_raise(quiet, status);
-	}
-	result = next(count, requests);
-	for (int k = 0; k < all.num; k++) {
-		all.ours[k].pending->active |=
-			all.ours[k].pending->persistent && result == MPI_SUCCESS;
-		all.ours[k].pending->request = requests[all.ours[k].index];
+	for (int i = 0, k = 0; i < count && status == UTIL_OK && result == MPI_SUCCESS; i++) {
+		result = next(1, &requests[i]);
+		if (k < all.num && all.ours[k].index == i)
+			note_start(all.ours[k++].pending, requests[i], result);
 	}
 	put_back_several(&all);
-	return result;
+	return status == UTIL_OK ? result : core_mpi_pending_raise(quiet, status);
 }
