@@ -101,7 +101,7 @@ static int run_nonblocking(struct core_mpi_message *message)
 		return result;
 	}
 	return core_mpi_table_begin(&message->pending, *(MPI_Request *)real.request,
-				      may_be_asked_for(message));
+				    may_be_asked_for(message));
 }
 
 static void count(const struct core_mpi_message *message, double seconds)
