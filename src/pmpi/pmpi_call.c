@@ -88,14 +88,30 @@ static bool may_have_device(const void *buffer, core_handle type)
 	return type && (may_be_device(buffer) || !core_mpi_type_is_plain(type));
 }
 
-int pmpi_message(const struct core_message_call *call, enum pmpi_door door)
+/*
+ * Inside a call that came in by the other door, too, this one goes on by its own. Returns the door
+ * of the call around it.
+ */
+static inline __attribute__((always_inline)) enum pmpi_door enter_by(enum pmpi_door door)
 {
 	enum pmpi_door outer = pmpi_door;
-	int result;
 
 	pmpi_enter_any(door);
-	/* Inside a call that came in by the other door, too, this one goes on by its own. */
 	pmpi_door = door;
+	return outer;
+}
+
+static void leave_to(enum pmpi_door outer)
+{
+	pmpi_leave();
+	pmpi_door = outer;
+}
+
+int pmpi_message(const struct core_message_call *call, enum pmpi_door door)
+{
+	enum pmpi_door outer = enter_by(door);
+	int result;
+
 	if (core_requests_are_pending())
 		core_requests_look();
 	if (may_have_device(call->sendbuf, call->sendtype) ||
@@ -103,35 +119,29 @@ int pmpi_message(const struct core_message_call *call, enum pmpi_door door)
 		result = core_message_run(call);
 	else
 		result = call->real(call);
-	pmpi_leave();
-	pmpi_door = outer;
+	leave_to(outer);
 	return result;
 }
 
 int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door)
 {
-	enum pmpi_door outer = pmpi_door;
+	enum pmpi_door outer = enter_by(door);
 	int result;
 
-	pmpi_enter_any(door);
-	pmpi_door = door;
 	if (may_have_device(call->inbuf, call->datatype) ||
 	    may_have_device(call->outbuf, call->datatype))
 		result = core_pack_run(call);
 	else
 		result = call->real(call);
-	pmpi_leave();
-	pmpi_door = outer;
+	leave_to(outer);
 	return result;
 }
 
 int pmpi_file(const struct core_io_call *call, enum pmpi_door door)
 {
-	enum pmpi_door outer = pmpi_door;
+	enum pmpi_door outer = enter_by(door);
 	int result;
 
-	pmpi_enter_any(door);
-	pmpi_door = door;
 	if (call->form == CORE_IO_END)
 		result = core_io_is_pending() ? core_io_end(call) : call->real(call);
 	else if ((call->count > 0 && may_have_device(call->buf, call->datatype)) ||
@@ -139,8 +149,7 @@ int pmpi_file(const struct core_io_call *call, enum pmpi_door door)
 		result = core_io_run(call);
 	else
 		result = call->real(call);
-	pmpi_leave();
-	pmpi_door = outer;
+	leave_to(outer);
 	return result;
 }
 
@@ -152,20 +161,17 @@ static bool is_to_nobody(const struct core_rma_call *call)
 
 int pmpi_rma(const struct core_rma_call *call, enum pmpi_door door)
 {
-	enum pmpi_door outer = pmpi_door;
+	enum pmpi_door outer = enter_by(door);
 	core_handle result_type = call->single ? call->origin_type : call->result_type;
 	int result;
 
-	pmpi_enter_any(door);
-	pmpi_door = door;
 	if (!is_to_nobody(call) && (may_have_device(call->origin, call->origin_type) ||
 				    may_have_device(call->result, result_type) ||
 				    (call->compare && may_be_device(call->compare))))
 		result = core_rma_run(call);
 	else
 		result = call->real(call);
-	pmpi_leave();
-	pmpi_door = outer;
+	leave_to(outer);
 	return result;
 }
 

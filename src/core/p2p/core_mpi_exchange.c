@@ -119,9 +119,7 @@ static void count(const struct core_mpi_message *message, double seconds)
 		if (sides[i]->staged)
 			stats.bytes += sides[i]->element * (size_t)counts[i];
 	}
-	core_stats_add(&stats);
-	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %s, %llu bytes, %.1f us", stats.name,
-		 stats.why, (unsigned long long)stats.bytes, 1e6 * seconds);
+	core_stats_add_traced(&stats);
 }
 
 static void heed_errors(struct core_mpi_message *message)

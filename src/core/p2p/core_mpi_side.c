@@ -170,31 +170,29 @@ void core_mpi_side_close(struct core_mpi_side *side)
 
 /* ---- copies ---- */
 
-static enum util_status wait_for_stage(struct core_stage *stage)
+static enum util_status wait_for(enum util_status (*poll)(struct core_stage *),
+				 struct core_stage *stage)
 {
 	struct core_wait wait = {0};
 	enum util_status status;
 
-	while ((status = core_stage_poll(stage)) == UTIL_IN_PROGRESS)
+	while ((status = poll(stage)) == UTIL_IN_PROGRESS)
 		core_mpi_drive(&wait);
-	if (status == UTIL_OK)
-		core_stage_rest(stage);
 	return status;
 }
 
 static enum util_status pack_as_they_lie(struct core_mpi_side *side)
 {
-	struct core_wait wait = {0};
 	enum util_status status = core_stage_take_stream(&side->stage, NULL);
 
-	while (status == UTIL_OK &&
-	       (status = core_stage_poll_legacy(&side->stage)) == UTIL_IN_PROGRESS) {
-		core_mpi_drive(&wait);
-		status = UTIL_OK;
-	}
+	if (status == UTIL_OK)
+		status = wait_for(core_stage_poll_legacy, &side->stage);
 	if (status == UTIL_OK)
 		status = core_stage_copy_in(&side->stage, &side->operand);
-	return status == UTIL_OK ? wait_for_stage(&side->stage) : status;
+	if (status == UTIL_OK)
+		status = wait_for(core_stage_poll, &side->stage);
+	core_stage_rest(&side->stage);
+	return status;
 }
 
 enum util_status core_mpi_side_pack(struct core_mpi_side *side)

@@ -134,6 +134,11 @@ void core_stats_total(enum core_path path, unsigned long long *calls, unsigned l
 void core_stats_add_since(struct core_stats_call *call, uint64_t since)
 {
 	call->seconds = 1e-9 * (double)(util_now() - since);
+	core_stats_add_traced(call);
+}
+
+void core_stats_add_traced(const struct core_stats_call *call)
+{
 	core_stats_add(call);
 	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %s, %llu bytes, %.1f us", name_of(call),
 		 call->why, (unsigned long long)call->bytes, 1e6 * call->seconds);

@@ -25,7 +25,10 @@ struct core_stats_call {
 /* Count one call. Any thread. */
 void core_stats_add(const struct core_stats_call *call);
 
-/* The same of one that began then (util_now), and trace it. */
+/* The same, and trace it. */
+void core_stats_add_traced(const struct core_stats_call *call);
+
+/* The same of one that began then (util_now). */
 void core_stats_add_since(struct core_stats_call *call, uint64_t since);
 
 /* Count what one call spent, ns by stage. Any thread. */
