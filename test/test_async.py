@@ -23,6 +23,8 @@ def test_forms(run_mpi, mpi, form, ranks):
     assert_passed(result)
     name = {"nonblocking": "MPI_Iallreduce", "persistent": "MPIX_Allreduce_init" if mpi == "openmpi" else "MPI_Allreduce_init"}[form]
     assert count_calls(result.output, "stage", name) > 10, result.output
+    if form == "nonblocking" and ranks > 1:
+        assert count_calls(result.output, "accel", name) >= 4, result.output
     assert " WARN " not in result.output, result.output
 
 
@@ -39,6 +41,21 @@ def test_cases(run_mpi, mpi, case):
     if case == "large_forms" and mpi == "openmpi":
         pytest.skip("Open MPI has no large counts before version 5")
     assert_passed(run_mpi(mpi, 2, "test_async", case, env=PATHS["accel"]))
+
+
+QUEUE_CASES = ["alone", "before_host", "before_message", "freed_comm", "gone_arguments", "in_blocking", "later_work", "many", "opposite"]
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("case", QUEUE_CASES)
+def test_queue(run_mpi, mpi, case):
+    """What is queued is in nobody's way, whatever a rank does next."""
+    result = run_mpi(mpi, 3, "test_queue", case, env=PATHS["accel"])
+    assert_passed(result)
+    name = {"freed_comm": "MPI_Ibcast", "gone_arguments": "MPI_Ialltoall"}.get(case, "MPI_Iallreduce")
+    assert case != "alone" or count_calls(result.output, "accel", name) == 48, result.output
+    assert case in ("before_host", "freed_comm") or count_calls(result.output, "accel", name) > 0, result.output
 
 
 @each_mpi
@@ -78,6 +95,7 @@ def test_random_programs(run_mpi, mpi, threads):
     assert_passed(result)
     assert re.search(rf"random {seed} {operations} {threads}: rank 0 has looked at \d+ results", result.output), result.output
     assert count_calls(result.output, "accel") > operations // 50, result.output
+    assert sum(count_calls(result.output, "accel", f"MPI_I{coll}") for coll in ("allreduce", "bcast", "alltoall")) > 0, result.output
     assert " WARN " not in result.output, result.output
 
 

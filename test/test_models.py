@@ -55,7 +55,7 @@ def test_requests_model_finds_errors(tmp_path, weakness):
     assert "errors: 1" in spin(tmp_path, "requests", weakness)
 
 
-@pytest.mark.parametrize("bounds", [("RANKS=2", "CALLS=3"), ("RANKS=2", "CALLS=3", "MULTIPLE"), ("RANKS=3", "CALLS=2")],
+@pytest.mark.parametrize("bounds", [("RANKS=2", "CALLS=3"), ("RANKS=2", "CALLS=3", "NO_THREAD"), ("RANKS=3", "CALLS=2")],
                          ids=lambda bounds: "-".join(bounds))
 def test_queue_model(tmp_path, bounds):
     need_spin()
@@ -64,7 +64,7 @@ def test_queue_model(tmp_path, bounds):
     assert_no_error(spin(tmp_path, "queue", *bounds))
 
 
-@pytest.mark.parametrize("weakness", ["BREAK_BEHIND", "BREAK_PREFIX", "BREAK_PUBLISH", "BREAK_RETRACT", "BREAK_YIELD"])
+@pytest.mark.parametrize("weakness", ["BREAK_BEHIND", "BREAK_OVERTAKE", "BREAK_RETRACT", "BREAK_YIELD"])
 def test_queue_model_finds_errors(tmp_path, weakness):
     need_spin()
     assert "errors: 1" in spin(tmp_path, "queue", weakness)

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Nonblocking and persistent collectives. They are the real MPI's, on stages in host memory; see
- * docs/decisions/0018-nonblocking-collectives.md. What is to be copied out hangs at their requests
+ * Nonblocking and persistent collectives (docs/decisions/0018-nonblocking-collectives.md).
+ * Nonblocking ones that may be accelerated are queued (core_mpi_queued.h). All others are the real
+ * MPI's, on stages in host memory; what is to be copied out hangs at their requests
  * (src/core/request).
  */
 #include "core/core_mpi_async.h"
+#include "core/agree/core_meet.h"
 #include "core/call/core_flags.h"
 #include "core/choose/core_choice.h"
 #include "core/core_mpi_comm.h"
+#include "core/core_mpi_queued.h"
+#include "core/core_number.h"
+#include "core/core_queue.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/mpi/core_mpi_type.h"
@@ -114,80 +119,129 @@ static const struct core_mpi_pending_kind async_kind = {
 	.free = free_async,
 };
 
-static void count(const struct core_call *call, enum core_path path, uint64_t bytes, uint64_t since)
+/* One call of the application's, as the others of its communicator are to see it. */
+struct place {
+	struct core_comm *comm; /* NULL: nobody counts */
+	uint64_t number;        /* of the call on it; a persistent one has none */
+	uint64_t since;         /* util_now */
+	const char *why;        /* the reason for which it is staged, if it is */
+};
+
+/*
+ * Persistent calls are matched by their initialisation, which the real MPI sees on all ranks, and
+ * so are not counted.
+ */
+static struct place place_of(const struct core_call *call)
 {
-	const struct core_comm *comm = core_awake ? core_mpi_comm_find(call->comm) : NULL;
+	struct place place = {.since = util_now(), .why = "nonblocking"};
+
+	if (!call->persistent) {
+		place.comm = core_number(call, &place.number);
+		return place;
+	}
+	if (core_awake)
+		place.comm = core_mpi_comm_find(call->comm);
+	place.why = "persistent";
+	return place;
+}
+
+static void count(const struct core_call *call, const struct place *place, enum core_path path,
+		  uint64_t bytes)
+{
 	struct core_stats_call stats = {.coll = call->coll,
 					.name = call->name,
 					.path = path,
-					.why = "host buffers",
-					.comm_id = comm ? comm->id : 0,
+					.why = path == CORE_PATH_STAGE ? place->why
+								       : "host buffers",
+					.comm_id = place->comm ? place->comm->id : 0,
 					.comm = call->comm,
 					.bytes = bytes};
 
-	if (path == CORE_PATH_STAGE)
-		stats.why = call->persistent ? "persistent" : "nonblocking";
 	core_last_path = path;
 	core_choice_forget();
 	if (path == CORE_PATH_PASS && !util_config.stats)
 		return;
 	if (path == CORE_PATH_PASS)
 		stats.bytes = core_mpi_call_bytes(call);
-	core_stats_add_since(&stats, since);
+	core_stats_add_since(&stats, place->since);
+}
+
+/* After what is queued. One that the real MPI refuses here it may not have refused elsewhere. */
+static int call_real(const struct core_call *call, const struct place *place)
+{
+	struct core_comm *comm = place->comm;
+	int result;
+
+	if (comm)
+		core_queue_yield(comm);
+	if (!comm || call->persistent)
+		return call->real(call);
+	core_meet_pass(comm, place->number);
+	comm->in_real = true;
+	result = call->real(call);
+	comm->in_real = false;
+	if (result)
+		core_meet_retire(comm);
+	return result;
 }
 
 /* Takes the operation. */
-static int begin(struct async *async, uint64_t since)
+static int begin(struct async *async, const struct place *place)
 {
-	MPI_Comm comm = core_mpi_as_comm(async->call.comm);
 	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
 	int result;
 
-	PMPI_Comm_size(comm, &async->size);
-	PMPI_Comm_get_errhandler(comm, &handler);
+	PMPI_Comm_size(core_mpi_as_comm(async->call.comm), &async->size);
+	PMPI_Comm_get_errhandler(core_mpi_as_comm(async->call.comm), &handler);
 	core_mpi_pending_heed(&async->pending, handler);
-	result = async->call.real(&async->call);
+	result = call_real(&async->call, place);
 	if (result != MPI_SUCCESS) {
 		free_async(&async->pending);
 		return result;
 	}
-	count(&async->call, CORE_PATH_STAGE, core_staging_bytes(&async->staging), since);
+	count(&async->call, place, CORE_PATH_STAGE, core_staging_bytes(&async->staging));
 	return core_mpi_table_begin(&async->pending, *(MPI_Request *)async->call.request, true);
 }
 
-int core_async_run_host(const struct core_call *call)
+static int pass(const struct core_call *call, const struct place *place)
 {
-	uint64_t since = util_now();
 	struct core_call real = *call;
 	int result;
 
 	real.op = core_mpi_real_op(call);
-	result = real.real(&real);
-	count(call, CORE_PATH_PASS, 0, since);
+	result = call_real(&real, place);
+	count(call, place, CORE_PATH_PASS, 0);
 	return result;
 }
 
-static int fail(struct async *async, enum util_status status)
+int core_async_run_host(const struct core_call *call)
 {
-	core_handle comm = async->call.comm;
+	struct place place = place_of(call);
 
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", async->call.name,
+	return pass(call, &place);
+}
+
+/* The others are in the real MPI, without this process. */
+static int fail(const struct core_call *call, const struct place *place, enum util_status status)
+{
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
 		 status == UTIL_ERR_NO_MEMORY ? "no memory"
 		 : status == UTIL_ERR_TYPE    ? "the MPI does not take a datatype"
 					      : "see above");
-	free_async(&async->pending);
-	return core_mpi_raise_on(comm, status);
+	if (place->comm && !call->persistent) {
+		core_queue_yield(place->comm);
+		core_meet_retire(place->comm);
+	}
+	return core_mpi_raise(call, status);
 }
 
-int core_async_run(const struct core_call *call)
+static int stage(const struct core_call *call, const struct place *place)
 {
-	uint64_t since = util_now();
 	struct async *async = calloc(1, sizeof(*async));
 	enum util_status status;
 
 	if (!async)
-		return core_mpi_raise(call, UTIL_ERR_NO_MEMORY);
-	util_config_load(); /* a process with MPI sessions only has not been through core_start */
+		return fail(call, place, UTIL_ERR_NO_MEMORY);
 	core_mpi_note_comm(call->comm);
 	core_mpi_pending_open(&async->pending, &async_kind, call->name, call->persistent);
 	async->call = *call;
@@ -195,11 +249,25 @@ int core_async_run(const struct core_call *call)
 	status = core_staging_open(&async->staging, &async->call);
 	if (status == UTIL_OK && !async->staging.num_stages) {
 		free_async(&async->pending);
-		return core_async_run_host(call);
+		return pass(call, place);
 	}
 	if (status == UTIL_OK && !call->persistent)
 		status = fill(&async->pending);
-	if (status != UTIL_OK)
-		return fail(async, status);
-	return begin(async, since);
+	if (status == UTIL_OK)
+		return begin(async, place);
+	free_async(&async->pending);
+	return fail(call, place, status);
+}
+
+int core_async_run(const struct core_call *call)
+{
+	struct place place;
+	int result;
+
+	util_config_load(); /* a process with MPI sessions only has not been through core_start */
+	place = place_of(call);
+	if (place.comm && !call->persistent && core_queue_takes(place.comm) &&
+	    core_mpi_queued_run(call, place.comm, place.number, &result, &place.why) == UTIL_OK)
+		return result;
+	return stage(call, &place);
 }

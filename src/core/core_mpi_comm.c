@@ -7,6 +7,7 @@
 #include "core/comm/core_comm.h"
 #include "core/comm/core_mpi_graph.h"
 #include "core/core_comm_life.h"
+#include "core/core_queue.h"
 #include "core/job/core_mpi_job.h"
 #include "util/util_log.h"
 
@@ -28,6 +29,7 @@ static int delete_comm(MPI_Comm comm, int keyval, void *value, void *extra)
 	(void)comm;
 	(void)keyval;
 	(void)extra;
+	core_queue_yield(value);
 	bump_generation();
 	core_comm_life_end(value);
 	return MPI_SUCCESS;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_op.h"
 #include "core/accel/core_accel.h"
+#include "core/accel/core_ready.h"
 #include "core/accel/core_say.h"
 #include "core/agree/core_meet.h"
+#include "core/job/core_drive.h"
 #include "core/mpi/core_mpi.h"
 
 #include <stddef.h>
@@ -18,6 +20,7 @@ static enum util_status start_staging(struct core_op *op)
 	enum util_status status;
 
 	op->why = op->accel.reason;
+	op->ready = op->accel.ready;
 	core_accel_finish(&op->accel);
 	op->state = CORE_OP_READY;
 	op->call.op = core_mpi_real_op(&op->call);
@@ -47,12 +50,15 @@ void core_op_start(struct core_op *op, const struct core_call *call, struct core
 }
 
 /* UTIL_OK: the next state is due, which is staging unless it has been done. */
-static enum util_status progress_accel(struct core_op *op)
+static enum util_status progress_accel(struct core_op *op, bool calls)
 {
 	if (op->accel_status == UTIL_OK)
 		op->accel_status = core_accel_progress(&op->accel);
+	if (op->accel_status == UTIL_STAGE && op->accel.marks &&
+	    core_ready_poll(&op->accel) == UTIL_IN_PROGRESS)
+		return UTIL_IN_PROGRESS;
 	if (op->accel_status == UTIL_STAGE)
-		return start_staging(op);
+		return calls ? start_staging(op) : UTIL_IN_PROGRESS;
 	if (op->accel_status == UTIL_IN_PROGRESS) {
 		op->accel_status = UTIL_OK;
 		return UTIL_IN_PROGRESS;
@@ -70,31 +76,48 @@ static enum util_status progress_accel(struct core_op *op)
  */
 static enum util_status make_call(struct core_op *op)
 {
+	if (!op->call.request)
+		core_drive_yield();
 	if (op->comm)
 		op->comm->in_real = true;
 	op->mpi_result = op->call.real(&op->call);
 	if (op->comm)
 		op->comm->in_real = false;
 	if (!op->mpi_result)
-		return core_staging_copy_out(&op->staging);
+		return UTIL_OK;
 	if (op->comm) /* refused here, and perhaps not elsewhere */
 		core_meet_retire(op->comm);
 	return UTIL_ERR_MPI;
 }
 
-enum util_status core_op_progress(struct core_op *op)
+/* The communicator may have been freed by now. */
+static enum util_status wait_for_request(struct core_op *op)
+{
+	enum util_status status = op->call.request ? op->test(op) : UTIL_OK;
+
+	return status == UTIL_OK ? core_staging_copy_out(&op->staging) : status;
+}
+
+static bool needs_mpi(enum core_op_state state)
+{
+	return state == CORE_OP_CALL || state == CORE_OP_ISSUED;
+}
+
+enum util_status core_op_progress(struct core_op *op, bool calls)
 {
 	enum util_status status = UTIL_OK;
 
 	while (op->state != CORE_OP_DONE) {
+		if (!calls && needs_mpi(op->state))
+			return UTIL_IN_PROGRESS;
 		switch (op->state) {
 		case CORE_OP_ACCEL:
-			status = progress_accel(op);
+			status = progress_accel(op, calls);
 			if (status != UTIL_OK)
 				return status;
 			continue; /* it has set the state */
 		case CORE_OP_READY:
-			status = core_staging_ready(&op->staging);
+			status = op->ready ? UTIL_OK : core_staging_ready(&op->staging);
 			if (status == UTIL_OK)
 				status = core_staging_copy_in(&op->staging);
 			break;
@@ -105,6 +128,9 @@ enum util_status core_op_progress(struct core_op *op)
 		case CORE_OP_CALL:
 			status = make_call(op);
 			break;
+		case CORE_OP_ISSUED:
+			status = wait_for_request(op);
+			break;
 		case CORE_OP_DONE:
 			break;
 		}
@@ -113,6 +139,12 @@ enum util_status core_op_progress(struct core_op *op)
 		op->state++;
 	}
 	return UTIL_OK;
+}
+
+void core_op_withdraw(struct core_op *op)
+{
+	if (op->state == CORE_OP_ACCEL)
+		core_accel_withdraw(&op->accel);
 }
 
 void core_op_finish(struct core_op *op)
@@ -134,6 +166,7 @@ void core_op_describe(const struct core_op *op, char *text, size_t bytes)
 		[CORE_OP_READY] = "earlier work on the buffers to finish",
 		[CORE_OP_COPY_IN] = "the copy from the device",
 		[CORE_OP_CALL] = "the real MPI",
+		[CORE_OP_ISSUED] = "the real MPI",
 		[CORE_OP_COPY_OUT] = "the copy to the device",
 		[CORE_OP_DONE] = "nothing",
 	};

@@ -2,12 +2,14 @@
 /*
  * The operation engine. An operation is one call on its way, a state machine: start, progress until
  * it is no longer in progress, finish. Progress never waits for the device or another process, so
- * whoever drives it (today the calling thread) can drive other things in between.
+ * whoever drives it can drive other things in between: the calling thread of a blocking call; of a
+ * nonblocking one any thread of the process (core_queue.h), one at a time.
  *
  *     ACCEL     the accelerated path, to its end; or it is found that the call must be staged
  *     READY     earlier work on the buffers (late memset and such) finishes
  *     COPY_IN   the staging buffers are filled from the device
  *     CALL      the real MPI, on the staging buffers. Blocks as the real call does
+ *     ISSUED    until the real MPI's request of a nonblocking call is complete
  *     COPY_OUT  the device is filled from the staging buffers
  *     DONE
  */
@@ -23,18 +25,24 @@ enum core_op_state {
 	CORE_OP_READY,
 	CORE_OP_COPY_IN,
 	CORE_OP_CALL,
+	CORE_OP_ISSUED,
 	CORE_OP_COPY_OUT,
 	CORE_OP_DONE
 };
 
 struct core_op {
 	enum core_op_state state;
-	enum core_path path;    /* final once the state is past ACCEL */
-	const char *why;        /* as in struct core_stats_call */
-	struct core_call call;  /* the application's call with the buffers replaced */
-	struct core_comm *comm; /* NULL: has no identity */
-	uint64_t number;        /* of the call on it */
+	enum core_path path; /* final once the state is past ACCEL */
+	const char *why;     /* as in struct core_stats_call */
+	/*
+	 * The application's call with the buffers replaced. If it has a request it is nonblocking.
+	 */
+	struct core_call call;
+	enum util_status (*test)(struct core_op *op); /* of the request. Sets mpi_result */
+	struct core_comm *comm;                       /* NULL: has no identity */
+	uint64_t number;                              /* of the call on it */
 	struct core_staging staging;
+	bool ready;     /* earlier work on the buffers is done */
 	int mpi_result; /* what the real MPI returned */
 	uint64_t bytes; /* moved through the library by this rank */
 	enum util_status accel_status;
@@ -49,8 +57,20 @@ struct core_op {
 void core_op_start(struct core_op *op, const struct core_call *call, struct core_comm *comm,
 		   uint64_t number);
 
-/* Do what can be done now. UTIL_IN_PROGRESS: call again. Anything else is final. */
-enum util_status core_op_progress(struct core_op *op);
+/*
+ * Do what can be done now. UTIL_IN_PROGRESS: call again. Anything else is final. `calls`: MPI may
+ * be called, without which a staged call comes to no end.
+ */
+enum util_status core_op_progress(struct core_op *op, bool calls);
+
+/* Whether the real MPI has it, of a nonblocking call. */
+static inline bool core_op_is_issued(const struct core_op *op)
+{
+	return op->state >= CORE_OP_ISSUED;
+}
+
+/* Have it staged, as core_accel_withdraw, if it is not decided. */
+void core_op_withdraw(struct core_op *op);
 
 /* Give back all that the operation holds. */
 void core_op_finish(struct core_op *op);

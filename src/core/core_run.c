@@ -9,7 +9,10 @@
 #include "core/comm/core_board.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_network.h"
+#include "core/core_number.h"
 #include "core/core_op.h"
+#include "core/core_queue.h"
+#include "core/job/core_drive.h"
 #include "core/job/core_machines.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/job/core_mpi_job.h"
@@ -118,6 +121,7 @@ void core_start(void (*stop)(void))
 	core_tuning_start();
 	core_network_start();
 	core_mpi_comm_start();
+	core_queue_start();
 	core_awake = core_attentive = true;
 	core_mpi_comm_identify(core_mpi_world());
 }
@@ -127,6 +131,8 @@ void core_stop(void)
 	if (util_config.stats && core_mpi_job.rank == 0)
 		core_stats_print();
 	core_requests_finish();
+	if (core_awake)
+		core_queue_stop();
 	if (gpu_driver_present()) {
 		gpu_module_finalize();
 		gpu_ipc_finalize();
@@ -149,23 +155,6 @@ void core_stop(void)
 	core_tuning_stop();
 	core_board_stop();
 	util_fdpass_stop();
-}
-
-/* Number the call on its communicator. NULL: nobody counts. */
-static struct core_comm *count_call(const struct core_call *call, uint64_t *number)
-{
-	struct core_comm *comm;
-
-	if (!core_awake || call->coll == CORE_REDUCE_LOCAL)
-		return NULL;
-	comm = core_mpi_comm_find(call->comm);
-	if (!comm)
-		return NULL;
-	*number = comm->calls++;
-	/* An error handler of the application has left the last call by a jump. */
-	if (comm->in_real)
-		core_meet_retire(comm);
-	return comm;
 }
 
 /*
@@ -201,7 +190,8 @@ int core_run_host(const struct core_call *call)
 
 	core_last_path = CORE_PATH_PASS;
 	core_choice_forget();
-	comm = count_call(call, &number);
+	core_drive_yield();
+	comm = core_number(call, &number);
 	if (comm)
 		core_meet_pass(comm, number);
 	if (!util_config.stats)
@@ -219,11 +209,21 @@ static void report_wait(const struct core_op *op, double since)
 {
 	char text[160], messages[160];
 
-	core_op_describe(op, text, sizeof(text));
+	if (op->comm && core_queue_holds(op->comm))
+		core_queue_describe(op->comm, text, sizeof(text));
+	else
+		core_op_describe(op, text, sizeof(text));
 	core_requests_describe(messages, sizeof(messages));
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "%s has waited %.0f s for %s and goes on waiting%s", core_coll_name(op->call.coll),
 		 now() - since, text, messages);
+}
+
+/* Calls on a communicator go one after the other. */
+static enum util_status progress(struct core_op *op)
+{
+	return op->comm && core_queue_holds(op->comm) ? UTIL_IN_PROGRESS
+						      : core_op_progress(op, true);
 }
 
 /* Seconds without a look: a debugger, SIGSTOP, a laptop's lid. */
@@ -238,7 +238,7 @@ static enum util_status wait_for(struct core_op *op, double start)
 	uint64_t moves = 0;
 	enum util_status status;
 
-	while ((status = core_op_progress(op)) == UTIL_IN_PROGRESS) {
+	while ((status = progress(op)) == UTIL_IN_PROGRESS) {
 		if (core_op_moves(op) != moves) {
 			moves = core_op_moves(op);
 			wait.start = 0;
@@ -327,7 +327,7 @@ int core_run(const struct core_call *call)
 	bool was_lost;
 
 	util_config_load(); /* a process with MPI sessions only has not been through core_start */
-	comm = count_call(call, &number);
+	comm = core_number(call, &number);
 	was_lost = comm && comm->lost;
 	core_op_start(&op, call, comm, number);
 	status = wait_for(&op, start);

@@ -120,3 +120,8 @@ bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, 
 
 	return first <= pointer->bytes && bytes <= pointer->bytes - first;
 }
+
+bool gpu_pointer_in_one_context(const struct gpu_pointer *a, const struct gpu_pointer *b)
+{
+	return a->device == b->device && (!a->context || !b->context || a->context == b->context);
+}

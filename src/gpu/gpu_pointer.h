@@ -27,4 +27,10 @@ bool gpu_pointer_is_out_of_reach(const void *address);
 /* Whether [address, address + bytes) lies in the allocation. */
 bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, size_t bytes);
 
+/*
+ * Whether both are in the same context, as far as is known: memory of pools, and of the virtual
+ * memory API, has none, and is its device's.
+ */
+bool gpu_pointer_in_one_context(const struct gpu_pointer *a, const struct gpu_pointer *b);
+
 #endif

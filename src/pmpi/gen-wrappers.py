@@ -88,7 +88,8 @@ def read_table(path):
         if not line or line.startswith("#"):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
-        if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own"):
+        if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own",
+                                          "block", "poll"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -154,12 +155,17 @@ def fill(f):
 
 def body(f, door):
     forward = f"next_{f.symbol}[{door}]({f.arguments})"
+    yields = f"\tif (core_drive_is_pending())\n\t\tpmpi_yield({door});\n"
+    if f.kind == "block":
+        return f"{yields}\treturn {forward};\n"
+    if f.kind == "poll":
+        return f"{yields.replace('yield', 'drive')}\treturn {forward};\n"
     if f.kind == "own":
         separator = ", " if f.arguments else ""
-        return (f"\tpmpi_bind_once();\n"
+        return (f"\tpmpi_bind_once();\n{yields}"
                 f"\treturn pmpi_own_{f.name}(next_{f.symbol}[{door}]{separator}{f.arguments});\n")
     if f.kind == "comm":
-        return (f"\tif (pmpi_asleep())\n\t\treturn {forward};\n"
+        return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
                 f"\tpmpi_enter({door});\n\tint result = {forward};\n"
                 f"\treturn pmpi_leave_constructor(result, newcomm);\n")
     if f.kind == "sync":
@@ -168,13 +174,14 @@ def body(f, door):
         complete = ("\tif (result == MPI_SUCCESS)\n\t\tcore_rma_forget(freed);\n" if frees else
                     f"\tif (result == MPI_SUCCESS)\n\t\tresult = core_rma_complete((core_handle)win, {rank}, mark);\n")
         before = "core_handle freed = (core_handle)*win" if frees else "uint64_t mark = core_rma_mark()"
-        return (f"\tif (__builtin_expect(!core_rma_is_pending(), true))\n\t\treturn {forward};\n"
+        return (f"{yields}\tif (__builtin_expect(!core_rma_is_pending(), true))\n\t\treturn {forward};\n"
                 f"\tpmpi_enter_any({door});\n\t{before};\n\tint result = {forward};\n"
                 f"{complete}\tpmpi_leave();\n\treturn result;\n")
     if f.kind == "window":
         refuse = "attached" if f.arguments.startswith("win") else "window"
         where = "win" if refuse == "attached" else "comm"
-        return (f"\tint error = pmpi_refuse_{refuse}(\"{f.called('')}\", base, size, {where});\n\n"
+        return (f"{yields if refuse == 'window' else ''}"
+                f"\tint error = pmpi_refuse_{refuse}(\"{f.called('')}\", base, size, {where});\n\n"
                 f"\treturn error ? error : {forward};\n")
     if f.kind == "refuse":
         check = " || ".join(f"gpu_pointer_is_out_of_reach({b})" for b in f.buffers)
@@ -184,7 +191,7 @@ def body(f, door):
                 f"\t\treturn pmpi_refuse(\"{f.called('')}\", comm);\n"
                 f"\treturn {forward};\n")
     if f.kind == "req":
-        return (f"\tif (__builtin_expect(!core_requests_are_pending(), true))\n\t\treturn {forward};\n"
+        return (f"\tif (__builtin_expect(pmpi_passes_request(), true))\n\t\treturn {forward};\n"
                 f"\tpmpi_enter_any({door});\n"
                 f"\tint result = core_request_{f.name}(next_{f.symbol}[{door}], {f.arguments});\n"
                 f"\tpmpi_leave();\n\treturn result;\n")

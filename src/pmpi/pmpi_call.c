@@ -107,11 +107,32 @@ static void leave_to(enum pmpi_door outer)
 	pmpi_door = outer;
 }
 
+void pmpi_yield(enum pmpi_door door)
+{
+	enum pmpi_door outer = enter_by(door);
+
+	core_drive_yield();
+	leave_to(outer);
+}
+
+void pmpi_drive(enum pmpi_door door)
+{
+	enum pmpi_door outer;
+
+	if (pmpi_is_inside()) /* the library's own */
+		return;
+	outer = enter_by(door);
+	core_drive_step();
+	leave_to(outer);
+}
+
 int pmpi_message(const struct core_message_call *call, enum pmpi_door door)
 {
 	enum pmpi_door outer = enter_by(door);
 	int result;
 
+	if (core_message_may_wait(call))
+		core_drive_yield();
 	if (core_requests_are_pending())
 		core_requests_look();
 	if (may_have_device(call->sendbuf, call->sendtype) ||
@@ -142,6 +163,8 @@ int pmpi_file(const struct core_io_call *call, enum pmpi_door door)
 	enum pmpi_door outer = enter_by(door);
 	int result;
 
+	if (call->form != CORE_IO_NONBLOCKING)
+		core_drive_yield();
 	if (call->form == CORE_IO_END)
 		result = core_io_is_pending() ? core_io_end(call) : call->real(call);
 	else if ((call->count > 0 && may_have_device(call->buf, call->datatype)) ||

@@ -13,6 +13,7 @@
 #include "core/call/core_call.h"
 #include "core/call/core_flags.h"
 #include "core/io/core_io.h"
+#include "core/job/core_drive.h"
 #include "core/p2p/core_message.h"
 #include "core/p2p/core_pack.h"
 #include "core/request/core_mpi_request.h"
@@ -87,6 +88,15 @@ static inline bool pmpi_passes_message(void)
 	       core_message_passes;
 }
 
+/* The same of a call that completes, starts or frees requests. */
+static inline bool pmpi_passes_request(void)
+{
+	bool passes = core_requests_pass;
+
+	core_requests_pass = false;
+	return passes || !core_requests_are_pending();
+}
+
 /* Whether communicators need no identity: the job has no driver, or this is not the first look. */
 bool pmpi_asleep(void);
 
@@ -112,6 +122,13 @@ static inline __attribute__((always_inline)) void pmpi_enter_any(enum pmpi_door 
 		core_requests_left();
 	pmpi_enter(door);
 }
+
+/*
+ * Nonblocking collectives are queued, and this call may wait in the real MPI; or they are to be
+ * driven only (core_queue.h).
+ */
+void pmpi_yield(enum pmpi_door door);
+void pmpi_drive(enum pmpi_door door);
 
 /* Run a collective that came in by `door`; returns what MPI returns. */
 int pmpi_collective(const struct core_call *call, enum pmpi_door door);

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A queue of collective calls on one communicator, where nonblocking calls wait for the agreement (agreement.pml) and the
- * application goes on meanwhile. Today every rank stages them instead; this says what rules a queue would have to keep
- * (docs/decisions/0018-nonblocking-collectives.md).
+ * The queue of collective calls on one communicator (core_queue.c), where nonblocking calls wait for the agreement
+ * (agreement.pml) and the application goes on meanwhile.
  *
  * Every rank makes CALLS calls, blocking or nonblocking alike, with host or device buffers as it likes. A call on device buffers is
  * queued. The head of the queue announces itself; any member may decide STAGE until all have announced themselves and somebody has
  * decided ACCEL. What is to be staged is issued to the real MPI, whose calls must come in one order on all ranks. Calls on host
  * buffers go to the real MPI at once, and so consume that order: before, the rank yields. It decides STAGE for its head, unless ACCEL
- * was decided, and issues all that is queued behind, of which it has announced nothing.
+ * was decided: then it waits until that is done, for which nobody needs to make a call. It issues all that is queued behind, of which
+ * it has announced nothing.
  *
  * Two threads of a rank drive its queue: the application's, when it is in a call of the library that waits, and one for progress,
- * which may issue calls only with MULTIPLE. `passed` tells the others that the rank is past the calls below: it is a prefix, which
- * ends before a kernel that runs, whatever has been issued behind it.
+ * which issues no calls. Nobody waits for what that one does: all goes well without it, too (NO_THREAD). `passed` tells the others that
+ * the rank is past the calls below: all that is before the head, as nothing overtakes it.
  *
  * A blocking call in the real MPI returns at once, or when all ranks have issued it; meanwhile the application's thread does
- * nothing. Between calls it may wait for a message that another rank sends when it has returned from its calls so far. It drives then.
+ * nothing. Between calls it may wait for a message that another rank sends when it has returned from its calls so far. It drives then,
+ * or yields before.
  *
  * Safety: one order of issued calls on all ranks; none is accelerated by one rank and issued by another; nobody is past a call that
  * its kernel is in. Liveness: no state without a successor but the end of all calls.
@@ -27,11 +28,6 @@
 #endif
 #ifndef CALLS
 #define CALLS 3
-#endif
-#ifdef MULTIPLE
-#define MAY_ISSUE true
-#else
-#define MAY_ISSUE false
 #endif
 
 mtype = {NONE, QUEUED, ISSUED, RUNNING, DONE};
@@ -107,7 +103,7 @@ inline decide_accel(c)
 inline publish(calls)
 {
 	d_step {
-		assert(calls <= rank[me].head || rank[me].call[rank[me].head] == ISSUED);
+		assert(calls <= rank[me].head || (HEAD != QUEUED && HEAD != RUNNING));
 		rank[me].passed = calls
 	}
 }
@@ -134,31 +130,25 @@ inline yield()
 #ifdef BREAK_YIELD
 	skip
 #else
-	atomic {
-		k = rank[me].head;
-		do
-		:: k < rank[me].called && rank[me].call[k] == QUEUED ->
-			if
+	do
 #ifdef BREAK_RETRACT
-			:: true -> decided[k] = STAGE
+	:: atomic { HAS_HEAD && HEAD == QUEUED && TOLD -> WORD = STAGE; issue(rank[me].head) }
 #else
-			:: rank[me].told[k] && decided[k] == UNDECIDED -> decided[k] = STAGE
-			:: else
+	:: atomic { HAS_HEAD && HEAD == QUEUED && TOLD && WORD == UNDECIDED -> WORD = STAGE }
 #endif
-			fi;
-			if
-			:: decided[k] == ACCEL -> rank[me].call[k] = RUNNING
-			:: else -> issue(k)
-			fi;
-			k++
+	:: atomic { HAS_HEAD && HEAD == QUEUED && (!TOLD || WORD == STAGE) -> issue(rank[me].head)
 #ifdef BREAK_BEHIND
-			; break
+		; break
 #endif
-		:: k < rank[me].called && rank[me].call[k] != QUEUED -> k++
-		:: k == rank[me].called -> break
-		od;
-		k = 0
-	}
+	   }
+	:: atomic { HAS_HEAD && (HEAD == ISSUED || HEAD == DONE) -> rank[me].head++ }
+	:: atomic { HAS_HEAD && HEAD == QUEUED && WORD == ACCEL -> HEAD = RUNNING }
+	:: atomic { HAS_HEAD && HEAD == RUNNING && ALL(HAS_BEGUN) -> HEAD = DONE }
+#ifdef BREAK_OVERTAKE
+	:: atomic { HAS_HEAD && HEAD == RUNNING -> break }
+#endif
+	:: atomic { !HAS_HEAD -> break }
+	od
 #endif
 }
 
@@ -166,7 +156,7 @@ inline yield()
 
 proctype application(byte me)
 {
-	byte c, i, k;
+	byte c, i;
 	bool host;
 
 	do
@@ -179,6 +169,9 @@ proctype application(byte me)
 			STEPS(true)
 			PUBLISH
 			od
+		:: true -> /* the same in the real MPI, without driving */
+			yield();
+			rank[(me + 1) % RANKS].returned >= c
 		fi;
 		if
 		:: host = true
@@ -187,10 +180,8 @@ proctype application(byte me)
 		if
 		:: host ->
 			yield();
-			atomic { rank[me].called = c + 1; issue(c) };
-#ifdef BREAK_PREFIX
 			publish(c + 1);
-#endif
+			atomic { rank[me].called = c + 1; issue(c) };
 			if
 			:: nonblocking[c]
 			:: !nonblocking[c] -> /* the real MPI lets it go, or synchronises */
@@ -228,10 +219,8 @@ proctype progress(byte me)
 	byte i;
 
 end:	do
-	STEPS(MAY_ISSUE)
-#ifndef BREAK_PUBLISH
+	STEPS(false)
 	PUBLISH
-#endif
 	od
 }
 
@@ -252,7 +241,9 @@ init {
 		do
 		:: r < RANKS ->
 			run application(r);
+#ifndef NO_THREAD
 			run progress(r);
+#endif
 			r++
 		:: else -> break
 		od

@@ -11,6 +11,7 @@
 #include "core/mpi/core_mpi.h"
 #include "core/core_mpi_comm.h"
 #include "core/mpi/core_mpi_name.h"
+#include "core/job/core_drive.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/job/core_mpi_job.h"
 #include "core/mpi/core_mpi_raise.h"
@@ -197,6 +198,7 @@ enum util_status core_mpi_job_gather(const void *mine, int bytes, void **all, in
 void core_mpi_drive(struct core_wait *wait)
 {
 	(void)wait;
+	core_drive_step();
 	sched_yield();
 }
 

@@ -7,6 +7,7 @@
 #include "core/accel/core_plan.h"
 #include "core/accel/core_prepare.h"
 #include "core/accel/core_reach.h"
+#include "core/accel/core_ready.h"
 #include "core/accel/core_together.h"
 #include "core/accel/core_vote.h"
 #include "core/accel/core_window.h"
@@ -42,20 +43,18 @@ static void mark(struct core_accel *accel, enum core_stats_stage stage)
 
 static void init(struct core_accel *accel, struct core_comm *comm, uint64_t number)
 {
-	accel->state = CORE_ACCEL_READY;
+	accel->state = CORE_ACCEL_OFFER;
 	accel->comm = comm;
 	accel->number = number;
 	accel->shape.many = NULL;
 	accel->inside = accel->launches = accel->truncates = false;
-	accel->running = accel->copying = false;
+	accel->running = accel->copying = accel->withdrawn = accel->ready = false;
+	accel->marks = NULL;
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;
 	accel->broken_off = accel->gdr = false;
 	accel->proof = (struct core_proof){.state = CORE_PROOF_NONE};
 	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
-	/* All members on the node are through the last probe's call. */
-	if (comm && comm->together == CORE_TOGETHER_LATE)
-		comm->together = CORE_TOGETHER_UNKNOWN;
 	accel->fetching = accel->eager = accel->scattered = false;
 	accel->waits = false;
 	accel->touches = accel->plain = true;
@@ -76,7 +75,6 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 enum util_status core_accel_start(struct core_accel *accel, const struct core_call *call,
 				  struct core_comm *comm, uint64_t number)
 {
-	enum util_status status;
 	const char *reason;
 
 	init(accel, comm, number);
@@ -91,8 +89,18 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	if (!core_shape_clear(&accel->shape, comm->size))
 		return core_accel_stage(accel, "no memory");
 	reason = core_mpi_shape(call, comm, &accel->shape);
-	if (reason)
-		return core_accel_stage(accel, reason);
+	return reason ? core_accel_stage(accel, reason) : UTIL_OK;
+}
+
+static enum util_status offer(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+
+	if (accel->withdrawn)
+		return core_accel_stage(accel, "a call that came after it");
+	/* All members on the node are through the last probe's call. */
+	if (comm->together == CORE_TOGETHER_LATE)
+		comm->together = CORE_TOGETHER_UNKNOWN;
 	if (core_eager_is_left(accel))
 		return core_accel_stage(accel, "short, better left to the real MPI");
 	if (core_meet_is_lost(comm))
@@ -101,14 +109,30 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, "no data");
 	core_reach_enter(accel);
-	status = core_prepare_offer(accel);
-	mark(accel, CORE_STATS_CLASSIFY);
-	return status;
+	return core_prepare_offer(accel);
+}
+
+/* Of what is on the stream nothing is left to others who get it. */
+static enum util_status stage_withdrawn(struct core_accel *accel)
+{
+	enum util_status status = accel->fetching ? gpu_stream_poll(accel->stream) : UTIL_OK;
+
+	return status == UTIL_IN_PROGRESS ? status
+					  : core_accel_stage(accel, "a call that came after it");
+}
+
+void core_accel_withdraw(struct core_accel *accel)
+{
+	if (!accel->withdrawn && accel->state == CORE_ACCEL_AGREE &&
+	    core_agree_withdraw(&accel->agree))
+		accel->reason = "a call that came after it";
+	accel->withdrawn = true;
 }
 
 void core_accel_finish(struct core_accel *accel)
 {
 	core_shape_release(&accel->shape);
+	core_ready_close(accel);
 	if (!accel->inside) /* it was staged at once, and has nothing else */
 		return;
 	core_reach_leave(accel);
@@ -385,8 +409,13 @@ static enum util_status step(struct core_accel *accel)
 	enum util_status status = UTIL_OK;
 
 	switch (accel->state) {
+	case CORE_ACCEL_OFFER:
+		status = offer(accel);
+		if (status == UTIL_OK)
+			go(accel, CORE_ACCEL_READY);
+		break;
 	case CORE_ACCEL_READY:
-		status = core_vote_announce(accel);
+		status = accel->withdrawn ? stage_withdrawn(accel) : core_vote_announce(accel);
 		if (status == UTIL_OK)
 			go(accel, CORE_ACCEL_AGREE);
 		break;
@@ -451,10 +480,11 @@ static enum util_status step(struct core_accel *accel)
 static enum util_status go_on(struct core_accel *accel)
 {
 	static const enum core_stats_stage stages[CORE_ACCEL_DONE] = {
-		[CORE_ACCEL_READY] = CORE_STATS_READY, [CORE_ACCEL_AGREE] = CORE_STATS_LAUNCH,
-		[CORE_ACCEL_FILL] = CORE_STATS_RUN,    [CORE_ACCEL_MUSTER] = CORE_STATS_RUN,
-		[CORE_ACCEL_TRY] = CORE_STATS_RUN,     [CORE_ACCEL_RUN] = CORE_STATS_RUN,
-		[CORE_ACCEL_MEET] = CORE_STATS_MEET,   [CORE_ACCEL_LAST] = CORE_STATS_LAST,
+		[CORE_ACCEL_OFFER] = CORE_STATS_CLASSIFY, [CORE_ACCEL_READY] = CORE_STATS_READY,
+		[CORE_ACCEL_AGREE] = CORE_STATS_LAUNCH,   [CORE_ACCEL_FILL] = CORE_STATS_RUN,
+		[CORE_ACCEL_MUSTER] = CORE_STATS_RUN,     [CORE_ACCEL_TRY] = CORE_STATS_RUN,
+		[CORE_ACCEL_RUN] = CORE_STATS_RUN,        [CORE_ACCEL_MEET] = CORE_STATS_MEET,
+		[CORE_ACCEL_LAST] = CORE_STATS_LAST,
 	};
 
 	while (accel->state != CORE_ACCEL_DONE) {

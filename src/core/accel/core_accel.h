@@ -2,6 +2,7 @@
 /*
  * The accelerated path: one call carried out by kernels over mapped memory of all members.
  *
+ *     OFFER    what this process offers is found out
  *     READY    earlier work on the buffers (late memset and such) finishes
  *     AGREE    the offer is announced; the members' offers are looked at; their memory is mapped
  *     FILL     windows only: the first round's slice of the input is copied into the window
@@ -29,7 +30,8 @@
 
 /*
  * Begin call `number` on `comm`, which may be NULL. UTIL_STAGE: to be staged. Must be
- * finished in any case.
+ * finished in any case. Calls MPI functions that are local; the others here call none, and may be
+ * called by another thread. Calls of a communicator make progress one after the other.
  */
 enum util_status core_accel_start(struct core_accel *accel, const struct core_call *call,
 				  struct core_comm *comm, uint64_t number);
@@ -40,6 +42,12 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
  * failed.
  */
 enum util_status core_accel_progress(struct core_accel *accel);
+
+/*
+ * This process is about to make a call that the others may make before they come to this one: have
+ * it staged if that is not too late, which progress will tell.
+ */
+void core_accel_withdraw(struct core_accel *accel);
 
 void core_accel_finish(struct core_accel *accel);
 

@@ -17,6 +17,7 @@
 #include "gpu/kernels/gpu_verify.h"
 
 enum core_accel_state {
+	CORE_ACCEL_OFFER,
 	CORE_ACCEL_READY,
 	CORE_ACCEL_AGREE,
 	CORE_ACCEL_FILL,
@@ -59,11 +60,14 @@ struct core_accel {
 	struct core_shape shape;
 	struct core_offer offer;
 	struct core_agree agree;
-	struct core_facts facts; /* once it is agreed on */
-	bool inside;             /* the brackets of gpu_ipc */
-	bool launches;           /* `launch` is open */
-	bool running;            /* `steps` was begun, and is not known to have ended */
-	bool copying;            /* the same of copies beside it */
+	struct core_facts facts;  /* once it is agreed on */
+	bool withdrawn;           /* this process has no time for it */
+	bool ready;               /* earlier work on the buffers is done; until then, perhaps: */
+	struct gpu_stream *marks; /* see core_ready.h */
+	bool inside;              /* the brackets of gpu_ipc */
+	bool launches;            /* `launch` is open */
+	bool running;             /* `steps` was begun, and is not known to have ended */
+	bool copying;             /* the same of copies beside it */
 	uint64_t dropped;
 	struct gpu_stream *stream; /* NULL: this rank has no data */
 	struct gpu_launch launch;

@@ -125,11 +125,6 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 	return UTIL_OK;
 }
 
-static bool in_one_context(const struct gpu_pointer *a, const struct gpu_pointer *b)
-{
-	return a->device == b->device && (!a->context || !b->context || a->context == b->context);
-}
-
 static uint64_t longest_block(const struct core_buffer *buffer)
 {
 	uint64_t longest = 0;
@@ -181,7 +176,7 @@ static enum util_status offer_buffers(struct core_accel *accel)
 		accel->offer.flags |= CORE_OFFER_EXPORTED;
 	if (!has_in && !has_out)
 		return core_reserve_without_data(accel);
-	if (has_in && has_out && !in_one_context(&in.where, &out.where))
+	if (has_in && has_out && !gpu_pointer_in_one_context(&in.where, &out.where))
 		return core_accel_stage(accel, "buffers in two contexts");
 	status = core_reserve_resources(
 		accel, has_out && (out.where.context || !has_in) ? &out.where : &in.where);

@@ -49,6 +49,7 @@ static int missing(const struct core_accel *accel)
 void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t bytes)
 {
 	switch (accel->state) {
+	case CORE_ACCEL_OFFER:
 	case CORE_ACCEL_READY:
 		snprintf(text, bytes, "earlier work on the buffers to finish");
 		break;

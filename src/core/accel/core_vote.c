@@ -4,6 +4,7 @@
 #include "core/accel/core_failure.h"
 #include "core/accel/core_proof.h"
 #include "core/accel/core_reach.h"
+#include "core/accel/core_ready.h"
 #include "core/agree/core_meet.h"
 #include "core/agree/core_nodes.h"
 #include "core/agree/core_terms.h"
@@ -33,17 +34,14 @@ static const struct core_block *table_of(const struct core_accel *accel)
 	return shape->out.num_blocks > 1 ? shape->out.blocks : NULL;
 }
 
-/*
- * Earlier work on the buffers, and then what this call needs before it is announced. What comes to
- * the legacy stream in the meantime is not waited for, as it may wait for us.
- */
+/* Earlier work on the buffers, and then what this call needs before it is announced. */
 static enum util_status wait_for_stream(struct core_accel *accel)
 {
 	enum util_status status = UTIL_OK;
 
 	if (!accel->fetching) {
 		if (core_shape_has_data(&accel->shape))
-			status = gpu_stream_poll_legacy(accel->stream);
+			status = core_ready_poll(accel);
 		if (status == UTIL_OK) {
 			accel->fetching = true;
 			status = core_eager_fetch(accel);

@@ -85,6 +85,11 @@ static bool decide(const struct core_agree *agree, enum core_agree_state decisio
 	       atomic_compare_exchange_strong(word, &old, word_value(agree, decision));
 }
 
+bool core_agree_withdraw(const struct core_agree *agree)
+{
+	return decide(agree, CORE_AGREE_STAGE);
+}
+
 /*
  * The members here are of one mind. Where they are not all, the node is ready, which it can't take
  * back: the others may accelerate the call from then on, all of whom are ready, or hear of one that

@@ -82,6 +82,12 @@ void core_agree_settle(struct core_agree *agree, bool accel, const struct core_s
 /* After CORE_AGREE_ACCEL, on communicators of several nodes: what all offers come to. */
 const struct core_summary *core_agree_common(const struct core_agree *agree);
 
+/*
+ * Have the call staged, by all, if nothing is decided: for a communicator of one node. Returns
+ * whether that was so.
+ */
+bool core_agree_withdraw(const struct core_agree *agree);
+
 /* The offer of a member on this node. Valid from CORE_AGREE_ANNOUNCED to core_meet_pass. */
 const struct core_offer *core_agree_offer(const struct core_agree *agree, int rank);
 

@@ -37,6 +37,11 @@ bool core_coll_is_rooted(enum core_coll coll)
 	       coll == CORE_GATHERV || coll == CORE_SCATTER || coll == CORE_SCATTERV;
 }
 
+bool core_coll_is_neighbor(enum core_coll coll)
+{
+	return coll >= CORE_NEIGHBOR_ALLGATHER && coll <= CORE_NEIGHBOR_ALLTOALLW;
+}
+
 bool core_coll_is_neighbor_gather(enum core_coll coll)
 {
 	return coll == CORE_NEIGHBOR_ALLGATHER || coll == CORE_NEIGHBOR_ALLGATHERV;

@@ -71,7 +71,8 @@ const char *core_coll_name(enum core_coll coll);
 /* Whether the collective has a root. */
 bool core_coll_is_rooted(enum core_coll coll);
 
-/* Whether it sends the same to all out-neighbours. */
+/* Whether it is one among neighbours; and sends the same to all of them. */
+bool core_coll_is_neighbor(enum core_coll coll);
 bool core_coll_is_neighbor_gather(enum core_coll coll);
 
 #endif

@@ -5,7 +5,8 @@
  * the communicator.
  *
  * MPI has the collective calls of a communicator made one at a time, so the fields need no lock: a
- * thread that comes after another has been told so by the program.
+ * thread that comes after another has been told so by the program. While nonblocking calls are in
+ * its queue the fields are those of who drives it, but `calls`, which is the caller's.
  */
 #ifndef CORE_COMM_H
 #define CORE_COMM_H
@@ -17,6 +18,7 @@
 struct core_arena;
 struct core_choices;
 struct core_graph;
+struct core_queued;
 struct core_schedule;
 struct core_nodes;
 struct core_wire;
@@ -48,6 +50,12 @@ enum core_together {
 	CORE_TOGETHER_YES,
 	CORE_TOGETHER_NO,
 	CORE_TOGETHER_LATE
+};
+
+/* Nonblocking calls that wait for the path, oldest first; see core_queue.h. */
+struct core_comm_queue {
+	struct core_queued *head, *tail;
+	struct core_comm *next; /* of those with something in it */
 };
 
 struct core_comm {
@@ -103,6 +111,7 @@ struct core_comm {
 	struct core_wire *wire;       /* see core_wire.h */
 	struct core_comm *next;       /* see core_mail.h */
 	struct core_graph *graph;     /* see core_graph.h; NULL: it has none */
+	struct core_comm_queue queue;
 	struct core_member members[];
 };
 

@@ -68,14 +68,5 @@ bool core_graph_set_pairs(struct core_graph *graph, int size, const int *counts,
 
 const struct sched_pairs *core_graph_pairs(const struct core_comm *comm, enum core_coll coll)
 {
-	switch (coll) {
-	case CORE_NEIGHBOR_ALLGATHER:
-	case CORE_NEIGHBOR_ALLGATHERV:
-	case CORE_NEIGHBOR_ALLTOALL:
-	case CORE_NEIGHBOR_ALLTOALLV:
-	case CORE_NEIGHBOR_ALLTOALLW:
-		return comm->graph->pairs;
-	default:
-		return NULL;
-	}
+	return core_coll_is_neighbor(coll) ? comm->graph->pairs : NULL;
 }

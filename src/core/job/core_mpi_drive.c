@@ -2,6 +2,7 @@
 /* What every wait of ours does over and over. */
 #include "core/job/core_mpi_drive.h"
 #include "core/call/core_mpi_handle.h"
+#include "core/job/core_drive.h"
 #include "core/job/core_mpi_job.h"
 #include "util/util_time.h"
 
@@ -50,6 +51,7 @@ void core_mpi_drive(struct core_wait *wait)
 			PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, core_mpi_private_comm, &flag,
 				    MPI_STATUS_IGNORE);
 	}
+	core_drive_step();
 	if (now - wait->start > patience())
 		nanosleep(&nap, NULL);
 	else if (now - wait->start > spin)

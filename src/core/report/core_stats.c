@@ -85,7 +85,10 @@ static struct row *row_new(const struct core_stats_call *call)
 	row->key.bytes = 0;
 	row->key.seconds = 0;
 	row->size_class = size_class_of(call->bytes);
-	core_mpi_name(call->comm, row->comm_name, sizeof(row->comm_name));
+	if (call->comm_name)
+		snprintf(row->comm_name, sizeof(row->comm_name), "%s", call->comm_name);
+	else
+		core_mpi_name(call->comm, row->comm_name, sizeof(row->comm_name));
 	size_text(row->size_class, size, sizeof(size));
 	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%s on %s, %s: %s, %s", name_of(call),
 		 row->comm_name, size, path_name(call->path), call->why);

@@ -5,6 +5,8 @@
  * Requests that are complete when they are made, whose handles many may have, have no entry there.
  */
 #include "core/request/core_mpi_request.h"
+#include "core/job/core_drive.h"
+#include "core/job/core_mpi_drive.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/request/core_mpi_table.h"
 #include "util/util_time.h"
@@ -13,6 +15,8 @@
 #include <string.h>
 
 enum { FEW = 64, MOST_COPIES = 8 };
+
+_Thread_local bool core_requests_pass;
 
 /*
  * The request is complete, or was refused: done with it, unless it is persistent, which
@@ -26,6 +30,25 @@ static void end(struct core_mpi_pending *pending, const MPI_Request *request)
 	}
 	pending->active = false;
 	core_mpi_table_put_back(pending);
+}
+
+/*
+ * Before a wait in the real MPI, which drives nothing of ours: until the requests are complete, or
+ * nothing has to be driven. What can't be asked about the real MPI is to tell.
+ */
+static void drive_until_all(const MPI_Request requests[], int count)
+{
+	struct core_wait wait = {0};
+	MPI_Status status;
+	int flag;
+
+	for (int i = 0; i < count && core_drive_is_pending();) {
+		core_requests_pass = true;
+		if (PMPI_Request_get_status(requests[i], &flag, &status) != MPI_SUCCESS || flag)
+			i++;
+		else
+			core_mpi_drive(&wait);
+	}
 }
 
 /* ---- one request ---- */
@@ -57,9 +80,12 @@ int core_request_Wait(int (*next)(MPI_Request *, MPI_Status *), MPI_Request *req
 	MPI_Status own;
 
 	core_requests_look();
-	if (!pending)
+	if (!pending) {
+		drive_until_all(request, 1);
 		return next(request, status);
+	}
 	status = status == MPI_STATUS_IGNORE ? &own : status;
+	drive_until_all(request, 1);
 	return complete(pending, request, next(request, status), status);
 }
 
@@ -71,6 +97,7 @@ int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Reque
 	int result;
 
 	core_requests_look();
+	core_drive_step();
 	if (!pending)
 		return next(request, flag, status);
 	status = status == MPI_STATUS_IGNORE ? &own : status;
@@ -92,6 +119,7 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 	int result;
 	bool quiet;
 
+	core_drive_step();
 	status = status == MPI_STATUS_IGNORE ? &own : status;
 	result = next(request, flag, status);
 	if (result != MPI_SUCCESS || !*flag)
@@ -293,6 +321,7 @@ int core_request_Waitall(int (*next)(int, MPI_Request[], MPI_Status[]), int coun
 
 	if (!take_several(&all, count, requests, &statuses))
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
+	drive_until_all(requests, count);
 	result = next(count, requests, statuses);
 	return complete_several(&all, requests, statuses, count, NULL, result);
 }
@@ -305,11 +334,29 @@ int core_request_Testall(int (*next)(int, MPI_Request[], int *, MPI_Status[]), i
 
 	if (!take_several(&all, count, requests, &statuses))
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
+	core_drive_step();
 	result = next(count, requests, flag, statuses);
 	if (result != MPI_SUCCESS || *flag)
 		return complete_several(&all, requests, statuses, count, NULL, result);
 	put_back_several(&all);
 	return result;
+}
+
+/* As MPI_Waitany, while something has to be driven. False: nothing has come of it. */
+static bool drive_until_any(int count, MPI_Request requests[], int *indx, MPI_Status *status,
+			    int *result)
+{
+	struct core_wait wait = {0};
+	int flag = 0;
+
+	while (core_drive_is_pending()) {
+		core_requests_pass = true;
+		*result = PMPI_Testany(count, requests, indx, &flag, status);
+		if (*result != MPI_SUCCESS || flag)
+			return true;
+		core_mpi_drive(&wait);
+	}
+	return false;
 }
 
 /* The others go back before the one is settled, which takes time. */
@@ -340,7 +387,8 @@ int core_request_Waitany(int (*next)(int, MPI_Request[], int *, MPI_Status *), i
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	*indx = MPI_UNDEFINED;
 	status = status == MPI_STATUS_IGNORE ? &own : status;
-	result = next(count, requests, indx, status);
+	if (!drive_until_any(count, requests, indx, status, &result))
+		result = next(count, requests, indx, status);
 	return complete_any(&all, requests, *indx, result, status);
 }
 
@@ -355,6 +403,7 @@ int core_request_Testany(int (*next)(int, MPI_Request[], int *, int *, MPI_Statu
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	*indx = MPI_UNDEFINED;
 	status = status == MPI_STATUS_IGNORE ? &own : status;
+	core_drive_step();
 	result = next(count, requests, indx, flag, status);
 	return complete_any(&all, requests, *flag || result != MPI_SUCCESS ? *indx : MPI_UNDEFINED,
 			    result, status);
@@ -388,9 +437,25 @@ static int complete_some(struct several *all, MPI_Request requests[], int outcou
 	return result;
 }
 
-int core_request_Waitsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Status[]), int incount,
-			  MPI_Request requests[], int *outcount, int indices[],
-			  MPI_Status statuses[])
+/* As MPI_Waitsome, while something has to be driven. */
+static bool drive_until_some(int incount, MPI_Request requests[], int *outcount, int indices[],
+			     MPI_Status statuses[], int *result)
+{
+	struct core_wait wait = {0};
+
+	while (core_drive_is_pending()) {
+		core_requests_pass = true;
+		*result = PMPI_Testsome(incount, requests, outcount, indices, statuses);
+		if (*result != MPI_SUCCESS || *outcount)
+			return true;
+		core_mpi_drive(&wait);
+	}
+	return false;
+}
+
+static int some(int (*next)(int, MPI_Request[], int *, int[], MPI_Status[]), bool waits,
+		int incount, MPI_Request requests[], int *outcount, int indices[],
+		MPI_Status statuses[])
 {
 	struct several all;
 	int result;
@@ -398,15 +463,24 @@ int core_request_Waitsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 	if (!take_several(&all, incount, requests, &statuses))
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
 	*outcount = 0;
-	result = next(incount, requests, outcount, indices, statuses);
+	core_drive_step();
+	if (!waits || !drive_until_some(incount, requests, outcount, indices, statuses, &result))
+		result = next(incount, requests, outcount, indices, statuses);
 	return complete_some(&all, requests, *outcount, indices, statuses, result);
+}
+
+int core_request_Waitsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Status[]), int incount,
+			  MPI_Request requests[], int *outcount, int indices[],
+			  MPI_Status statuses[])
+{
+	return some(next, true, incount, requests, outcount, indices, statuses);
 }
 
 int core_request_Testsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Status[]), int incount,
 			  MPI_Request requests[], int *outcount, int indices[],
 			  MPI_Status statuses[])
 {
-	return core_request_Waitsome(next, incount, requests, outcount, indices, statuses);
+	return some(next, false, incount, requests, outcount, indices, statuses);
 }
 
 /* ---- persistent requests ---- */

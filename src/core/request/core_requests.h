@@ -21,6 +21,12 @@ static inline bool core_requests_are_pending(void)
 	return __atomic_load_n(&core_requests_pending, __ATOMIC_RELAXED) != 0;
 }
 
+/*
+ * The thread's next completion call is to go to the real MPI as it is: the library's own calls come
+ * to the wrappers, too.
+ */
+extern _Thread_local bool core_requests_pass __attribute__((tls_model("initial-exec")));
+
 /* Look whether what was freed while it was under way has come. */
 void core_requests_look(void);
 

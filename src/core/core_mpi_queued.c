@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the application gets is a generalized request, which completes when the queue says that the
+ * operation has ended (core_queue.h). The real MPI's own request, of one that is staged, it never
+ * sees.
+ */
+#include "core/core_mpi_queued.h"
+#include "core/accel/core_accel.h"
+#include "core/accel/core_ready.h"
+#include "core/call/core_flags.h"
+#include "core/choose/core_choice.h"
+#include "core/core_queue.h"
+#include "core/mpi/core_mpi_kept.h"
+#include "core/mpi/core_mpi_name.h"
+#include "core/report/core_stats.h"
+#include "core/request/core_mpi_table.h"
+#include "util/util_config.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct queued {
+	struct core_mpi_pending pending; /* first */
+	struct core_queued queued;
+	struct core_mpi_kept kept;
+	MPI_Request hidden;                        /* the real MPI's, when it is staged */
+	int (*real)(const struct core_call *call); /* the call's */
+	/* Of the communicator, which may have been freed when the call has ended. */
+	uint64_t comm_id;
+	char comm_name[24];
+	int size;
+};
+
+static struct queued *queued_of(const void *part, size_t offset)
+{
+	return (struct queued *)((const char *)part - offset);
+}
+
+/* ---- the operation ---- */
+
+/*
+ * Its error is told when the request is complete. An error handler that is called here could leave
+ * the queue by a jump.
+ */
+static int issue(const struct core_call *call)
+{
+	struct queued *queued = queued_of(call, offsetof(struct queued, queued.op.call));
+	MPI_Comm comm = core_mpi_as_comm(call->comm);
+	MPI_Errhandler handler;
+	int result;
+
+	PMPI_Comm_get_errhandler(comm, &handler);
+	PMPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+	result = queued->real(call);
+	PMPI_Comm_set_errhandler(comm, handler);
+	PMPI_Errhandler_free(&handler);
+	return result;
+}
+
+static enum util_status test(struct core_op *op)
+{
+	int done = 0;
+
+	core_requests_pass = true;
+	op->mpi_result = PMPI_Test(op->call.request, &done, MPI_STATUS_IGNORE);
+	if (op->mpi_result != MPI_SUCCESS)
+		return UTIL_ERR_MPI;
+	return done ? UTIL_OK : UTIL_IN_PROGRESS;
+}
+
+static void count(const struct queued *queued)
+{
+	const struct core_op *op = &queued->queued.op;
+	struct core_stats_call stats = {.coll = op->call.coll,
+					.name = op->call.name,
+					.path = op->path,
+					.why = op->why,
+					.comm_id = queued->comm_id,
+					.comm_name = queued->comm_name,
+					.bytes = op->bytes};
+
+	if (op->path == CORE_PATH_ACCEL && util_config.stats)
+		core_stats_add_stages(op->accel.spent);
+	core_stats_add_since(&stats, queued->queued.since);
+}
+
+static void complete(struct core_queued *part)
+{
+	struct queued *queued = queued_of(part, offsetof(struct queued, queued));
+
+	count(queued);
+	PMPI_Grequest_complete(queued->pending.request);
+}
+
+/* ---- the generalized request ---- */
+
+static int query(void *extra, MPI_Status *status)
+{
+	(void)extra;
+	PMPI_Status_set_elements(status, MPI_BYTE, 0);
+	PMPI_Status_set_cancelled(status, 0);
+	status->MPI_SOURCE = MPI_ANY_SOURCE;
+	status->MPI_TAG = MPI_ANY_TAG;
+	return MPI_SUCCESS;
+}
+
+/* What hangs at the request in our table goes with its entry there. */
+static int forget(void *extra)
+{
+	(void)extra;
+	return MPI_SUCCESS;
+}
+
+/* MPI has no collective cancelled. */
+static int cancel(void *extra, int complete)
+{
+	(void)extra;
+	(void)complete;
+	return MPI_SUCCESS;
+}
+
+/* ---- the entry in the table of requests ---- */
+
+static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
+{
+	(void)status;
+	core_last_path = ((struct queued *)pending)->queued.op.path;
+	core_choice_forget();
+}
+
+static enum util_status progress(struct core_mpi_pending *pending)
+{
+	return ((struct queued *)pending)->queued.status;
+}
+
+static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
+{
+	const struct queued *queued = (const struct queued *)pending;
+
+	snprintf(text, bytes, "call %llu on a communicator of %d ranks",
+		 (unsigned long long)queued->queued.op.number, queued->size);
+}
+
+static void free_queued(struct core_mpi_pending *pending)
+{
+	core_mpi_kept_release(&((struct queued *)pending)->kept);
+	free(pending);
+}
+
+static const struct core_mpi_pending_kind queued_kind = {
+	.arrive = arrive,
+	.progress = progress,
+	.describe = describe,
+	.free = free_queued,
+};
+
+/* ---- the call ---- */
+
+static void heed_errors(struct queued *queued, MPI_Comm comm)
+{
+	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+
+	PMPI_Comm_get_errhandler(comm, &handler);
+	core_mpi_pending_heed(&queued->pending, handler);
+}
+
+static void note_comm(struct queued *queued, const struct core_comm *comm, core_handle handle)
+{
+	queued->comm_id = comm->id;
+	queued->size = comm->size;
+	if (util_config.stats || util_config.debug >= UTIL_LOG_INFO)
+		core_mpi_name(handle, queued->comm_name, sizeof(queued->comm_name));
+}
+
+/* The operation is started. False: it is to be staged at once. */
+static bool prepare(struct queued *queued, const struct core_call *call, struct core_comm *comm,
+		    uint64_t number)
+{
+	struct core_op *op = &queued->queued.op;
+
+	core_op_start(op, call, comm, number);
+	if (op->accel_status != UTIL_OK)
+		return false;
+	op->test = test;
+	queued->real = op->call.real;
+	op->call.real = issue;
+	op->call.request = &queued->hidden;
+	if (core_mpi_keep(&queued->kept, &op->call, comm) == UTIL_OK)
+		return true;
+	op->accel.reason = "no memory";
+	return false;
+}
+
+enum util_status core_mpi_queued_run(const struct core_call *call, struct core_comm *comm,
+				     uint64_t number, int *result, const char **why)
+{
+	struct queued *queued = calloc(1, sizeof(*queued));
+	MPI_Request request;
+
+	if (!queued)
+		return UTIL_ERR_NO_MEMORY;
+	core_mpi_pending_open(&queued->pending, &queued_kind, call->name, false);
+	if (!prepare(queued, call, comm, number) ||
+	    PMPI_Grequest_start(query, forget, cancel, NULL, &request) != MPI_SUCCESS) {
+		*why = queued->queued.op.accel.reason;
+		core_accel_finish(&queued->queued.op.accel);
+		free_queued(&queued->pending);
+		return UTIL_STAGE;
+	}
+	heed_errors(queued, core_mpi_as_comm(call->comm));
+	note_comm(queued, comm, call->comm);
+	core_ready_mark(&queued->queued.op.accel);
+	queued->queued.complete = complete;
+	*(MPI_Request *)call->request = request;
+	*result = core_mpi_table_begin(&queued->pending, request, false);
+	core_queue_add(&queued->queued);
+	return UTIL_OK;
+}

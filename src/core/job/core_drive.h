@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Operations that go on beside the application (core_queue.h), as all who wait know them: as long
+ * as there are some, nobody waits without driving them.
+ */
+#ifndef CORE_DRIVE_H
+#define CORE_DRIVE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * How many there are of which the application was not told that they are complete. One load: who
+ * waits for one has been told of it by who began it.
+ */
+extern uint64_t core_drive_pending;
+
+static inline bool core_drive_is_pending(void)
+{
+	return __builtin_expect(__atomic_load_n(&core_drive_pending, __ATOMIC_RELAXED) != 0, false);
+}
+
+/*
+ * Who drives them: `step` waits for nothing, `yield` until nothing is in the way of a call that
+ * waits in the real MPI. Set once, before there are any.
+ */
+void core_drive_set(void (*step)(void), void (*yield)(void));
+
+/* Do that, if there are any. Both may call MPI. Any thread. */
+void core_drive_step(void);
+void core_drive_yield(void);
+
+#endif

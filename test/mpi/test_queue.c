@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Programs in which nonblocking collectives that are not decided, or that run, are in the way of
+ * other calls: each is right by MPI's rules, and hangs if a rank waits for what only another of its
+ * calls could do. One rank does things in another order than the others, or late.
+ *
+ *     test_queue CASE
+ */
+#include "test.h"
+
+#include <cuda.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { COUNT = 3000, ROUNDS = 12 };
+
+/* A nonblocking sum of all ranks' words, in place. */
+struct sum {
+	struct buffer buffer;
+	MPI_Request request;
+	unsigned number, words[COUNT];
+};
+
+static unsigned value(unsigned number, int rank, int i)
+{
+	return number * 2654435761u + (unsigned)rank * 40503u + (unsigned)i * 2246822519u;
+}
+
+/* In its buffer. */
+static void begin_again(struct sum *sum, MPI_Comm comm, int number)
+{
+	sum->number = (unsigned)number;
+	for (int i = 0; i < COUNT; i++)
+		sum->words[i] = value(sum->number, test_rank, i);
+	buffer_put(&sum->buffer, sum->words, sizeof(sum->words));
+	MPI_Iallreduce(MPI_IN_PLACE, sum->buffer.data, COUNT, MPI_UNSIGNED, MPI_SUM, comm,
+		       &sum->request);
+}
+
+static void begin_at(struct sum *sum, MPI_Comm comm, enum place place, int number)
+{
+	sum->buffer = buffer_new(place, sizeof(sum->words));
+	begin_again(sum, comm, number);
+}
+
+static bool is_right(struct sum *sum)
+{
+	for (int i = 0; i < COUNT; i++) {
+		sum->words[i] = 0;
+		for (int rank = 0; rank < test_size; rank++)
+			sum->words[i] += value(sum->number, rank, i);
+	}
+	return buffer_equals(&sum->buffer, sum->words, "sum");
+}
+
+static bool check(struct sum *sum)
+{
+	bool ok = is_right(sum);
+
+	buffer_free(&sum->buffer);
+	return ok;
+}
+
+static bool end(struct sum *sum)
+{
+	MPI_Wait(&sum->request, MPI_STATUS_IGNORE);
+	return check(sum);
+}
+
+/* Every third round one rank has its words in host memory. */
+static enum place place_of(int round)
+{
+	return round % 3 == 2 && test_rank == round % test_size ? PLACE_HOST : PLACE_DEVICE;
+}
+
+static bool is_odd_one(int round)
+{
+	return test_rank == (round / 2) % test_size;
+}
+
+static void be_late(int round)
+{
+	if (is_odd_one(round) && round % 2)
+		usleep(2000);
+}
+
+/* One rank waits for the sum before a host collective, the others after it. */
+static void case_before_host(void)
+{
+	struct sum sum;
+
+	for (int round = 0; round < ROUNDS; round++) {
+		int mine = test_rank + round, all, want = test_size * (test_size - 1) / 2;
+		bool ok;
+
+		snprintf(test_name, sizeof(test_name), "before a host collective, %d", round);
+		be_late(round);
+		begin_at(&sum, MPI_COMM_WORLD, place_of(round), round);
+		if (is_odd_one(round))
+			MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
+		MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+		MPI_Barrier(MPI_COMM_WORLD);
+		ok = end(&sum);
+		test_result(ok && all == want + test_size * round);
+	}
+}
+
+/* How a rank waits for a message without MPI_Wait. */
+static void receive(int way, int from, int *number)
+{
+	MPI_Request request;
+	MPI_Status status;
+	int there = 0;
+
+	switch (way % 5) {
+	case 0:
+		break;
+	case 1:
+		MPI_Probe(from, 7, MPI_COMM_WORLD, &status);
+		break;
+	case 2:
+		while (!there)
+			MPI_Iprobe(from, 7, MPI_COMM_WORLD, &there, &status);
+		break;
+	case 3:
+		MPI_Irecv(number, 1, MPI_INT, from, 7, MPI_COMM_WORLD, &request);
+		while (!there)
+			MPI_Test(&request, &there, &status);
+		return;
+	default:
+		MPI_Irecv(number, 1, MPI_INT, from, 7, MPI_COMM_WORLD, &request);
+		while (!there)
+			MPI_Request_get_status(request, &there, &status);
+		MPI_Wait(&request, &status);
+		return;
+	}
+	MPI_Recv(number, 1, MPI_INT, from, 7, MPI_COMM_WORLD, &status);
+}
+
+/* One rank sends when it has the sum, for which the others wait after they have received. */
+static void case_before_message(void)
+{
+	struct sum sum;
+
+	for (int round = 0; round < 5 * ROUNDS; round++) {
+		int odd = (round / 2) % test_size, number = round;
+		bool ok;
+
+		snprintf(test_name, sizeof(test_name), "before a message, %d", round);
+		be_late(round);
+		begin_at(&sum, MPI_COMM_WORLD, place_of(round), round);
+		if (test_rank != odd) {
+			number = -1;
+			receive(round, odd, &number);
+			ok = end(&sum);
+		} else {
+			ok = end(&sum);
+			for (int to = 0; to < test_size; to++) {
+				if (to != odd)
+					MPI_Send(&number, 1, MPI_INT, to, 7, MPI_COMM_WORLD);
+			}
+		}
+		test_result(ok && number == round);
+	}
+}
+
+/* Two communicators, in opposite order, nonblocking and then with a blocking call in the other. */
+static void case_opposite(void)
+{
+	MPI_Comm a, b;
+	struct sum first, second;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &a);
+	MPI_Comm_dup(MPI_COMM_WORLD, &b);
+	for (int round = 0; round < ROUNDS; round++) {
+		bool odd = is_odd_one(round), ok;
+
+		snprintf(test_name, sizeof(test_name), "two communicators, %d", round);
+		if (odd)
+			begin_at(&second, b, PLACE_DEVICE, -round);
+		begin_at(&first, a, place_of(round), round);
+		if (!odd)
+			begin_at(&second, b, PLACE_DEVICE, -round);
+		if (odd) {
+			ok = end(&first);
+			ok = end(&second) && ok;
+		} else {
+			ok = end(&second);
+			ok = end(&first) && ok;
+		}
+		test_result(ok);
+	}
+	MPI_Comm_free(&a);
+	MPI_Comm_free(&b);
+}
+
+/* A rank is in a blocking accelerated call while its part of another one is still to be issued. */
+static void case_in_blocking(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, sizeof(int));
+	MPI_Comm other;
+	struct sum sum;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &other);
+	for (int round = 0; round < ROUNDS; round++) {
+		int word = test_rank, want = test_size * (test_size - 1) / 2;
+		bool odd = is_odd_one(round), ok;
+
+		snprintf(test_name, sizeof(test_name), "in a blocking call, %d", round);
+		buffer_put(&buffer, &word, sizeof(word));
+		be_late(round);
+		begin_at(&sum, MPI_COMM_WORLD, odd && round % 4 < 2 ? PLACE_HOST : PLACE_DEVICE,
+			 round);
+		if (odd)
+			MPI_Wait(&sum.request, MPI_STATUS_IGNORE);
+		MPI_Allreduce(MPI_IN_PLACE, buffer.data, 1, MPI_INT, MPI_SUM, other);
+		ok = buffer_equals(&buffer, &want, "blocking");
+		test_result(end(&sum) && ok);
+	}
+	MPI_Comm_free(&other);
+	buffer_free(&buffer);
+}
+
+/* A word that all ranks, which are on one host, see. */
+static atomic_int *share_word(void)
+{
+	char path[64];
+	int file;
+	void *map;
+
+	snprintf(path, sizeof(path), "/dev/shm/gpucoll-test-queue-%d", (int)getpid());
+	MPI_Bcast(path, sizeof(path), MPI_CHAR, 0, MPI_COMM_WORLD);
+	file = open(path, O_RDWR | O_CREAT, 0600);
+	if (file < 0 || ftruncate(file, sizeof(atomic_int)))
+		MPI_Abort(MPI_COMM_WORLD, 3);
+	map = mmap(NULL, sizeof(atomic_int), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	close(file);
+	MPI_Barrier(MPI_COMM_WORLD);
+	unlink(path);
+	return map;
+}
+
+/* A rank makes no call of MPI until the others have the sums. */
+static void case_alone(void)
+{
+	enum { MANY = 4 };
+	static struct sum sums[MANY];
+	atomic_int *word = share_word();
+
+	for (int round = 0; round < ROUNDS; round++) {
+		bool ok = true;
+
+		snprintf(test_name, sizeof(test_name), "alone, %d", round);
+		for (int k = 0; k < MANY; k++)
+			begin_at(&sums[k], MPI_COMM_WORLD, PLACE_DEVICE, MANY * round + k);
+		while (is_odd_one(round) && atomic_load(word) < (round + 1) * (test_size - 1))
+			usleep(100);
+		for (int k = 0; k < MANY; k++)
+			ok = end(&sums[k]) && ok;
+		if (!is_odd_one(round))
+			atomic_fetch_add(word, 1);
+		test_result(ok);
+	}
+	munmap(word, sizeof(*word));
+}
+
+static atomic_bool released;
+
+static void CUDA_CB wait_for_release(void *data)
+{
+	(void)data;
+	while (!atomic_load(&released))
+		usleep(100);
+}
+
+/*
+ * What the program puts on the legacy stream after the calls ends after they have. The buffers are
+ * known by then: to map new ones the driver may wait for all that is on the device.
+ */
+static void case_later_work(void)
+{
+	enum { MANY = 4, WARM = 2 };
+	static struct sum sums[2][MANY]; /* in host memory, on the device */
+
+	for (int k = 0; k < 2 * MANY; k++)
+		sums[k % 2][k / 2].buffer =
+			buffer_new(k % 2 ? PLACE_DEVICE : PLACE_HOST, COUNT * sizeof(unsigned));
+	for (int round = 0; round < WARM + ROUNDS; round++) {
+		struct sum *these = sums[round < WARM || place_of(round) == PLACE_DEVICE];
+		bool ok = true;
+
+		snprintf(test_name, sizeof(test_name), "later work, %d", round);
+		atomic_store(&released, round < WARM);
+		be_late(round);
+		for (int k = 0; k < MANY; k++)
+			begin_again(&these[k], MPI_COMM_WORLD, MANY * round + k);
+		if (cuLaunchHostFunc(CU_STREAM_LEGACY, wait_for_release, NULL) != CUDA_SUCCESS)
+			MPI_Abort(MPI_COMM_WORLD, 3);
+		for (int k = 0; k < MANY; k++)
+			MPI_Wait(&these[k].request, MPI_STATUS_IGNORE);
+		atomic_store(&released, true);
+		for (int k = 0; k < MANY; k++)
+			ok = is_right(&these[k]) && ok;
+		test_result(ok);
+	}
+	for (int k = 0; k < 2 * MANY; k++)
+		buffer_free(&sums[k % 2][k / 2].buffer);
+}
+
+/* What the arguments refer to is gone when the call has returned. One rank is late, and may stage.
+ */
+static void case_gone_arguments(void)
+{
+	struct buffer send, recv;
+	int words[64], want[64];
+
+	for (int round = 0; round < ROUNDS; round++) {
+		int *counts = malloc((size_t)test_size * sizeof(int)),
+		    *displs = malloc((size_t)test_size * sizeof(int));
+		MPI_Datatype pair, *types = malloc((size_t)test_size * sizeof(MPI_Datatype));
+		MPI_Request request;
+		bool ok;
+
+		snprintf(test_name, sizeof(test_name), "arguments that go, %d", round);
+		MPI_Type_contiguous(2, MPI_INT, &pair);
+		MPI_Type_commit(&pair);
+		for (int r = 0; r < test_size; r++) {
+			counts[r] = 1;
+			displs[r] = 2 * (int)sizeof(int) * r;
+			types[r] = pair;
+			words[2 * r] = words[2 * r + 1] = test_rank * 100 + r;
+			want[2 * r] = want[2 * r + 1] = r * 100 + test_rank;
+		}
+		send = buffer_new(place_of(round), 2 * (size_t)test_size * sizeof(int));
+		recv = buffer_new(place_of(round), 2 * (size_t)test_size * sizeof(int));
+		buffer_put(&send, words, 2 * (size_t)test_size * sizeof(int));
+		be_late(round);
+		if (round % 2)
+			MPI_Ialltoallw(send.data, counts, displs, types, recv.data, counts, displs,
+				       types, MPI_COMM_WORLD, &request);
+		else
+			MPI_Ialltoall(send.data, 1, pair, recv.data, 1, pair, MPI_COMM_WORLD,
+				      &request);
+		MPI_Type_free(&pair);
+		memset(counts, 0x55, (size_t)test_size * sizeof(int));
+		memset(displs, 0x55, (size_t)test_size * sizeof(int));
+		memset(types, 0x55, (size_t)test_size * sizeof(MPI_Datatype));
+		free(counts);
+		free(displs);
+		free(types);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+		ok = buffer_equals(&recv, want, "received");
+		test_result(ok);
+		buffer_free(&send);
+		buffer_free(&recv);
+	}
+}
+
+/* Communicators that are freed with calls pending. Open MPI 4.1 can't do that with a reduction. */
+static void case_freed_comm(void)
+{
+	enum { MANY = 3 };
+
+	for (int round = 0; round < ROUNDS; round++) {
+		struct buffer buffers[MANY];
+		MPI_Request requests[MANY];
+		MPI_Status statuses[MANY];
+		int root = round % test_size, word;
+		bool ok = true;
+		MPI_Comm comm;
+
+		snprintf(test_name, sizeof(test_name), "freed communicator, %d", round);
+		MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		be_late(round);
+		for (int k = 0; k < MANY; k++) {
+			word = test_rank == root ? round * 10 + k : -1;
+			buffers[k] = buffer_new(place_of(round), sizeof(int));
+			buffer_put(&buffers[k], &word, sizeof(word));
+			MPI_Ibcast(buffers[k].data, 1, MPI_INT, root, comm, &requests[k]);
+		}
+		MPI_Comm_free(&comm);
+		MPI_Waitall(MANY, requests, statuses);
+		for (int k = 0; k < MANY; k++) {
+			word = round * 10 + k;
+			ok = buffer_equals(&buffers[k], &word, "word") && ok;
+			buffer_free(&buffers[k]);
+		}
+		test_result(ok);
+	}
+}
+
+/* Many at a time, on several communicators, completed from the last to the first. */
+static void case_many(void)
+{
+	enum { COMMS = 5, EACH = 20, ALL = COMMS * EACH };
+	struct sum *sums = malloc(ALL * sizeof(*sums));
+	MPI_Request requests[ALL];
+	MPI_Status statuses[ALL];
+	MPI_Comm comms[COMMS];
+
+	for (int c = 0; c < COMMS; c++)
+		MPI_Comm_dup(MPI_COMM_WORLD, &comms[c]);
+	for (int round = 0; round < 3; round++) {
+		int open = ALL, index, some[ALL], num;
+		bool ok = true;
+
+		snprintf(test_name, sizeof(test_name), "many, %d", round);
+		for (int k = 0; k < ALL; k++) {
+			begin_at(&sums[k], comms[k % COMMS], place_of(k), k);
+			requests[k] = sums[k].request;
+		}
+		if (round == 0)
+			MPI_Waitall(ALL, requests, statuses);
+		for (; round == 1 && open; open--)
+			MPI_Waitany(ALL, requests, &index, MPI_STATUS_IGNORE);
+		for (; round == 2 && open; open -= num)
+			MPI_Waitsome(ALL, requests, &num, some, statuses);
+		for (int k = ALL - 1; k >= 0; k--)
+			ok = check(&sums[k]) && ok;
+		test_result(ok);
+	}
+	for (int c = 0; c < COMMS; c++)
+		MPI_Comm_free(&comms[c]);
+	free(sums);
+}
+
+static const struct test_case cases[] = {{"before_host", case_before_host},
+					 {"before_message", case_before_message},
+					 {"opposite", case_opposite},
+					 {"in_blocking", case_in_blocking},
+					 {"alone", case_alone},
+					 {"later_work", case_later_work},
+					 {"gone_arguments", case_gone_arguments},
+					 {"freed_comm", case_freed_comm},
+					 {"many", case_many}};
+
+int main(int argc, char **argv)
+{
+	MPI_Init(&argc, &argv);
+	test_start();
+	return test_run_case(argc > 1 ? argv[1] : NULL, cases, sizeof(cases) / sizeof(cases[0]));
+}
