@@ -30,6 +30,12 @@ def test_killed_rank(run_mpi, mpi, shape, victim):
     kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_EXEC": "fused" if victim == 3 else "auto"})
 
 
+@each_mpi
+@pytest.mark.parametrize("ms", [5, 40, 90])
+def test_killed_rank_with_calls_pending(run_mpi, mpi, ms):
+    kill(run_mpi, mpi, "000", 1, ("killed", ms), env={"CUEMU_SMS": "8", "TEST_PENDING": "4"})
+
+
 @pytest.mark.parametrize("mpi,child", [("openmpi", "program"), ("mpich", "fork")])
 def test_killed_rank_with_a_child(run_mpi, mpi, child):
     """Which would have UCX's sockets, and so keep the connections, until it ends."""

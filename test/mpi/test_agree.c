@@ -14,7 +14,8 @@
  *                                  drawn at random, mostly of device memory
  *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
  *     test_agree fault             a rank loses its device: an error, or the right result
- *     test_agree killed RANK MS    the rank is killed: all others get an error
+ *     test_agree killed RANK MS    the rank is killed: all others get an error; with TEST_PENDING
+ *                                  so many calls are pending
  *     test_agree missed RANK LATE  so it is with those who are in the call, before another comes
  *     test_agree orphaned RANK LATE  the same of a rank that is no member, but answers for its node
  *     test_agree stuck RANK        so it is when the next one was stopped before
@@ -30,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_COUNT = 300, LARGE_COUNT = 40000, MAX_RANKS = 64 };
+enum { MAX_COUNT = 300, LARGE_COUNT = 40000, MAX_RANKS = 64, MOST_PENDING = 4 };
 
 /* A thread's state: what all ranks draw alike, and what each draws for itself. */
 struct stress {
@@ -402,11 +403,34 @@ static void start_child(const char *kind)
 	_exit(0);
 }
 
+/* Sums in so many pending calls, 0: in a blocking one. Returns the first error. */
+static int sum_all(const struct buffer *from, struct buffer to[], int count, int pending)
+{
+	MPI_Request requests[MOST_PENDING];
+	int error = MPI_SUCCESS, result;
+
+	if (!pending)
+		return MPI_Allreduce(from->data, to[0].data, count, MPI_INT, MPI_SUM,
+				     MPI_COMM_WORLD);
+	for (int i = 0; i < pending; i++) {
+		result = MPI_Iallreduce(from->data, to[i].data, count, MPI_INT, MPI_SUM,
+					MPI_COMM_WORLD, &requests[i]);
+		if (result != MPI_SUCCESS)
+			requests[i] = MPI_REQUEST_NULL;
+		error = error ? error : result;
+	}
+	for (int i = 0; i < pending; i++) {
+		result = MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+		error = error ? error : result;
+	}
+	return error;
+}
+
 static void test_killed(int victim, int ms)
 {
 	enum { CALLS = 10000000, COUNT = 100000 };
-	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
-	struct buffer to = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int pending = getenv("TEST_PENDING") ? atoi(getenv("TEST_PENDING")) : 0;
+	struct buffer from = buffer_new(PLACE_DEVICE, COUNT * sizeof(int)), to[MOST_PENDING];
 	int error = MPI_SUCCESS;
 	double since = MPI_Wtime();
 	bool told = false;
@@ -414,6 +438,8 @@ static void test_killed(int victim, int ms)
 	pthread_t thread;
 	MPI_Comm others;
 
+	for (int i = 0; i < MOST_PENDING; i++)
+		to[i] = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	MPI_Comm_split(MPI_COMM_WORLD, test_rank == victim, 0, &others);
 	signal(SIGUSR1, SIG_IGN); /* by which Hydra tells of a death, and who knows not dies too */
@@ -429,11 +455,11 @@ static void test_killed(int victim, int ms)
 			fflush(stdout);
 			told = true;
 		}
-		error = MPI_Allreduce(from.data, to.data, i % 3 ? COUNT : 1, MPI_INT, MPI_SUM,
-				      MPI_COMM_WORLD);
+		error = sum_all(&from, to, i % 3 ? COUNT : 1, pending);
 	}
 	buffer_free(&from);
-	buffer_free(&to);
+	for (int i = 0; i < MOST_PENDING; i++)
+		buffer_free(&to[i]);
 	survive(error, MPI_COMM_WORLD, victim >= 0 ? others : MPI_COMM_NULL);
 }
 

@@ -163,6 +163,7 @@ struct rank {
 	typeof(rank_comm) *comm;
 	typeof(rank_comm_free) *comm_free;
 	typeof(rank_call) *call;
+	typeof(rank_call_pending) *call_pending;
 	typeof(rank_path) *path;
 	typeof(rank_launches) *launches;
 	typeof(rank_allocate) *allocate;
@@ -214,6 +215,7 @@ static void load_rank(struct rank *r, int rank)
 			   .comm = dlsym(handle, "rank_comm"),
 			   .comm_free = dlsym(handle, "rank_comm_free"),
 			   .call = dlsym(handle, "rank_call"),
+			   .call_pending = dlsym(handle, "rank_call_pending"),
 			   .path = dlsym(handle, "rank_path"),
 			   .launches = dlsym(handle, "rank_launches"),
 			   .allocate = dlsym(handle, "rank_allocate"),
@@ -229,6 +231,7 @@ struct plan {
 	bool in_place;
 	int host; /* the index of who has host memory; -1: nobody, -2: all */
 	int late; /* the index of who comes late */
+	bool pending;
 };
 
 static struct plan draw_plan(uint64_t *state, int number, int size)
@@ -244,7 +247,8 @@ static struct plan draw_plan(uint64_t *state, int number, int size)
 			    .count = counts[draw(state) % 6],
 			    .in_place = draw(state) % 3 == 0,
 			    .host = -1,
-			    .late = (int)(draw(state) % (uint64_t)size)};
+			    .late = (int)(draw(state) % (uint64_t)size),
+			    .pending = draw(state) % 3 == 0};
 	uint64_t kind = draw(state) % 8;
 
 	if (kind < 2)
@@ -400,8 +404,9 @@ static void make_call(struct rank *r, struct threads_group *group, const struct 
 	fill(plan, in_place ? input_in_place(plan, output, index) : input, index, size);
 	if (plan->late == index)
 		usleep(500);
-	if (r->call(&call) || !check(plan, one && index == plan->root ? in.memory : out.memory,
-				     one && index == plan->root ? in_ints : most, index, size)) {
+	if ((plan->pending ? r->call_pending(&call, index * 200) : r->call(&call)) ||
+	    !check(plan, one && index == plan->root ? in.memory : out.memory,
+		   one && index == plan->root ? in_ints : most, index, size)) {
 		fprintf(stderr, "test_threads: rank %d: wrong: call %d, collective %d, count %d\n",
 			r->rank, plan->number, (int)plan->coll, plan->count);
 		r->wrong++;

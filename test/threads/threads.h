@@ -72,6 +72,9 @@ void rank_comm_free(struct threads_group *group);
 int rank_call(struct core_call *call);
 enum core_path rank_path(void);
 
+/* The same while the rank does nothing for so many microseconds, and then waits. */
+int rank_call_pending(struct core_call *call, int idle);
+
 /*
  * How many kernels that carry out schedules the rank has launched: without messages, by hosts that
  * wait, by each protocol in kernels that wait (enum gpu_protocol, behind the others).

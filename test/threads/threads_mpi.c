@@ -3,6 +3,7 @@
  * core_mpi.h over threads_group.c: collectives of int in one piece of memory, which is enough for
  * all that core decides. Handles of communicators are groups.
  */
+#include "core/accel/core_ready.h"
 #include "core/agree/core_agree.h"
 #include "core/comm/core_comm.h"
 #include "core/core_comm_life.h"
@@ -15,15 +16,19 @@
 #include "core/job/core_mpi_drive.h"
 #include "core/job/core_mpi_job.h"
 #include "core/mpi/core_mpi_raise.h"
+#include "core/core_number.h"
+#include "core/core_queue.h"
 #include "core/core_run.h"
 #include "threads.h"
 #include "util/util_hash.h"
 #include "util/util_time.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_COMMS = 64 };
 
@@ -543,6 +548,47 @@ int rank_call(struct core_call *call)
 {
 	call->real = real;
 	return core_run(call);
+}
+
+/* One that goes on while its rank does something else. */
+struct pending {
+	struct core_queued queued;
+	atomic_bool ended;
+};
+
+static void complete(struct core_queued *queued)
+{
+	atomic_store_explicit(&((struct pending *)queued)->ended, true, memory_order_release);
+}
+
+int rank_call_pending(struct core_call *call, int idle)
+{
+	struct pending *pending = calloc(1, sizeof(*pending));
+	struct core_comm *comm = core_mpi_comm_find(call->comm);
+	enum util_status status;
+	uint64_t number;
+
+	if (!pending)
+		abort();
+	call->real = real;
+	if (!comm || !core_queue_takes(comm)) {
+		free(pending);
+		return core_run(call);
+	}
+	core_number(call, &number);
+	core_op_start(&pending->queued.op, call, comm, number);
+	core_ready_mark(&pending->queued.op.accel);
+	pending->queued.complete = complete;
+	core_queue_add(&pending->queued);
+	usleep((useconds_t)idle);
+	while (!atomic_load_explicit(&pending->ended, memory_order_acquire)) {
+		core_drive_step();
+		sched_yield();
+	}
+	status = pending->queued.status;
+	core_last_path = pending->queued.op.path;
+	free(pending);
+	return status != UTIL_OK;
 }
 
 enum core_path rank_path(void)
