@@ -19,11 +19,16 @@ for library in build/mpi/*/libgpucoll.so.0; do
 	mpi=$(basename "$(dirname "$library")")
 	echo
 	echo "== $mpi, 4 ranks, on $device"
-	if [ "$mpi" = openmpi ]; then
-		launch=(mpirun.openmpi --allow-run-as-root --oversubscribe -n 4)
+	wrapper=$(cat "build/mpi/$mpi/wrapper")
+	case $wrapper in
+	*/*) suffix='' bin=${wrapper%/*}/ ;;
+	*) suffix=.$mpi bin='' ;;
+	esac
+	if [[ $mpi == openmpi* ]]; then
+		launch=("${bin}mpirun$suffix" --allow-run-as-root --oversubscribe -n 4)
 	else
 		# MPICH's waiting ranks never give up their core; on fewer cores than ranks this shim makes them.
-		launch=(mpiexec.mpich -n 4 -env LD_PRELOAD "$PWD/build/emu/yield_shim.so")
+		launch=("${bin}mpiexec$suffix" -n 4 -env LD_PRELOAD "$PWD/build/emu/yield_shim.so")
 	fi
 	GPUCOLL_DEBUG=none build/gpucoll-exec "${where[@]}" "${launch[@]}" "build/mpi/$mpi/demo" || wrong=1
 done

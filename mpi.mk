@@ -9,7 +9,7 @@ CORE_MPI = comm/core_mpi_graph.c core_mpi_async.c core_mpi_comm.c core_mpi_queue
 	mpi/core_mpi_operands.c mpi/core_mpi_raise.c mpi/core_mpi_shape.c mpi/core_mpi_type.c \
 	io/core_mpi_io.c rma/core_mpi_rma.c p2p/core_mpi_exchange.c p2p/core_mpi_message.c p2p/core_mpi_pack.c p2p/core_mpi_side.c p2p/core_mpi_trial.c \
 	request/core_mpi_freed.c request/core_mpi_pending.c request/core_mpi_request.c request/core_mpi_table.c
-MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_spawn.o wrappers.o
+MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_spawn.o wrappers.o
 MPI_TEST_PROGRAMS = test_agree test_async test_queue test_coll test_io test_message test_rma test_half test_types test_life test_edges demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
@@ -42,6 +42,7 @@ mpi/$(1)/$(SONAME): $(MPI_OBJECTS:%=mpi/$(1)/%) libgpucoll-common.a $(VERSION_SC
 		$(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $$@ $(MPI_OBJECTS:%=mpi/$(1)/%) \
 		-Wl,--whole-archive libgpucoll-common.a -Wl,--no-whole-archive $(COMMON_LIBS)
 	$$(AM_V_at)$(LN_S) -f $(SONAME) mpi/$(1)/libgpucoll.so
+	$$(AM_V_at)echo '$(2)' >mpi/$(1)/wrapper
 mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(JANSSON_CFLAGS) $(EMU_LINK) $(JANSSON_LIBS)

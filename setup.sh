@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Install what libgpucoll is built with on Debian or Ubuntu, as root or with sudo, and build it in ./build. Says what it
-# installs; does nothing that is done already. demo.sh and check.sh call it.
+# installs; does nothing that is done already. demo.sh and check.sh call it. setup.sh --tests gets newer MPIs, too, into
+# ./build/mpis, as far as they can be got; the library is built for those that are there.
 set -euo pipefail
 cd "$(dirname "$0")"
 
 packages=(autoconf automake g++ gcc gfortran gnuplot-nox iproute2 libcmocka-dev libhwloc-dev libjansson-dev libmpich-dev libopenmpi-dev
-	libsimgrid-dev libucx-dev make mpich openmpi-bin pkg-config procps python3 python3-mpi4py python3-pytest spin
+	libsimgrid-dev libucx-dev make mpich openmpi-bin pkg-config procps python3 python3-mpi4py python3-pip python3-pytest spin
 	valgrind xz-utils)
 
 # Not in every release; a test is skipped without it.
@@ -48,11 +49,23 @@ if [ ! -e configure ] || [ configure.ac -nt configure ] || [ Makefile.am -nt Mak
 	./autogen.sh >/dev/null 2>&1 || ./autogen.sh
 fi
 mkdir -p build
+if [ "${1:-}" = --tests ]; then
+	tools/get-mpis.sh build/mpis || say "tests with these are left out"
+fi
 cd build
-if [ ! -e Makefile ] || [ ../configure -nt Makefile ]; then
+# The distribution's, and those.
+found=()
+for mpi in mpicc mpicc.mpich mpicc.openmpi; do
+	command -v $mpi >/dev/null && found+=("$mpi")
+done
+for mpi in "$PWD"/mpis/*/bin/mpicc "$PWD"/mpis/*/bin/mpicc_abi; do
+	[ ! -e "$mpi" ] || found+=("$mpi")
+done
+mpis=$(IFS=,; echo "${found[*]}")
+if [ ! -e Makefile ] || [ ../configure -nt Makefile ] || [ "$(cat configured-for 2>/dev/null)" != "$mpis" ]; then
 	say "configuring in ./build"
 	rm -f mpi/*/*.d mpi/*/*.o # they name sources where these were
-	../configure --enable-werror >configure.log 2>&1 || {
+	../configure --enable-werror ${mpis:+--with-mpi="$mpis"} >configure.log 2>&1 && echo "$mpis" >configured-for || {
 		tail -n 20 configure.log >&2
 		exit 1
 	}

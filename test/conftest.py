@@ -45,12 +45,26 @@ def asan_preload():
     return [str(Path(path).resolve())]
 
 
+def family(mpi):
+    """The MPI without its version: openmpi, mpich. That of the standard ABI is MPICH's here."""
+    return "mpich" if mpi == "mpi_abi" else mpi.rstrip("0123456789")
+
+
+def tool(mpi, name):
+    """The MPI's mpicc, mpirun ...: beside the compiler wrapper that the library was built with, or with its name behind it."""
+    wrapper = (BUILD / "mpi" / mpi / "wrapper").read_text().strip()
+    if name == "mpicc":
+        return wrapper
+    if "/" in wrapper:
+        return str(Path(wrapper).parent / name)
+    return f"{name}.{family(mpi)}" if shutil.which(f"{name}.{family(mpi)}") else name
+
+
 def launcher(mpi, ranks):
-    if mpi == "mpich":
-        return ["mpiexec.mpich" if shutil.which("mpiexec.mpich") else "mpiexec", "-n", str(ranks)]
-    name = "mpirun.openmpi" if shutil.which("mpirun.openmpi") else "mpirun"
+    if family(mpi) == "mpich":
+        return [tool(mpi, "mpiexec"), "-n", str(ranks)]
     # op/avx of Open MPI 4.1 saturates small integer sums, on host buffers too.
-    return [name, "--allow-run-as-root", "--oversubscribe", "--mca", "op", "^avx", "-n", str(ranks)]
+    return [tool(mpi, "mpirun"), "--allow-run-as-root", "--oversubscribe", "--mca", "op", "^avx", "-n", str(ranks)]
 
 
 def run_command(command, env, timeout):
@@ -105,7 +119,7 @@ def environment(mpi, preload, extra=()):
     """The variables of a rank. `preload` lists libraries after the ones that the set-up itself needs."""
     env = dict(extra)
     libraries = asan_preload() + list(preload)
-    if mpi == "mpich":
+    if family(mpi) == "mpich":
         libraries.append(str(BUILD / "emu/yield_shim.so"))
         env["YIELD_SHIM_NAP"] = "1"
     env["LD_PRELOAD"] = ":".join(libraries)

@@ -6,13 +6,16 @@ import shutil
 
 import pytest
 
-from conftest import ASAN_OPTIONS, BUILD, MPIS, ON_GPU, SOURCE, run_command
+from conftest import ASAN_OPTIONS, BUILD, MPIS, ON_GPU, SOURCE, run_command, tool
 
 each_mpi = pytest.mark.parametrize("mpi", MPIS)
 emulated_only = pytest.mark.skipif(ON_GPU, reason="the emulated device makes the fault or the timing that is tested")
 
 
 def compile_with(wrapper, *arguments):
+    """By an MPI's mpicc.NAME, and such."""
+    if "." in wrapper and "/" not in wrapper:
+        wrapper = tool(wrapper.partition(".")[2], wrapper.partition(".")[0])
     if shutil.which(wrapper) is None:
         pytest.skip(f"there is no {wrapper} on this machine to compile the test's program with")
     result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 120)

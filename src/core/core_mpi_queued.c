@@ -24,8 +24,7 @@ struct queued {
 	struct core_mpi_pending pending; /* first */
 	struct core_queued queued;
 	struct core_mpi_kept kept;
-	MPI_Request hidden;                        /* the real MPI's, when it is staged */
-	int (*real)(const struct core_call *call); /* the call's */
+	MPI_Request hidden; /* the real MPI's, when it is staged */
 	/* Of the communicator, which may have been freed when the call has ended. */
 	uint64_t comm_id;
 	char comm_name[24];
@@ -39,23 +38,15 @@ static struct queued *queued_of(const void *part, size_t offset)
 
 /* ---- the operation ---- */
 
-/*
- * Its error is told when the request is complete. An error handler that is called here could leave
- * the queue by a jump.
- */
-static int issue(const struct core_call *call)
+static enum util_status status_of(int error)
 {
-	struct queued *queued = queued_of(call, offsetof(struct queued, queued.op.call));
-	MPI_Comm comm = core_mpi_as_comm(call->comm);
-	MPI_Errhandler handler;
-	int result;
+	int class = MPI_ERR_OTHER;
 
-	PMPI_Comm_get_errhandler(comm, &handler);
-	PMPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-	result = queued->real(call);
-	PMPI_Comm_set_errhandler(comm, handler);
-	PMPI_Errhandler_free(&handler);
-	return result;
+	PMPI_Error_class(error, &class);
+	return class == MPI_ERR_TRUNCATE ? UTIL_ERR_TRUNCATE
+	       : class == MPI_ERR_NO_MEM ? UTIL_ERR_NO_MEMORY
+	       : class == MPI_ERR_TYPE   ? UTIL_ERR_TYPE
+					 : UTIL_ERR_MPI;
 }
 
 static enum util_status test(struct core_op *op)
@@ -65,7 +56,7 @@ static enum util_status test(struct core_op *op)
 	core_requests_pass = true;
 	op->mpi_result = PMPI_Test(op->call.request, &done, MPI_STATUS_IGNORE);
 	if (op->mpi_result != MPI_SUCCESS)
-		return UTIL_ERR_MPI;
+		return status_of(op->mpi_result);
 	return done ? UTIL_OK : UTIL_IN_PROGRESS;
 }
 
@@ -90,6 +81,7 @@ static void complete(struct core_queued *part)
 	struct queued *queued = queued_of(part, offsetof(struct queued, queued));
 
 	count(queued);
+	queued->pending.quiet |= part->raised;
 	PMPI_Grequest_complete(queued->pending.request);
 }
 
@@ -183,8 +175,6 @@ static bool prepare(struct queued *queued, const struct core_call *call, struct 
 	if (op->accel_status != UTIL_OK)
 		return false;
 	op->test = test;
-	queued->real = op->call.real;
-	op->call.real = issue;
 	op->call.request = &queued->hidden;
 	if (core_mpi_keep(&queued->kept, &op->call, comm) == UTIL_OK)
 		return true;

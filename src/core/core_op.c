@@ -50,7 +50,7 @@ void core_op_start(struct core_op *op, const struct core_call *call, struct core
 }
 
 /* UTIL_OK: the next state is due, which is staging unless it has been done. */
-static enum util_status progress_accel(struct core_op *op, bool calls)
+static enum util_status progress_accel(struct core_op *op, enum core_op_may may)
 {
 	if (op->accel_status == UTIL_OK)
 		op->accel_status = core_accel_progress(&op->accel);
@@ -58,7 +58,7 @@ static enum util_status progress_accel(struct core_op *op, bool calls)
 	    core_ready_poll(&op->accel) == UTIL_IN_PROGRESS)
 		return UTIL_IN_PROGRESS;
 	if (op->accel_status == UTIL_STAGE)
-		return calls ? start_staging(op) : UTIL_IN_PROGRESS;
+		return may > CORE_OP_ALONE ? start_staging(op) : UTIL_IN_PROGRESS;
 	if (op->accel_status == UTIL_IN_PROGRESS) {
 		op->accel_status = UTIL_OK;
 		return UTIL_IN_PROGRESS;
@@ -76,12 +76,16 @@ static enum util_status progress_accel(struct core_op *op, bool calls)
  */
 static enum util_status make_call(struct core_op *op)
 {
-	if (!op->call.request)
+	/* A nonblocking one may be called for by a thread that the communicator's calls are not of.
+	 */
+	bool marks = op->comm && !op->call.request;
+
+	if (!op->call.request && op->call.coll != CORE_REDUCE_LOCAL)
 		core_drive_yield();
-	if (op->comm)
+	if (marks)
 		op->comm->in_real = true;
 	op->mpi_result = op->call.real(&op->call);
-	if (op->comm)
+	if (marks)
 		op->comm->in_real = false;
 	if (!op->mpi_result)
 		return UTIL_OK;
@@ -98,21 +102,24 @@ static enum util_status wait_for_request(struct core_op *op)
 	return status == UTIL_OK ? core_staging_copy_out(&op->staging) : status;
 }
 
-static bool needs_mpi(enum core_op_state state)
+/* What staging does besides waits in ways that call MPI. */
+static bool is_allowed(const struct core_op *op, enum core_op_may may)
 {
-	return state == CORE_OP_CALL || state == CORE_OP_ISSUED;
+	if (op->state == CORE_OP_ACCEL || may == CORE_OP_ALL)
+		return true;
+	return may == CORE_OP_LOCAL && !core_op_is_to_call(op);
 }
 
-enum util_status core_op_progress(struct core_op *op, bool calls)
+enum util_status core_op_progress(struct core_op *op, enum core_op_may may)
 {
 	enum util_status status = UTIL_OK;
 
 	while (op->state != CORE_OP_DONE) {
-		if (!calls && needs_mpi(op->state))
+		if (!is_allowed(op, may))
 			return UTIL_IN_PROGRESS;
 		switch (op->state) {
 		case CORE_OP_ACCEL:
-			status = progress_accel(op, calls);
+			status = progress_accel(op, may);
 			if (status != UTIL_OK)
 				return status;
 			continue; /* it has set the state */
@@ -122,12 +129,21 @@ enum util_status core_op_progress(struct core_op *op, bool calls)
 				status = core_staging_copy_in(&op->staging);
 			break;
 		case CORE_OP_COPY_IN:
+			status = core_staging_poll(&op->staging);
+			/* Many may be pending, and streams are few. */
+			if (status == UTIL_OK && op->call.request)
+				core_staging_rest(&op->staging);
+			break;
 		case CORE_OP_COPY_OUT:
 			status = core_staging_poll(&op->staging);
 			break;
 		case CORE_OP_CALL:
 			status = make_call(op);
-			break;
+			if (status != UTIL_OK || !op->call.request)
+				break;
+			/* Not complete yet, mostly, and each test costs as much as is pending. */
+			op->state = CORE_OP_ISSUED;
+			return UTIL_IN_PROGRESS;
 		case CORE_OP_ISSUED:
 			status = wait_for_request(op);
 			break;

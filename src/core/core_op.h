@@ -58,10 +58,19 @@ void core_op_start(struct core_op *op, const struct core_call *call, struct core
 		   uint64_t number);
 
 /*
- * Do what can be done now. UTIL_IN_PROGRESS: call again. Anything else is final. `calls`: MPI may
- * be called, without which a staged call comes to no end.
+ * What may be done in progress: nothing of MPI's; what is local; or also the call itself and tests
+ * of its request, in which error handlers of the application may be called.
  */
-enum util_status core_op_progress(struct core_op *op, bool calls);
+enum core_op_may { CORE_OP_ALONE, CORE_OP_LOCAL, CORE_OP_ALL };
+
+/* Do what can be done now. UTIL_IN_PROGRESS: call again. Anything else is final. */
+enum util_status core_op_progress(struct core_op *op, enum core_op_may may);
+
+/* Whether the next thing is the call or a test. */
+static inline bool core_op_is_to_call(const struct core_op *op)
+{
+	return op->state == CORE_OP_CALL || op->state == CORE_OP_ISSUED;
+}
 
 /* Whether the real MPI has it, of a nonblocking call. */
 static inline bool core_op_is_issued(const struct core_op *op)

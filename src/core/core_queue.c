@@ -18,16 +18,20 @@
 static pthread_mutex_t driving = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER;
 
-static struct core_comm *busy;     /* communicators with something in the queue */
-static struct core_queued *issued; /* the real MPI has them. Of who drives */
-static struct core_queued *done;   /* to be completed by a thread of the application. The same */
+static struct core_comm *busy; /* communicators with something in the queue */
+/* Of who drives: what the real MPI has, the oldest first; and what the application is to be told.
+ */
+static struct core_queued *issued, *issued_last, *copying, *done;
+static int num_copying;
 static _Thread_local bool is_driving;
+static _Thread_local struct core_queued *mine; /* the one for which this thread calls MPI */
 
 /* What a step is for. */
 struct drive {
 	bool calls;                 /* it may call MPI */
 	bool yields;                /* what is not decided is to be staged */
 	const struct core_comm *of; /* of this communicator; NULL: of all */
+	bool adds;                  /* a call was added: what the real MPI has can wait */
 	bool moved;                 /* something has come nearer */
 };
 
@@ -100,8 +104,9 @@ static void end(struct core_queued *queued, enum util_status status)
 	bool is_in_real = op->path != CORE_PATH_ACCEL;
 
 	queued->status = status;
+	queued->raised |= op->mpi_result != 0;
 	if (status != UTIL_OK && is_in_real && core_op_is_issued(op)) {
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed", op->call.name);
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%s failed", op->call.name);
 	} else if (status != UTIL_OK) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "%s failed, call %llu on communicator %#llx of %d ranks", op->call.name,
@@ -119,42 +124,155 @@ static void push(struct core_queued **list, struct core_queued *queued)
 	*list = queued;
 }
 
-static void drive_queue(struct core_comm *comm, struct drive *drive)
+/* What the real MPI has goes round, so that no step asks about all. */
+static void push_issued(struct core_queued *queued)
+{
+	queued->next = NULL;
+	*(issued ? &issued_last->next : &issued) = queued;
+	issued_last = queued;
+}
+
+static struct core_queued *pop_issued(void)
+{
+	struct core_queued *queued = issued;
+
+	issued = queued->next;
+	return queued;
+}
+
+/*
+ * Progress by the call, or a test. An error handler of the application may be called in it, call
+ * MPI itself, or never return: so others may drive meanwhile, and nothing is held but this
+ * operation.
+ */
+static enum util_status call_mpi(struct core_queued *queued)
+{
+	enum util_status status;
+
+	queued->held = true;
+	mine = queued;
+	core_drive_holds = true;
+	is_driving = false;
+	pthread_mutex_unlock(&driving);
+	status = core_op_progress(&queued->op, CORE_OP_ALL);
+	pthread_mutex_lock(&driving);
+	is_driving = true;
+	core_drive_holds = false;
+	mine = NULL;
+	queued->held = false;
+	return status;
+}
+
+/* The call that the thread was in was left by a jump. */
+static void leave(void)
+{
+	struct core_queued *queued = mine;
+	bool was_issued = core_op_is_issued(&queued->op);
+
+	core_drive_holds = false;
+	mine = NULL;
+	pthread_mutex_lock(&driving);
+	queued->raised = true;
+	end(queued, UTIL_ERR_MPI);
+	if (!was_issued)
+		remove_head(queued->op.comm);
+	push(&done, queued);
+	pthread_mutex_unlock(&driving);
+}
+
+/* Returns whether others may have driven meanwhile. */
+static bool drive_queue(struct core_comm *comm, struct drive *drive)
 {
 	struct core_queued *queued = __atomic_load_n(&comm->queue.head, __ATOMIC_RELAXED), *next;
 	enum util_status status;
+	bool let_others = false;
 	uint64_t moves;
 
-	for (; queued; queued = next) {
+	for (; queued && !queued->held; queued = next) {
 		moves = core_op_moves(&queued->op);
 		if (drive->yields && (!drive->of || drive->of == comm))
 			core_op_withdraw(&queued->op);
-		status = core_op_progress(&queued->op, drive->calls);
+		status =
+			core_op_progress(&queued->op, drive->calls ? CORE_OP_LOCAL : CORE_OP_ALONE);
+		if (status == UTIL_IN_PROGRESS && drive->calls && core_op_is_to_call(&queued->op)) {
+			status = call_mpi(queued);
+			let_others = true;
+		}
 		drive->moved |= core_op_moves(&queued->op) != moves;
 		if (status == UTIL_IN_PROGRESS && !core_op_is_issued(&queued->op))
-			return;
+			return let_others;
 		drive->moved = true;
+		/* The communicator may be gone as soon as its queue is empty. */
 		if (status != UTIL_IN_PROGRESS)
 			end(queued, status);
 		next = remove_head(comm);
-		push(status == UTIL_IN_PROGRESS ? &issued : &done, queued);
+		if (status == UTIL_IN_PROGRESS)
+			push_issued(queued);
+		else
+			push(&done, queued);
+	}
+	return let_others;
+}
+
+/*
+ * Where others may have driven the list is another one, so begin again. That ends: a call has gone
+ * to the real MPI each time.
+ */
+static void drive_queues(struct drive *drive)
+{
+	struct core_comm *comm = next_busy(NULL), *next;
+
+	for (; comm; comm = next) {
+		next = next_busy(comm);
+		if (drive_queue(comm, drive))
+			next = next_busy(NULL);
 	}
 }
 
-static void drive_issued(void)
+static void finish(struct core_queued *queued, enum util_status status)
 {
-	struct core_queued **link = &issued, *queued;
+	end(queued, status);
+	push(&done, queued);
+}
+
+/* Copies to the device are begun for a few at a time, as each needs a stream. */
+static void drive_copying(void)
+{
+	struct core_queued **link = &copying, *queued;
 	enum util_status status;
 
 	while ((queued = *link)) {
-		status = core_op_progress(&queued->op, true);
+		status = core_op_progress(&queued->op, CORE_OP_LOCAL);
 		if (status == UTIL_IN_PROGRESS) {
 			link = &queued->next;
 			continue;
 		}
 		*link = queued->next;
-		end(queued, status);
-		push(&done, queued);
+		num_copying--;
+		finish(queued, status);
+	}
+}
+
+static void drive_issued(void)
+{
+	enum { MOST_TESTS = 2, MOST_COPIES = 8 };
+	struct core_queued *queued;
+	enum util_status status;
+	int tests = 0;
+
+	drive_copying();
+	while (issued && tests < MOST_TESTS && num_copying < MOST_COPIES) {
+		queued = pop_issued();
+		status = call_mpi(queued);
+		if (status != UTIL_IN_PROGRESS) {
+			finish(queued, status);
+		} else if (core_op_is_to_call(&queued->op)) {
+			push_issued(queued);
+			tests++;
+		} else {
+			push(&copying, queued);
+			num_copying++;
+		}
 	}
 }
 
@@ -170,20 +288,15 @@ static void complete_done(void)
 	}
 }
 
-/* Not in calls of MPI that a step makes itself. */
 static void drive_all(struct drive *drive)
 {
-	struct core_comm *comm, *next;
-
 	if (is_driving || pthread_mutex_trylock(&driving))
 		return;
 	is_driving = true;
-	for (comm = next_busy(NULL); comm; comm = next) {
-		next = next_busy(comm);
-		drive_queue(comm, drive);
-	}
+	drive_queues(drive);
 	if (drive->calls) {
-		drive_issued();
+		if (!drive->adds)
+			drive_issued();
 		complete_done();
 	}
 	is_driving = false;
@@ -199,10 +312,12 @@ static void step(void)
 
 void core_queue_add(struct core_queued *queued)
 {
+	struct drive drive = {.calls = true, .adds = true};
+
 	queued->since = util_now();
 	__atomic_fetch_add(&core_drive_pending, 1, __ATOMIC_RELAXED);
 	append(queued);
-	step();
+	drive_all(&drive);
 	if (has_work())
 		core_progress_wake();
 }
@@ -227,7 +342,9 @@ void core_queue_yield(struct core_comm *comm)
 	struct core_wait wait = {0};
 	uint64_t since;
 
-	if (is_driving || !holds(comm))
+	/* In an error handler inside the very call that would have to come first, there is no way.
+	 */
+	if (is_driving || !holds(comm) || (mine && !core_op_is_issued(&mine->op)))
 		return;
 	since = util_now();
 	for (;;) {
@@ -247,7 +364,7 @@ void core_queue_describe(const struct core_comm *comm, char *text, size_t bytes)
 	if (pthread_mutex_trylock(&driving))
 		return;
 	head = comm->queue.head;
-	if (head)
+	if (head && !head->held)
 		core_op_describe(&head->op, text, bytes);
 	pthread_mutex_unlock(&driving);
 }
@@ -259,7 +376,7 @@ static void yield_all(void)
 
 void core_queue_start(void)
 {
-	core_drive_set(step, yield_all);
+	core_drive_set(step, yield_all, leave);
 }
 
 void core_queue_stop(void)

@@ -28,6 +28,8 @@ struct core_queued {
 	 */
 	void (*complete)(struct core_queued *queued);
 	enum util_status status;
+	bool raised;    /* the error handler was called */
+	bool held;      /* a thread calls MPI for it */
 	uint64_t since; /* when it was called for */
 };
 

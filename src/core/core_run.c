@@ -190,7 +190,8 @@ int core_run_host(const struct core_call *call)
 
 	core_last_path = CORE_PATH_PASS;
 	core_choice_forget();
-	core_drive_yield();
+	if (call->coll != CORE_REDUCE_LOCAL)
+		core_drive_yield();
 	comm = core_number(call, &number);
 	if (comm)
 		core_meet_pass(comm, number);
@@ -223,7 +224,7 @@ static void report_wait(const struct core_op *op, double since)
 static enum util_status progress(struct core_op *op)
 {
 	return op->comm && core_queue_holds(op->comm) ? UTIL_IN_PROGRESS
-						      : core_op_progress(op, true);
+						      : core_op_progress(op, CORE_OP_ALL);
 }
 
 /* Seconds without a look: a debugger, SIGSTOP, a laptop's lid. */

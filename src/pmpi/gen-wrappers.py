@@ -49,9 +49,10 @@ class Function:
 
     @property
     def guard(self):
-        if "ext" in self.flags:
-            return "#if defined(OPEN_MPI) && MPI_VERSION < 4"
-        return "#if MPI_VERSION >= 4" if "mpi4" in self.flags or self.large else None
+        if self.large:
+            return "#if MPI_VERSION >= 4"
+        needs = [flag for flag in ("ext", "mpi4", "mpi41") if flag in self.flags]
+        return f"#if PMPI_HAS_{needs[0].upper()}" if needs else None
 
     def large_form(self):
         """MPI-4's MPI_X_c: int counts become MPI_Count, int displacements MPI_Aint."""
@@ -198,7 +199,9 @@ def body(f, door):
     passes = "pmpi_passes" if f.kind in ("coll", "async") else "pmpi_passes_message"
     if f.kind == "file" and f.name.endswith("_end"):  # also if the library was switched off meanwhile
         passes = "!core_io_is_pending"
-    return (f"\tif (__builtin_expect({passes}(), true))\n\t\treturn {forward};\n"
+    waits = f.kind in ("msg", "file") and "request" not in f.arguments
+    return (f"{yields if waits else ''}"
+            f"\tif (__builtin_expect({passes}(), true))\n\t\treturn {forward};\n"
             f"\treturn look_at_{f.symbol}({door}, {f.arguments});\n")
 
 

@@ -131,8 +131,6 @@ int pmpi_message(const struct core_message_call *call, enum pmpi_door door)
 	enum pmpi_door outer = enter_by(door);
 	int result;
 
-	if (core_message_may_wait(call))
-		core_drive_yield();
 	if (core_requests_are_pending())
 		core_requests_look();
 	if (may_have_device(call->sendbuf, call->sendtype) ||
@@ -163,8 +161,6 @@ int pmpi_file(const struct core_io_call *call, enum pmpi_door door)
 	enum pmpi_door outer = enter_by(door);
 	int result;
 
-	if (call->form != CORE_IO_NONBLOCKING)
-		core_drive_yield();
 	if (call->form == CORE_IO_END)
 		result = core_io_is_pending() ? core_io_end(call) : call->real(call);
 	else if ((call->count > 0 && may_have_device(call->buf, call->datatype)) ||

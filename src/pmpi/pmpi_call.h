@@ -23,6 +23,19 @@
 
 #include <mpi.h>
 
+/*
+ * What of MPI the mpi.h has: Open MPI 5 has what is new in MPI 4, but large counts, and calls
+ * itself MPI 3.1. Persistent collectives were an extension of it before.
+ */
+#ifdef OPEN_MPI
+#define PMPI_HAS_EXT (OMPI_MAJOR_VERSION < 5)
+#define PMPI_HAS_MPI4 (OMPI_MAJOR_VERSION >= 5)
+#else
+#define PMPI_HAS_EXT 0
+#define PMPI_HAS_MPI4 (MPI_VERSION >= 4)
+#endif
+#define PMPI_HAS_MPI41 (MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION >= 1))
+
 enum pmpi_door { PMPI_DOOR_MPI, PMPI_DOOR_PMPI, PMPI_NUM_DOORS };
 
 struct pmpi_binding {
@@ -107,6 +120,8 @@ static inline __attribute__((always_inline)) void pmpi_enter(enum pmpi_door door
 		pmpi_door = door;
 		pmpi_frame = (char *)__builtin_frame_address(0);
 		pmpi_return = __builtin_return_address(0);
+		if (__builtin_expect(core_drive_holds, false))
+			core_drive_leave();
 	}
 }
 
@@ -170,6 +185,9 @@ int pmpi_refuse_attached(const char *function, const void *base, int64_t size, M
 void pmpi_bind(const struct pmpi_binding *bindings, size_t num_bindings);
 void pmpi_bind_all(void);
 void pmpi_bind_once(void);
+
+/* Warn of what looks wrong about the MPI's release, or the way in which the process was started. */
+void pmpi_look_at_start(void);
 
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv);
 int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,

@@ -44,6 +44,7 @@ static void start(void)
 	pmpi_enter(PMPI_DOOR_MPI);
 	core_mpi_claims_cuda = pmpi_mpi_is_cuda_aware();
 	core_start(stop);
+	pmpi_look_at_start();
 	if (core_awake)
 		pthread_atfork(NULL, NULL, disable_in_child);
 	if (util_config.disable)

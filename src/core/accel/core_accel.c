@@ -78,6 +78,7 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	const char *reason;
 
 	init(accel, comm, number);
+	accel->nonblocking = call->request != NULL;
 	if (!util_config.accel)
 		return core_accel_stage(accel, "GPUCOLL_ACCEL=0");
 	if (call->coll == CORE_REDUCE_LOCAL)
@@ -92,12 +93,28 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	return reason ? core_accel_stage(accel, reason) : UTIL_OK;
 }
 
+/* A call that has waited in a queue: others may have gone to the real MPI long ago. */
+static bool has_been_passed(const struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	for (int i = 0; i < comm->num_near; i++) {
+		if (core_meet_is_past(comm, comm->near[i], accel->number))
+			return true;
+	}
+	return false;
+}
+
 static enum util_status offer(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 
+	if (!comm->area) /* a call before this one in the queue has failed */
+		return core_accel_stage(accel, comm->no_area);
 	if (accel->withdrawn)
 		return core_accel_stage(accel, "a call that came after it");
+	if (accel->nonblocking && has_been_passed(accel) && !core_meet_is_lost(comm))
+		return core_accel_stage(accel, "another rank's choice");
 	/* All members on the node are through the last probe's call. */
 	if (comm->together == CORE_TOGETHER_LATE)
 		comm->together = CORE_TOGETHER_UNKNOWN;

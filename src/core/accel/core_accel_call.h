@@ -60,7 +60,8 @@ struct core_accel {
 	struct core_shape shape;
 	struct core_offer offer;
 	struct core_agree agree;
-	struct core_facts facts;  /* once it is agreed on */
+	struct core_facts facts; /* once it is agreed on */
+	bool nonblocking;
 	bool withdrawn;           /* this process has no time for it */
 	bool ready;               /* earlier work on the buffers is done; until then, perhaps: */
 	struct gpu_stream *marks; /* see core_ready.h */

@@ -3,18 +3,26 @@
 
 uint64_t core_drive_pending;
 
-static void (*drive)(void), (*give_way)(void);
+_Thread_local bool core_drive_holds;
 
-void core_drive_set(void (*step)(void), void (*yield)(void))
+static void (*drive)(void), (*give_way)(void), (*forget)(void);
+
+void core_drive_set(void (*step)(void), void (*yield)(void), void (*leave)(void))
 {
 	drive = step;
 	give_way = yield;
+	forget = leave;
 }
 
 void core_drive_step(void)
 {
 	if (core_drive_is_pending())
 		drive();
+}
+
+void core_drive_leave(void)
+{
+	forget();
 }
 
 void core_drive_yield(void)

@@ -22,12 +22,19 @@ static inline bool core_drive_is_pending(void)
 
 /*
  * Who drives them: `step` waits for nothing, `yield` until nothing is in the way of a call that
- * waits in the real MPI. Set once, before there are any.
+ * waits in the real MPI; `leave`: see core_drive_leave. Set once, before there are any.
  */
-void core_drive_set(void (*step)(void), void (*yield)(void));
+void core_drive_set(void (*step)(void), void (*yield)(void), void (*leave)(void));
 
 /* Do that, if there are any. Both may call MPI. Any thread. */
 void core_drive_step(void);
 void core_drive_yield(void);
+
+/*
+ * Whether this thread is inside a call of MPI that a step makes. If it comes from the application
+ * it has left that by a jump out of an error handler, and core_drive_leave is to be called.
+ */
+extern _Thread_local bool core_drive_holds __attribute__((tls_model("initial-exec")));
+void core_drive_leave(void);
 
 #endif

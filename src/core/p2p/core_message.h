@@ -60,12 +60,6 @@ struct core_message_call {
 /* "MPI_Isend" and so on. */
 const char *core_message_name(enum core_message_kind kind);
 
-/* Whether the call may wait for another process in the real MPI. */
-static inline bool core_message_may_wait(const struct core_message_call *call)
-{
-	return !call->request;
-}
-
 /*
  * Carry out the call, one of whose buffers may be in device memory; returns what MPI returns.
  * Under the door's guard. Thread-safe.

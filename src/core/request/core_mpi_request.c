@@ -33,22 +33,50 @@ static void end(struct core_mpi_pending *pending, const MPI_Request *request)
 }
 
 /*
- * Before a wait in the real MPI, which drives nothing of ours: until the requests are complete, or
- * nothing has to be driven. What can't be asked about the real MPI is to tell.
+ * The real MPI waits without driving what is ours. As long as there is such a thing, its waits are
+ * tests over and over: not MPI_Request_get_status, by which some requests make no progress
+ * (MPICH's of files), and some errors are raised that come again. False: nothing has to be driven
+ * any more, and the request is as it was.
  */
-static void drive_until_all(const MPI_Request requests[], int count)
+static bool drive_until(MPI_Request *request, MPI_Status *status, int *result)
 {
 	struct core_wait wait = {0};
-	MPI_Status status;
 	int flag;
 
-	for (int i = 0; i < count && core_drive_is_pending();) {
+	while (core_drive_is_pending()) {
 		core_requests_pass = true;
-		if (PMPI_Request_get_status(requests[i], &flag, &status) != MPI_SUCCESS || flag)
-			i++;
-		else
-			core_mpi_drive(&wait);
+		*result = PMPI_Test(request, &flag, status);
+		if (*result != MPI_SUCCESS || flag)
+			return true;
+		core_mpi_drive(&wait);
 	}
+	return false;
+}
+
+/*
+ * MPI_Waitall, one request after the other, as MPICH 4.0 can't do MPI_Testall with persistent
+ * collectives; those behind one that has failed are said to be pending.
+ */
+static int wait_for_all(int (*next)(int, MPI_Request[], MPI_Status[]), int count,
+			MPI_Request requests[], MPI_Status statuses[])
+{
+	bool ignores = statuses == MPI_STATUSES_IGNORE;
+	int i = 0, result = MPI_SUCCESS;
+
+	for (; i < count; i++) {
+		if (!drive_until(&requests[i], ignores ? MPI_STATUS_IGNORE : &statuses[i], &result))
+			break;
+		if (!ignores)
+			statuses[i].MPI_ERROR = result;
+		if (result != MPI_SUCCESS)
+			break;
+	}
+	if (result == MPI_SUCCESS)
+		return i < count ? next(count - i, requests + i, ignores ? statuses : statuses + i)
+				 : MPI_SUCCESS;
+	while (!ignores && ++i < count)
+		statuses[i].MPI_ERROR = MPI_ERR_PENDING;
+	return MPI_ERR_IN_STATUS;
 }
 
 /* ---- one request ---- */
@@ -78,15 +106,13 @@ int core_request_Wait(int (*next)(MPI_Request *, MPI_Status *), MPI_Request *req
 {
 	struct core_mpi_pending *pending = core_mpi_table_take(*request);
 	MPI_Status own;
+	int result;
 
 	core_requests_look();
-	if (!pending) {
-		drive_until_all(request, 1);
-		return next(request, status);
-	}
-	status = status == MPI_STATUS_IGNORE ? &own : status;
-	drive_until_all(request, 1);
-	return complete(pending, request, next(request, status), status);
+	status = status == MPI_STATUS_IGNORE && pending ? &own : status;
+	if (!drive_until(request, status, &result))
+		result = next(request, status);
+	return pending ? complete(pending, request, result, status) : result;
 }
 
 int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Request *request,
@@ -110,27 +136,103 @@ int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Reque
 }
 
 /* Nothing is completed, so the entry stays where it is, and several threads may ask at a time. */
+static int tell(MPI_Request request, const MPI_Status *status)
+{
+	struct core_mpi_pending *pending = core_mpi_table_find(request);
+	enum util_status copied;
+	bool quiet;
+
+	if (!pending)
+		return MPI_SUCCESS;
+	copied = core_mpi_pending_settle(pending, status);
+	quiet = pending->quiet;
+	core_mpi_table_release(pending);
+	return core_mpi_pending_raise(quiet, copied);
+}
+
 int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *),
 				    MPI_Request request, int *flag, MPI_Status *status)
 {
-	struct core_mpi_pending *pending;
-	enum util_status copied;
 	MPI_Status own;
 	int result;
-	bool quiet;
 
 	core_drive_step();
 	status = status == MPI_STATUS_IGNORE ? &own : status;
 	result = next(request, flag, status);
-	if (result != MPI_SUCCESS || !*flag)
+	return result == MPI_SUCCESS && *flag ? tell(request, status) : result;
+}
+
+int core_request_Request_get_status_any(int (*next)(int, const MPI_Request[], int *, int *,
+						    MPI_Status *),
+					int count, const MPI_Request requests[], int *indx,
+					int *flag, MPI_Status *status)
+{
+	MPI_Status own;
+	int result;
+
+	core_drive_step();
+	status = status == MPI_STATUS_IGNORE ? &own : status;
+	result = next(count, requests, indx, flag, status);
+	if (result != MPI_SUCCESS || !*flag || *indx == MPI_UNDEFINED)
 		return result;
-	pending = core_mpi_table_find(request);
-	if (!pending)
-		return result;
-	copied = core_mpi_pending_settle(pending, status);
-	quiet = pending->quiet;
-	core_mpi_table_release(pending);
-	return copied == UTIL_OK ? result : core_mpi_pending_raise(quiet, copied);
+	return tell(requests[*indx], status);
+}
+
+/* Of those that are complete; `indices`: NULL where those are all. Returns the first error. */
+static int tell_several(const MPI_Request requests[], int num, const int *indices,
+			const MPI_Status statuses[])
+{
+	int result = MPI_SUCCESS, told;
+
+	for (int i = 0; i < num; i++) {
+		told = tell(requests[indices ? indices[i] : i], &statuses[i]);
+		result = result == MPI_SUCCESS ? told : result;
+	}
+	return result;
+}
+
+/* The program's statuses, or others in their place where it wants none. NULL: no memory. */
+static MPI_Status *get_statuses(MPI_Status statuses[], int count)
+{
+	return statuses == MPI_STATUSES_IGNORE ? malloc(((size_t)count + 1) * sizeof(MPI_Status))
+					       : statuses;
+}
+
+int core_request_Request_get_status_all(int (*next)(int, const MPI_Request[], int *, MPI_Status[]),
+					int count, const MPI_Request requests[], int *flag,
+					MPI_Status statuses[])
+{
+	MPI_Status *all = get_statuses(statuses, count);
+	int result;
+
+	if (!all)
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
+	core_drive_step();
+	result = next(count, requests, flag, all);
+	if (result == MPI_SUCCESS && *flag)
+		result = tell_several(requests, count, NULL, all);
+	if (all != statuses)
+		free(all);
+	return result;
+}
+
+int core_request_Request_get_status_some(int (*next)(int, const MPI_Request[], int *, int[],
+						     MPI_Status[]),
+					 int incount, const MPI_Request requests[], int *outcount,
+					 int indices[], MPI_Status statuses[])
+{
+	MPI_Status *all = get_statuses(statuses, incount);
+	int result;
+
+	if (!all)
+		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
+	core_drive_step();
+	result = next(incount, requests, outcount, indices, all);
+	if (result == MPI_SUCCESS && *outcount != MPI_UNDEFINED)
+		result = tell_several(requests, *outcount, indices, all);
+	if (all != statuses)
+		free(all);
+	return result;
 }
 
 /* ---- several ---- */
@@ -321,8 +423,7 @@ int core_request_Waitall(int (*next)(int, MPI_Request[], MPI_Status[]), int coun
 
 	if (!take_several(&all, count, requests, &statuses))
 		return core_mpi_raise_on(core_mpi_world(), UTIL_ERR_NO_MEMORY);
-	drive_until_all(requests, count);
-	result = next(count, requests, statuses);
+	result = wait_for_all(next, count, requests, statuses);
 	return complete_several(&all, requests, statuses, count, NULL, result);
 }
 

@@ -29,6 +29,17 @@ int core_request_Testsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 			  MPI_Status statuses[]);
 int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *),
 				    MPI_Request request, int *flag, MPI_Status *status);
+int core_request_Request_get_status_any(int (*next)(int, const MPI_Request[], int *, int *,
+						    MPI_Status *),
+					int count, const MPI_Request requests[], int *indx,
+					int *flag, MPI_Status *status);
+int core_request_Request_get_status_all(int (*next)(int, const MPI_Request[], int *, MPI_Status[]),
+					int count, const MPI_Request requests[], int *flag,
+					MPI_Status statuses[]);
+int core_request_Request_get_status_some(int (*next)(int, const MPI_Request[], int *, int[],
+						     MPI_Status[]),
+					 int incount, const MPI_Request requests[], int *outcount,
+					 int indices[], MPI_Status statuses[]);
 int core_request_Request_free(int (*next)(MPI_Request *), MPI_Request *request);
 int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request);
 int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Request requests[]);
