@@ -43,7 +43,8 @@ def test_cases(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 2, "test_async", case, env=PATHS["accel"]))
 
 
-QUEUE_CASES = ["alone", "before_host", "before_message", "freed_comm", "gone_arguments", "in_blocking", "later_work", "many", "opposite"]
+QUEUE_CASES = ["alone", "before_host", "before_message", "file", "freed_comm", "gone_arguments", "in_blocking", "later_work", "many",
+               "opposite", "set_info", "switched_off", "truncated"]
 
 
 @pytest.mark.quick
@@ -51,11 +52,13 @@ QUEUE_CASES = ["alone", "before_host", "before_message", "freed_comm", "gone_arg
 @pytest.mark.parametrize("case", QUEUE_CASES)
 def test_queue(run_mpi, mpi, case):
     """What is queued is in nobody's way, whatever a rank does next."""
+    if case == "truncated" and mpi == "openmpi":
+        pytest.skip("Open MPI 4.1 aborts where a nonblocking broadcast brings too much, on host buffers too")
     result = run_mpi(mpi, 3, "test_queue", case, env=PATHS["accel"])
     assert_passed(result)
     name = {"freed_comm": "MPI_Ibcast", "gone_arguments": "MPI_Ialltoall"}.get(case, "MPI_Iallreduce")
     assert case != "alone" or count_calls(result.output, "accel", name) == 48, result.output
-    assert case in ("before_host", "freed_comm") or count_calls(result.output, "accel", name) > 0, result.output
+    assert case in ("before_host", "file", "freed_comm", "set_info", "switched_off") or count_calls(result.output, "accel", name) > 0, result.output
 
 
 @each_mpi
