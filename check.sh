@@ -5,5 +5,5 @@
 # some two minutes those that are for before each commit.
 set -euo pipefail
 cd "$(dirname "$0")"
-./setup.sh --tests
+./setup.sh
 exec make -s -C build check TEST_FLAGS="${*@Q}"

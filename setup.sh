@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Install what libgpucoll is built with on Debian or Ubuntu, as root or with sudo, and build it in ./build. Says what it
-# installs; does nothing that is done already. demo.sh and check.sh call it. setup.sh --tests gets newer MPIs, too, into
-# ./build/mpis, as far as they can be got; the library is built for those that are there.
+# installs; does nothing that is done already. demo.sh and check.sh call it. The library is built for the distribution's MPIs,
+# and for those that tools/get-mpis.sh has put into ./build/mpis.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -49,9 +49,6 @@ if [ ! -e configure ] || [ configure.ac -nt configure ] || [ Makefile.am -nt Mak
 	./autogen.sh >/dev/null 2>&1 || ./autogen.sh
 fi
 mkdir -p build
-if [ "${1:-}" = --tests ]; then
-	tools/get-mpis.sh build/mpis || say "tests with these are left out"
-fi
 cd build
 # The distribution's, and those.
 found=()

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Other languages and other tools at the door."""
+import os
 import re
 
 import pytest
 
-from conftest import BUILD, CUDA, SOURCE, assert_passed
+from conftest import BUILD, CUDA, SOURCE, assert_passed, environment, run_command
 from helpers import CUDART, compile_with, count_calls, each_mpi, emulated_only, need_mpi4py
 
 
@@ -93,3 +94,16 @@ int main(int argc, char **argv)
     assert told == (["MPI_Psend_init"] if mpi == "mpich" else []), result.output
     quiet = run_mpi(mpi, 1, program, env={"GPUCOLL_DEBUG": "none"})
     assert "device buffer" not in quiet.output
+
+
+@each_mpi
+def test_tasks_that_the_mpi_does_not_know(mpi):
+    """srun without what the MPI needs starts tasks that are alone. So is one that a launcher has started, but that has its variables."""
+    program = str(BUILD / "mpi" / mpi / "test_life")
+    env = {**os.environ, **environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")]), "SLURM_STEP_NUM_TASKS": "4"}
+    for task, variables, warns in (("0", {}, True), ("1", {}, False), ("0", {"PMIX_RANK": "0"}, False)):
+        if variables and mpi.startswith("openmpi"):  # which takes the variable for a launcher's that can't be reached
+            continue
+        result = run_command([program, "reallocation"], {**env, "SLURM_PROCID": task, **variables}, 60)
+        assert_passed(result)
+        assert ("srun has started 4 tasks, but each is alone" in result.output) == warns, result.output

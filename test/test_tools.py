@@ -95,6 +95,26 @@ def test_exec(mpi, place):
     assert_passed(run_tool(*command))
 
 
+@pytest.mark.parametrize("pal,found", [("40", "openmpi"), ("80", "openmpi5")])
+def test_exec_finds_the_release(tmp_path, pal, found):
+    """Open MPI 4 and 5 have one soname. What is found is what is preloaded, here nothing that could be."""
+    def make(output, source, *options):
+        (tmp_path / "source.c").write_text(source)
+        result = run_command(["gcc", "-o", str(tmp_path / output), str(tmp_path / "source.c"), "-Wl,--no-as-needed", f"-L{tmp_path}",
+                              f"-Wl,-rpath,{tmp_path}", *options], os.environ.copy(), 60)
+        assert result.status == 0, result.output
+
+    for release in ("openmpi", "openmpi5"):
+        (tmp_path / "mpi" / release).mkdir(parents=True)
+        (tmp_path / "mpi" / release / "libgpucoll.so.0").touch()
+    shutil.copy(EXEC, tmp_path)
+    make(f"libopen-pal.so.{pal}", "int pal;", "-shared", f"-Wl,-soname,libopen-pal.so.{pal}")
+    make("libmpi.so.40", "int mpi;", "-shared", "-Wl,-soname,libmpi.so.40", f"-l:libopen-pal.so.{pal}")
+    make("program", '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { return puts(getenv("LD_PRELOAD")) < 0; }', "-l:libmpi.so.40")
+    result = run_tool(tmp_path / "gpucoll-exec", tmp_path / "program")
+    assert result.status == 0 and f"/mpi/{found}/libgpucoll.so.0" in result.output.splitlines()[-1], result.output
+
+
 def test_exec_several_programs():
     """mpirun -n 1 ./a : -n 1 ./b: each program gets the library, or they would wait for each other for ever."""
     mpi = MPIS[-1]

@@ -46,9 +46,17 @@ static void look_at_release(void)
 			 BUILT_FOR, running);
 }
 
+static bool has_launcher;
+
 static bool is_set(const char *name)
 {
 	return getenv(name) != NULL;
+}
+
+/* Before MPI_Init, in which Open MPI sets them for a process that was started alone. */
+__attribute__((constructor)) static void note_launcher(void)
+{
+	has_launcher = is_set("PMIX_RANK") || is_set("PMI_RANK") || is_set("OMPI_COMM_WORLD_SIZE");
 }
 
 /*
@@ -59,9 +67,9 @@ static void look_for_singletons(void)
 {
 	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *task = getenv("SLURM_PROCID");
 
-	if (core_mpi_job.size > 1 || !tasks || atoi(tasks) < 2 || !task || atoi(task))
+	if (core_mpi_job.size > 1 || has_launcher)
 		return;
-	if (is_set("PMIX_RANK") || is_set("PMI_RANK") || is_set("OMPI_COMM_WORLD_SIZE"))
+	if (!tasks || atoi(tasks) < 2 || !task || atoi(task))
 		return;
 	util_log(
 		UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
