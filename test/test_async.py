@@ -62,6 +62,14 @@ def test_queue(run_mpi, mpi, case):
 
 
 @each_mpi
+def test_long_waits_are_reported(run_mpi, mpi):
+    result = run_mpi(mpi, 3, "test_queue", "late", env={"GPUCOLL_TIMEOUT": "1"})
+    assert_passed(result)
+    assert re.search(r"has waited 1 s .*1 of this rank's requests is pending.* MPI_Iallreduce call 0 on a communicator of 3 ranks, "
+                     r"for rank 0 of 3 to come to call 0", result.output), result.output
+
+
+@each_mpi
 @pytest.mark.parametrize("exec_mode", ["auto", "stepped"])
 def test_before_blocking(run_mpi, mpi, exec_mode):
     """What accelerated calls wait for, others can't give before a nonblocking one has gone on."""

@@ -129,9 +129,11 @@ static enum util_status progress(struct core_mpi_pending *pending)
 static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
 {
 	const struct queued *queued = (const struct queued *)pending;
+	char awaited[160];
 
-	snprintf(text, bytes, "call %llu on a communicator of %d ranks",
-		 (unsigned long long)queued->queued.op.number, queued->size);
+	core_queue_describe(&queued->queued, awaited, sizeof(awaited));
+	snprintf(text, bytes, "call %llu on a communicator of %d ranks, for %s",
+		 (unsigned long long)queued->queued.op.number, queued->size, awaited);
 }
 
 static void free_queued(struct core_mpi_pending *pending)

@@ -19,12 +19,14 @@ static pthread_mutex_t driving = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER;
 
 static struct core_comm *busy; /* communicators with something in the queue */
-/* Of who drives: what the real MPI has, the oldest first; and what the application is to be told.
+/*
+ * Of who drives: what the real MPI has, in turns; of which the results are being copied; and of
+ * whose end the application is to be told.
  */
 static struct core_queued *issued, *issued_last, *copying, *done;
 static int num_copying;
 static _Thread_local bool is_driving;
-static _Thread_local struct core_queued *mine; /* the one for which this thread calls MPI */
+static _Thread_local struct core_queued *mine; /* for which this thread calls MPI, the innermost */
 
 /* What a step is for. */
 struct drive {
@@ -104,6 +106,7 @@ static void end(struct core_queued *queued, enum util_status status)
 	bool is_in_real = op->path != CORE_PATH_ACCEL;
 
 	queued->status = status;
+	queued->ended = true;
 	queued->raised |= op->mpi_result != 0;
 	if (status != UTIL_OK && is_in_real && core_op_is_issued(op)) {
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%s failed", op->call.name);
@@ -150,6 +153,7 @@ static enum util_status call_mpi(struct core_queued *queued)
 	enum util_status status;
 
 	queued->held = true;
+	queued->outer = mine;
 	mine = queued;
 	core_drive_holds = true;
 	is_driving = false;
@@ -157,27 +161,35 @@ static enum util_status call_mpi(struct core_queued *queued)
 	status = core_op_progress(&queued->op, CORE_OP_ALL);
 	pthread_mutex_lock(&driving);
 	is_driving = true;
-	core_drive_holds = false;
-	mine = NULL;
+	mine = queued->outer;
+	core_drive_holds = mine != NULL;
 	queued->held = false;
 	return status;
 }
 
-/* The call that the thread was in was left by a jump. */
-static void leave(void)
+static void end_left(struct core_queued *queued)
 {
-	struct core_queued *queued = mine;
 	bool was_issued = core_op_is_issued(&queued->op);
 
-	core_drive_holds = false;
-	mine = NULL;
-	pthread_mutex_lock(&driving);
 	queued->raised = true;
 	end(queued, UTIL_ERR_MPI);
 	if (!was_issued)
 		remove_head(queued->op.comm);
 	push(&done, queued);
+}
+
+/* The calls that the thread was in were left by a jump. */
+static void leave(void)
+{
+	struct core_queued *outer;
+
+	pthread_mutex_lock(&driving);
+	for (; mine; mine = outer) {
+		outer = mine->outer;
+		end_left(mine);
+	}
 	pthread_mutex_unlock(&driving);
+	core_drive_holds = false;
 }
 
 /* Returns whether others may have driven meanwhile. */
@@ -342,8 +354,7 @@ void core_queue_yield(struct core_comm *comm)
 	struct core_wait wait = {0};
 	uint64_t since;
 
-	/* In an error handler inside the very call that would have to come first, there is no way.
-	 */
+	/* An error handler inside the very call that would have to come first has no way. */
 	if (is_driving || !holds(comm) || (mine && !core_op_is_issued(&mine->op)))
 		return;
 	since = util_now();
@@ -356,16 +367,36 @@ void core_queue_yield(struct core_comm *comm)
 	}
 }
 
-void core_queue_describe(const struct core_comm *comm, char *text, size_t bytes)
+static void describe(const struct core_queued *queued, char *text, size_t bytes)
 {
-	const struct core_queued *head;
+	if (queued->held)
+		snprintf(text, bytes, "the real MPI");
+	else if (queued->ended)
+		snprintf(text, bytes, "the program to be told");
+	else
+		core_op_describe(&queued->op, text, bytes);
+}
 
-	*text = '\0';
+void core_queue_describe_first(const struct core_comm *comm, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "earlier nonblocking calls");
 	if (pthread_mutex_trylock(&driving))
 		return;
-	head = comm->queue.head;
-	if (head && !head->held)
-		core_op_describe(&head->op, text, bytes);
+	if (comm->queue.head)
+		describe(comm->queue.head, text, bytes);
+	pthread_mutex_unlock(&driving);
+}
+
+void core_queue_describe(const struct core_queued *queued, char *text, size_t bytes)
+{
+	const struct core_queued *first;
+
+	snprintf(text, bytes, "what goes on");
+	if (pthread_mutex_trylock(&driving))
+		return;
+	first = queued->ended || core_op_is_issued(&queued->op) ? queued
+								: queued->op.comm->queue.head;
+	describe(first ? first : queued, text, bytes);
 	pthread_mutex_unlock(&driving);
 }
 

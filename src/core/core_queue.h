@@ -28,9 +28,11 @@ struct core_queued {
 	 */
 	void (*complete)(struct core_queued *queued);
 	enum util_status status;
-	bool raised;    /* the error handler was called */
-	bool held;      /* a thread calls MPI for it */
-	uint64_t since; /* when it was called for */
+	bool raised; /* the error handler was called */
+	bool ended;
+	bool held; /* a thread calls MPI for it; and inside the call for that one: */
+	struct core_queued *outer; /* NULL: inside none */
+	uint64_t since;            /* when it was called for */
 };
 
 /* From core_start to core_stop. */
@@ -61,6 +63,10 @@ static inline bool core_queue_holds(const struct core_comm *comm)
  */
 void core_queue_yield(struct core_comm *comm);
 
-/* The oldest call in the communicator's queue, and what it waits for, into `text`. */
-void core_queue_describe(const struct core_comm *comm, char *text, size_t bytes);
+/*
+ * What the call waits for, or the oldest one in its queue, into `text`; what the oldest one in the
+ * communicator's queue waits for.
+ */
+void core_queue_describe(const struct core_queued *queued, char *text, size_t bytes);
+void core_queue_describe_first(const struct core_comm *comm, char *text, size_t bytes);
 #endif

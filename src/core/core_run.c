@@ -34,6 +34,7 @@ static double now(void)
 
 void core_forget(void)
 {
+	core_drive_forget();
 	core_awake = core_attentive = false;
 }
 
@@ -211,7 +212,7 @@ static void report_wait(const struct core_op *op, double since)
 	char text[160], messages[160];
 
 	if (op->comm && core_queue_holds(op->comm))
-		core_queue_describe(op->comm, text, sizeof(text));
+		core_queue_describe_first(op->comm, text, sizeof(text));
 	else
 		core_op_describe(op, text, sizeof(text));
 	core_requests_describe(messages, sizeof(messages));

@@ -559,7 +559,20 @@ static void case_truncated(void)
 	buffer_free(&buffer);
 }
 
-static const struct test_case cases[] = {{"file", case_file},
+/* One rank comes so late that the others say for whom they wait. */
+static void case_late(void)
+{
+	struct sum sum;
+
+	snprintf(test_name, sizeof(test_name), "late");
+	if (test_rank == 0)
+		sleep(3);
+	begin_at(&sum, MPI_COMM_WORLD, PLACE_DEVICE, 1);
+	test_result(end(&sum));
+}
+
+static const struct test_case cases[] = {{"late", case_late},
+					 {"file", case_file},
 					 {"set_info", case_set_info},
 					 {"switched_off", case_switched_off},
 					 {"truncated", case_truncated},

@@ -14,6 +14,12 @@ void core_drive_set(void (*step)(void), void (*yield)(void), void (*leave)(void)
 	forget = leave;
 }
 
+void core_drive_forget(void)
+{
+	core_drive_pending = 0;
+	core_drive_holds = false;
+}
+
 void core_drive_step(void)
 {
 	if (core_drive_is_pending())

@@ -26,6 +26,9 @@ static inline bool core_drive_is_pending(void)
  */
 void core_drive_set(void (*step)(void), void (*yield)(void), void (*leave)(void));
 
+/* In a forked child: there are none. */
+void core_drive_forget(void);
+
 /* Do that, if there are any. Both may call MPI. Any thread. */
 void core_drive_step(void);
 void core_drive_yield(void);

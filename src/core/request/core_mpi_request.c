@@ -9,6 +9,8 @@
 #include "core/job/core_mpi_drive.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/request/core_mpi_table.h"
+#include "util/util_config.h"
+#include "util/util_log.h"
 #include "util/util_time.h"
 
 #include <stdlib.h>
@@ -32,6 +34,31 @@ static void end(struct core_mpi_pending *pending, const MPI_Request *request)
 	core_mpi_table_put_back(pending);
 }
 
+/* A wait of the application's, which is reported when it takes long. */
+struct waiting {
+	struct core_wait wait;
+	uint64_t since; /* util_now */
+	bool reported;
+};
+
+static void go_on_waiting(struct waiting *waiting)
+{
+	uint64_t now = util_now();
+	char requests[320];
+
+	core_mpi_drive(&waiting->wait);
+	if (!waiting->since)
+		waiting->since = now;
+	if (waiting->reported || !util_config.timeout ||
+	    now - waiting->since < UTIL_SECONDS((uint64_t)util_config.timeout))
+		return;
+	waiting->reported = true;
+	core_requests_describe(requests, sizeof(requests));
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "a call that waits for requests has waited %.0f s and goes on waiting%s",
+		 1e-9 * (double)(now - waiting->since), requests);
+}
+
 /*
  * The real MPI waits without driving what is ours. As long as there is such a thing, its waits are
  * tests over and over: not MPI_Request_get_status, by which some requests make no progress
@@ -40,7 +67,7 @@ static void end(struct core_mpi_pending *pending, const MPI_Request *request)
  */
 static bool drive_until(MPI_Request *request, MPI_Status *status, int *result)
 {
-	struct core_wait wait = {0};
+	struct waiting waiting = {0};
 	int flag;
 
 	while (core_drive_is_pending()) {
@@ -48,7 +75,7 @@ static bool drive_until(MPI_Request *request, MPI_Status *status, int *result)
 		*result = PMPI_Test(request, &flag, status);
 		if (*result != MPI_SUCCESS || flag)
 			return true;
-		core_mpi_drive(&wait);
+		go_on_waiting(&waiting);
 	}
 	return false;
 }
@@ -447,7 +474,7 @@ int core_request_Testall(int (*next)(int, MPI_Request[], int *, MPI_Status[]), i
 static bool drive_until_any(int count, MPI_Request requests[], int *indx, MPI_Status *status,
 			    int *result)
 {
-	struct core_wait wait = {0};
+	struct waiting waiting = {0};
 	int flag = 0;
 
 	while (core_drive_is_pending()) {
@@ -455,7 +482,7 @@ static bool drive_until_any(int count, MPI_Request requests[], int *indx, MPI_St
 		*result = PMPI_Testany(count, requests, indx, &flag, status);
 		if (*result != MPI_SUCCESS || flag)
 			return true;
-		core_mpi_drive(&wait);
+		go_on_waiting(&waiting);
 	}
 	return false;
 }
@@ -542,14 +569,14 @@ static int complete_some(struct several *all, MPI_Request requests[], int outcou
 static bool drive_until_some(int incount, MPI_Request requests[], int *outcount, int indices[],
 			     MPI_Status statuses[], int *result)
 {
-	struct core_wait wait = {0};
+	struct waiting waiting = {0};
 
 	while (core_drive_is_pending()) {
 		core_requests_pass = true;
 		*result = PMPI_Testsome(incount, requests, outcount, indices, statuses);
 		if (*result != MPI_SUCCESS || *outcount)
 			return true;
-		core_mpi_drive(&wait);
+		go_on_waiting(&waiting);
 	}
 	return false;
 }

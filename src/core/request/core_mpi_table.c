@@ -247,7 +247,7 @@ static const struct core_mpi_pending *older(const struct core_mpi_pending *a,
 void core_requests_describe(char *text, size_t bytes)
 {
 	const struct core_mpi_pending *oldest = NULL;
-	char which[80];
+	char which[240];
 	size_t num = 0;
 
 	*text = '\0';
@@ -260,6 +260,8 @@ void core_requests_describe(char *text, size_t bytes)
 			num++;
 		}
 	}
+	for (const struct core_mpi_pending *one = taken; one; one = one->next, num++)
+		oldest = older(oldest, one);
 	if (oldest) {
 		oldest->kind->describe(oldest, which, sizeof(which));
 		snprintf(text, bytes,
