@@ -188,12 +188,10 @@ static int call_real(const struct core_call *call, const struct place *place)
 /* Takes the operation. */
 static int begin(struct async *async, const struct place *place)
 {
-	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
 	int result;
 
 	PMPI_Comm_size(core_mpi_as_comm(async->call.comm), &async->size);
-	PMPI_Comm_get_errhandler(core_mpi_as_comm(async->call.comm), &handler);
-	core_mpi_pending_heed(&async->pending, handler);
+	core_mpi_pending_heed_comm(&async->pending, async->call.comm);
 	result = call_real(&async->call, place);
 	if (result != MPI_SUCCESS) {
 		free_async(&async->pending);

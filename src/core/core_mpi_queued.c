@@ -31,11 +31,6 @@ struct queued {
 	int size;
 };
 
-static struct queued *queued_of(const void *part, size_t offset)
-{
-	return (struct queued *)((const char *)part - offset);
-}
-
 /* ---- the operation ---- */
 
 static enum util_status status_of(int error)
@@ -78,7 +73,7 @@ static void count(const struct queued *queued)
 
 static void complete(struct core_queued *part)
 {
-	struct queued *queued = queued_of(part, offsetof(struct queued, queued));
+	struct queued *queued = (struct queued *)((char *)part - offsetof(struct queued, queued));
 
 	count(queued);
 	queued->pending.quiet |= part->raised;
@@ -151,14 +146,6 @@ static const struct core_mpi_pending_kind queued_kind = {
 
 /* ---- the call ---- */
 
-static void heed_errors(struct queued *queued, MPI_Comm comm)
-{
-	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
-
-	PMPI_Comm_get_errhandler(comm, &handler);
-	core_mpi_pending_heed(&queued->pending, handler);
-}
-
 static void note_comm(struct queued *queued, const struct core_comm *comm, core_handle handle)
 {
 	queued->comm_id = comm->id;
@@ -200,7 +187,7 @@ enum util_status core_mpi_queued_run(const struct core_call *call, struct core_c
 		free_queued(&queued->pending);
 		return UTIL_STAGE;
 	}
-	heed_errors(queued, core_mpi_as_comm(call->comm));
+	core_mpi_pending_heed_comm(&queued->pending, call->comm);
 	note_comm(queued, comm, call->comm);
 	core_ready_mark(&queued->queued.op.accel);
 	queued->queued.complete = complete;

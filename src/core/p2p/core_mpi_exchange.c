@@ -124,11 +124,9 @@ static void count(const struct core_mpi_message *message, double seconds)
 
 static void heed_errors(struct core_mpi_message *message)
 {
-	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
 	core_handle comm = message->call.comm ? message->call.comm : core_mpi_world();
 
-	PMPI_Comm_get_errhandler(core_mpi_as_comm(comm), &handler);
-	core_mpi_pending_heed(&message->pending, handler);
+	core_mpi_pending_heed_comm(&message->pending, comm);
 }
 
 static int fail(struct core_mpi_message *message, enum util_status status)

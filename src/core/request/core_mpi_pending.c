@@ -22,6 +22,14 @@ void core_mpi_pending_heed(struct core_mpi_pending *pending, MPI_Errhandler hand
 		PMPI_Errhandler_free(&handler);
 }
 
+void core_mpi_pending_heed_comm(struct core_mpi_pending *pending, core_handle comm)
+{
+	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+
+	PMPI_Comm_get_errhandler(core_mpi_as_comm(comm), &handler);
+	core_mpi_pending_heed(pending, handler);
+}
+
 int core_mpi_pending_raise(bool quiet, enum util_status status)
 {
 	if (status == UTIL_OK)

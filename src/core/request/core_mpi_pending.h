@@ -62,6 +62,7 @@ void core_mpi_pending_open(struct core_mpi_pending *pending,
  * reference. When the request is complete a communicator may have been freed.
  */
 void core_mpi_pending_heed(struct core_mpi_pending *pending, MPI_Errhandler handler);
+void core_mpi_pending_heed_comm(struct core_mpi_pending *pending, core_handle comm);
 
 /*
  * The error of a status, raised on MPI_COMM_WORLD unless it is to be returned only
