@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Install what libgpucoll is built with on Debian or Ubuntu, as root or with sudo, and build it in ./build. Says what it
-# installs; does nothing that is done already. demo.sh and check.sh call it. The library is built for the distribution's MPIs,
-# and for those that tools/get-mpis.sh has put into ./build/mpis.
+# installs; does nothing that is done already. demo.sh and check.sh call it.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -50,19 +49,10 @@ if [ ! -e configure ] || [ configure.ac -nt configure ] || [ Makefile.am -nt Mak
 fi
 mkdir -p build
 cd build
-# The distribution's, and those.
-found=()
-for mpi in mpicc mpicc.mpich mpicc.openmpi; do
-	command -v $mpi >/dev/null && found+=("$mpi")
-done
-for mpi in "$PWD"/mpis/*/bin/mpicc "$PWD"/mpis/*/bin/mpicc_abi; do
-	[ ! -e "$mpi" ] || found+=("$mpi")
-done
-mpis=$(IFS=,; echo "${found[*]}")
-if [ ! -e Makefile ] || [ ../configure -nt Makefile ] || [ "$(cat configured-for 2>/dev/null)" != "$mpis" ]; then
+if [ ! -e Makefile ] || [ ../configure -nt Makefile ]; then
 	say "configuring in ./build"
 	rm -f mpi/*/*.d mpi/*/*.o # they name sources where these were
-	../configure --enable-werror ${mpis:+--with-mpi="$mpis"} >configure.log 2>&1 && echo "$mpis" >configured-for || {
+	../configure --enable-werror >configure.log 2>&1 || {
 		tail -n 20 configure.log >&2
 		exit 1
 	}

@@ -6,8 +6,8 @@
 #     tools/get-mpis.sh FOLDER [NAME...]
 #
 # NAME: openmpi5, mpich5, which has the standard ABI, too (mpicc_abi), or intelmpi; without names the first two. Each gets into
-# FOLDER/NAME, a prefix for configure's --with-mpi; setup.sh looks into build/mpis. What is there already stays. Says what it
-# could not get, and goes on; the exit status is 1 then.
+# FOLDER/NAME, a prefix for configure's --with-mpi. What is there already stays. Says what it could not get, and goes on; the
+# exit status is 1 then.
 set -uo pipefail
 
 say() {

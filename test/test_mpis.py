@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""MPIs newer than the distribution's, as tools/get-mpis.sh gets them into the build tree: the library is built for each there."""
+import os
+
+import pytest
+
+from conftest import BUILD, ON_GPU, SANITIZED, SOURCE, assert_passed, run_command
+from helpers import PATHS, count_calls
+
+PREFIXES = {"openmpi5": "openmpi5", "mpich5": "mpich5", "mpi_abi": "mpich5"}
+PROGRAMS = ["test_async", "test_coll", "test_queue"]
+
+
+@pytest.fixture(scope="module")
+def build():
+    """Build the library and the programs for one, once."""
+    def get(mpi):
+        if ON_GPU or SANITIZED:
+            pytest.skip("newer MPIs are tried on the emulated device, without sanitizers")
+        prefix = BUILD / "mpis" / PREFIXES[mpi]
+        got = run_command([str(SOURCE / "tools/get-mpis.sh"), str(BUILD / "mpis"), PREFIXES[mpi]], os.environ.copy(), 300)
+        if got.status != 0:
+            pytest.skip(f"no {PREFIXES[mpi]} could be got here: {got.output[-300:]}")
+        wrapper = prefix / "bin" / ("mpicc_abi" if mpi == "mpi_abi" else "mpicc")
+        targets = [f"mpi/{mpi}/{name}" for name in ["libgpucoll.so.0", *PROGRAMS]]
+        made = run_command(["make", "-s", "-C", str(BUILD), f"MPI_NAMES={mpi}", f"MPI_WRAPPERS={wrapper}", *targets], os.environ.copy(), 300)
+        assert made.status == 0, made.output
+    return get
+
+
+@pytest.mark.parametrize("mpi", PREFIXES)
+def test_newer_mpis(run_mpi, build, mpi):
+    """Blocking and nonblocking collectives of all kinds, random programs, and what is queued."""
+    build(mpi)
+    for form in ("blocking", "nonblocking"):
+        result = run_mpi(mpi, 2, "test_coll", 1, "all", *([form] if form == "nonblocking" else []), env=PATHS["accel"])
+        assert_passed(result)
+        assert count_calls(result.output, "accel") > 30, result.output
+    assert_passed(run_mpi(mpi, 2, "test_async", "random", 7, 1000, env=PATHS["accel"]))
+    for case in ("alone", "before_host", "before_message", "many"):
+        assert_passed(run_mpi(mpi, 2, "test_queue", case, env=PATHS["accel"]))
+
+
+def test_standard_abi_on_another_mpi(run_mpi, build):
+    """One program, and one library, for the standard ABI also run on Intel MPI, if that was got by hand."""
+    prefix = BUILD / "mpis" / "intelmpi"
+    if not (prefix / "bin/mpiexec.hydra").exists():
+        pytest.skip("no Intel MPI, of 130 MB: tools/get-mpis.sh build/mpis intelmpi gets it")
+    build("mpi_abi")
+    env = {**os.environ, "I_MPI_ROOT": str(prefix), "I_MPI_FABRICS": "shm", "LD_LIBRARY_PATH": f"{prefix}/lib:{BUILD}/emu"}
+    for form in ([], ["nonblocking"]):
+        command = [str(prefix / "bin/mpiexec.hydra"), "-n", "2", "-env", "LD_PRELOAD", str(BUILD / "mpi/mpi_abi/libgpucoll.so.0"),
+                   str(BUILD / "mpi/mpi_abi/test_coll"), "1", "all", *form]
+        assert_passed(run_command(command, env, 120))
