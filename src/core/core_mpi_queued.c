@@ -138,6 +138,7 @@ static void free_queued(struct core_mpi_pending *pending)
 }
 
 static const struct core_mpi_pending_kind queued_kind = {
+	.stays = true,
 	.arrive = arrive,
 	.progress = progress,
 	.describe = describe,

@@ -19,6 +19,7 @@ static pthread_mutex_t driving = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER;
 
 static struct core_comm *busy; /* communicators with something in the queue */
+static uint64_t tickets;       /* drawn. Under `lists` */
 /*
  * Of who drives: what the real MPI has, in turns; of which the results are being copied; and of
  * whose end the application is to be told.
@@ -33,6 +34,7 @@ struct drive {
 	bool calls;                 /* it may call MPI */
 	bool yields;                /* what is not decided is to be staged */
 	const struct core_comm *of; /* of this communicator; NULL: of all */
+	uint64_t newest;            /* up to this ticket */
 	bool adds;                  /* a call was added: what the real MPI has can wait */
 	bool moved;                 /* something has come nearer */
 };
@@ -58,6 +60,7 @@ static void append(struct core_queued *queued)
 
 	queued->next = NULL;
 	pthread_mutex_lock(&lists);
+	queued->ticket = ++tickets;
 	if (comm->queue.head) {
 		comm->queue.tail->next = queued;
 	} else {
@@ -143,6 +146,36 @@ static struct core_queued *pop_issued(void)
 	return queued;
 }
 
+static void end_one_left(struct core_queued *queued)
+{
+	bool was_issued = core_op_is_issued(&queued->op);
+
+	queued->raised = true;
+	end(queued, UTIL_ERR_MPI);
+	if (!was_issued)
+		remove_head(queued->op.comm);
+	push(&done, queued);
+}
+
+/* The calls that the thread was in, inside that for `queued`, were left by a jump; NULL: all. */
+static void end_left(const struct core_queued *queued)
+{
+	struct core_queued *outer;
+
+	for (; mine != queued; mine = outer) {
+		outer = mine->outer;
+		end_one_left(mine);
+	}
+}
+
+static void leave(void)
+{
+	pthread_mutex_lock(&driving);
+	end_left(NULL);
+	pthread_mutex_unlock(&driving);
+	core_drive_holds = false;
+}
+
 /*
  * Progress by the call, or a test. An error handler of the application may be called in it, call
  * MPI itself, or never return: so others may drive meanwhile, and nothing is held but this
@@ -161,35 +194,11 @@ static enum util_status call_mpi(struct core_queued *queued)
 	status = core_op_progress(&queued->op, CORE_OP_ALL);
 	pthread_mutex_lock(&driving);
 	is_driving = true;
+	end_left(queued);
 	mine = queued->outer;
 	core_drive_holds = mine != NULL;
 	queued->held = false;
 	return status;
-}
-
-static void end_left(struct core_queued *queued)
-{
-	bool was_issued = core_op_is_issued(&queued->op);
-
-	queued->raised = true;
-	end(queued, UTIL_ERR_MPI);
-	if (!was_issued)
-		remove_head(queued->op.comm);
-	push(&done, queued);
-}
-
-/* The calls that the thread was in were left by a jump. */
-static void leave(void)
-{
-	struct core_queued *outer;
-
-	pthread_mutex_lock(&driving);
-	for (; mine; mine = outer) {
-		outer = mine->outer;
-		end_left(mine);
-	}
-	pthread_mutex_unlock(&driving);
-	core_drive_holds = false;
 }
 
 /* Returns whether others may have driven meanwhile. */
@@ -202,7 +211,8 @@ static bool drive_queue(struct core_comm *comm, struct drive *drive)
 
 	for (; queued && !queued->held; queued = next) {
 		moves = core_op_moves(&queued->op);
-		if (drive->yields && (!drive->of || drive->of == comm))
+		if (drive->yields && (!drive->of || drive->of == comm) &&
+		    queued->ticket <= drive->newest)
 			core_op_withdraw(&queued->op);
 		status =
 			core_op_progress(&queued->op, drive->calls ? CORE_OP_LOCAL : CORE_OP_ALONE);
@@ -342,9 +352,39 @@ static bool progress_alone(void)
 	return drive.moved;
 }
 
-static bool holds(const struct core_comm *comm)
+/* Whether this thread calls MPI for it, further out: who waits for that one waits for himself. */
+static bool is_mine(const struct core_queued *queued)
 {
-	return comm ? core_queue_holds(comm) : has_work();
+	const struct core_queued *one = mine;
+
+	while (one && one != queued)
+		one = one->outer;
+	return one != NULL;
+}
+
+/* Whether something that was there when the ticket was drawn is in the way of this thread. */
+static bool is_in_the_way(const struct core_comm *of, uint64_t newest)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&lists);
+	for (const struct core_comm *comm = busy; comm && !found; comm = comm->queue.next) {
+		const struct core_queued *head = comm->queue.head;
+
+		found = (!of || of == comm) && head->ticket <= newest && !is_mine(head);
+	}
+	pthread_mutex_unlock(&lists);
+	return found;
+}
+
+static uint64_t newest_ticket(void)
+{
+	uint64_t newest;
+
+	pthread_mutex_lock(&lists);
+	newest = tickets;
+	pthread_mutex_unlock(&lists);
+	return newest;
 }
 
 void core_queue_yield(struct core_comm *comm)
@@ -354,16 +394,16 @@ void core_queue_yield(struct core_comm *comm)
 	struct core_wait wait = {0};
 	uint64_t since;
 
-	/* An error handler inside the very call that would have to come first has no way. */
-	if (is_driving || !holds(comm) || (mine && !core_op_is_issued(&mine->op)))
+	if (is_driving || !(comm ? core_queue_holds(comm) : has_work()))
 		return;
 	since = util_now();
-	for (;;) {
+	drive.newest = newest_ticket();
+	/* Other threads may go on queueing. */
+	while (is_in_the_way(comm, drive.newest)) {
 		drive.yields = util_now() - since > moment;
 		drive_all(&drive);
-		if (!holds(comm))
-			return;
-		core_mpi_drive(&wait);
+		if (is_in_the_way(comm, drive.newest))
+			core_mpi_drive(&wait);
 	}
 }
 
@@ -379,23 +419,26 @@ static void describe(const struct core_queued *queued, char *text, size_t bytes)
 
 void core_queue_describe_first(const struct core_comm *comm, char *text, size_t bytes)
 {
+	const struct core_queued *first;
+
 	snprintf(text, bytes, "earlier nonblocking calls");
 	if (pthread_mutex_trylock(&driving))
 		return;
-	if (comm->queue.head)
-		describe(comm->queue.head, text, bytes);
+	first = __atomic_load_n(&comm->queue.head, __ATOMIC_ACQUIRE);
+	if (first)
+		describe(first, text, bytes);
 	pthread_mutex_unlock(&driving);
 }
 
 void core_queue_describe(const struct core_queued *queued, char *text, size_t bytes)
 {
-	const struct core_queued *first;
+	const struct core_queued *first = queued;
 
 	snprintf(text, bytes, "what goes on");
 	if (pthread_mutex_trylock(&driving))
 		return;
-	first = queued->ended || core_op_is_issued(&queued->op) ? queued
-								: queued->op.comm->queue.head;
+	if (!queued->held && !queued->ended && !core_op_is_issued(&queued->op))
+		first = __atomic_load_n(&queued->op.comm->queue.head, __ATOMIC_ACQUIRE);
 	describe(first ? first : queued, text, bytes);
 	pthread_mutex_unlock(&driving);
 }

@@ -30,7 +30,8 @@ struct core_queued {
 	enum util_status status;
 	bool raised; /* the error handler was called */
 	bool ended;
-	bool held; /* a thread calls MPI for it; and inside the call for that one: */
+	uint64_t ticket; /* of all that were queued, the first has 1 */
+	bool held;       /* a thread calls MPI for it; and inside the call for that one: */
 	struct core_queued *outer; /* NULL: inside none */
 	uint64_t since;            /* when it was called for */
 };

@@ -62,8 +62,8 @@ extern bool pmpi_off;
 
 /*
  * Whether this call comes from inside one that has been seen. An error handler of the application
- * may have left that one by longjmp or an exception: then this frame is an older one than the
- * outermost of those inside, on the same stack; or it is where others have been since.
+ * may have left that one by longjmp or an exception: then this frame is the same or an older one
+ * than the outermost of those inside, on the same stack; or it is where others have been since.
  */
 static inline __attribute__((always_inline)) bool pmpi_is_inside(void)
 {
@@ -72,7 +72,7 @@ static inline __attribute__((always_inline)) bool pmpi_is_inside(void)
 
 	if (!pmpi_depth)
 		return false;
-	if (frame > pmpi_frame && frame - pmpi_frame < SAME_STACK)
+	if (frame >= pmpi_frame && frame - pmpi_frame < SAME_STACK)
 		pmpi_depth = 0;
 	else if (pmpi_frame - frame < SAME_STACK && !pmpi_frame_stands())
 		pmpi_depth = 0;

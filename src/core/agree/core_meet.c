@@ -28,8 +28,9 @@ void core_meet_retire(struct core_comm *comm)
 	if (!comm->slot || comm->retired)
 		return;
 	comm->retired = true;
-	comm->area = NULL;
+	/* Before what it is the reason of: a queued call may have failed in another thread. */
 	comm->no_area = "a call failed earlier";
+	__atomic_store_n(&comm->area, NULL, __ATOMIC_RELEASE);
 	core_board_publish(comm->slot, UINT64_MAX);
 }
 

@@ -16,6 +16,9 @@
 struct core_mpi_pending;
 
 struct core_mpi_pending_kind {
+	/* The request is the library's own, which a call that was left by a jump has not touched.
+	 */
+	bool stays;
 	/* Of a persistent one, before it is started: have what it sends in its stages. Waits. */
 	enum util_status (*prepare)(struct core_mpi_pending *pending);
 	/* The operation is complete, as the status says: what it has brought is to be copied. */

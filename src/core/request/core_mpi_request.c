@@ -80,6 +80,14 @@ static bool drive_until(MPI_Request *request, MPI_Status *status, int *result)
 	return false;
 }
 
+/* The first one has failed, and nothing is known of the others. */
+static int tell_first(int count, MPI_Status statuses[], int error)
+{
+	for (int i = 0; statuses != MPI_STATUSES_IGNORE && i < count; i++)
+		statuses[i].MPI_ERROR = i ? MPI_ERR_PENDING : error;
+	return MPI_ERR_IN_STATUS;
+}
+
 /*
  * MPI_Waitall, one request after the other, as MPICH 4.0 can't do MPI_Testall with persistent
  * collectives; those behind one that has failed are said to be pending.
@@ -87,22 +95,23 @@ static bool drive_until(MPI_Request *request, MPI_Status *status, int *result)
 static int wait_for_all(int (*next)(int, MPI_Request[], MPI_Status[]), int count,
 			MPI_Request requests[], MPI_Status statuses[])
 {
-	bool ignores = statuses == MPI_STATUSES_IGNORE;
-	int i = 0, result = MPI_SUCCESS;
+	bool ignores = statuses == MPI_STATUSES_IGNORE, well = true;
+	int done = 0, result = MPI_SUCCESS;
 
-	for (; i < count; i++) {
-		if (!drive_until(&requests[i], ignores ? MPI_STATUS_IGNORE : &statuses[i], &result))
-			break;
-		if (!ignores)
-			statuses[i].MPI_ERROR = result;
-		if (result != MPI_SUCCESS)
-			break;
+	while (done < count && well &&
+	       drive_until(&requests[done], ignores ? MPI_STATUS_IGNORE : &statuses[done],
+			   &result)) {
+		well = result == MPI_SUCCESS;
+		done += well;
 	}
-	if (result == MPI_SUCCESS)
-		return i < count ? next(count - i, requests + i, ignores ? statuses : statuses + i)
-				 : MPI_SUCCESS;
-	while (!ignores && ++i < count)
-		statuses[i].MPI_ERROR = MPI_ERR_PENDING;
+	if (well && done < count)
+		result = next(count - done, requests + done, ignores ? statuses : statuses + done);
+	if (result == MPI_SUCCESS || !done)
+		return well ? result : tell_first(count, statuses, result);
+	if (result != MPI_ERR_IN_STATUS)
+		tell_first(count - done, ignores ? statuses : statuses + done, result);
+	for (int i = 0; !ignores && i < done; i++)
+		statuses[i].MPI_ERROR = MPI_SUCCESS;
 	return MPI_ERR_IN_STATUS;
 }
 

@@ -126,12 +126,27 @@ static void put(struct core_mpi_pending *pending)
 /* Of a call that was left by a jump. */
 void core_requests_left(void)
 {
-	if (!taken)
+	struct core_mpi_pending *all = taken, *one, *rest = NULL;
+
+	if (!all)
+		return;
+	pthread_mutex_lock(&lock);
+	while ((one = all)) {
+		all = one->next;
+		if (one->kind->stays) {
+			add(one);
+			continue;
+		}
+		one->next = rest;
+		rest = one;
+	}
+	pthread_mutex_unlock(&lock);
+	taken = NULL;
+	if (!rest)
 		return;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "an error handler has left an MPI call that completes requests: what comes for "
 		 "those that it was given does not get to device memory");
-	taken = NULL;
 }
 
 static void add_new(struct core_mpi_pending *pending)
