@@ -76,8 +76,7 @@ static enum util_status progress_accel(struct core_op *op, enum core_op_may may)
  */
 static enum util_status make_call(struct core_op *op)
 {
-	/* A nonblocking one may be called for by a thread that the communicator's calls are not of.
-	 */
+	/* A nonblocking one may be called for by another thread than the communicator's calls. */
 	bool marks = op->comm && !op->call.request;
 
 	if (!op->call.request && op->call.coll != CORE_REDUCE_LOCAL)
