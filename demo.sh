@@ -17,6 +17,7 @@ fi
 wrong=0
 for library in build/mpi/*/libgpucoll.so.0; do
 	mpi=$(basename "$(dirname "$library")")
+	[ -e "build/mpi/$mpi/demo" ] || continue # one that the tests got
 	echo
 	echo "== $mpi, 4 ranks, on $device"
 	wrapper=$(cat "build/mpi/$mpi/wrapper")
