@@ -15,9 +15,8 @@ if [ -e /dev/nvidiactl ] && build/gpucoll-info -d >/dev/null 2>&1; then
 fi
 
 wrong=0
-for library in build/mpi/*/libgpucoll.so.0; do
-	mpi=$(basename "$(dirname "$library")")
-	[ -e "build/mpi/$mpi/demo" ] || continue # one that the tests got
+for program in build/mpi/*/demo; do
+	mpi=$(basename "$(dirname "$program")")
 	echo
 	echo "== $mpi, 4 ranks, on $device"
 	wrapper=$(cat "build/mpi/$mpi/wrapper")
@@ -31,7 +30,7 @@ for library in build/mpi/*/libgpucoll.so.0; do
 		# MPICH's waiting ranks never give up their core; on fewer cores than ranks this shim makes them.
 		launch=("${bin}mpiexec$suffix" -n 4 -env LD_PRELOAD "$PWD/build/emu/yield_shim.so")
 	fi
-	GPUCOLL_DEBUG=none build/gpucoll-exec "${where[@]}" "${launch[@]}" "build/mpi/$mpi/demo" || wrong=1
+	GPUCOLL_DEBUG=none build/gpucoll-exec "${where[@]}" "${launch[@]}" "$program" || wrong=1
 done
 echo
 if [ $wrong -ne 0 ]; then

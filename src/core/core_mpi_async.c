@@ -166,23 +166,15 @@ static void count(const struct core_call *call, const struct place *place, enum 
 	core_stats_add_since(&stats, place->since);
 }
 
-/* After what is queued. One that the real MPI refuses here it may not have refused elsewhere. */
+/* After what is queued. */
 static int call_real(const struct core_call *call, const struct place *place)
 {
-	struct core_comm *comm = place->comm;
-	int result;
-
-	if (comm)
-		core_queue_yield(comm);
-	if (!comm || call->persistent)
-		return call->real(call);
-	core_meet_pass(comm, place->number);
-	comm->in_real = true;
-	result = call->real(call);
-	comm->in_real = false;
-	if (result)
-		core_meet_retire(comm);
-	return result;
+	if (place->comm)
+		core_queue_yield(place->comm);
+	if (!place->comm || call->persistent)
+		return core_number_call(call, NULL);
+	core_meet_pass(place->comm, place->number);
+	return core_number_call(call, place->comm);
 }
 
 /* Takes the operation. */
@@ -203,11 +195,8 @@ static int begin(struct async *async, const struct place *place)
 
 static int pass(const struct core_call *call, const struct place *place)
 {
-	struct core_call real = *call;
-	int result;
+	int result = call_real(call, place);
 
-	real.op = core_mpi_real_op(call);
-	result = call_real(&real, place);
 	count(call, place, CORE_PATH_PASS, 0);
 	return result;
 }
@@ -243,7 +232,6 @@ static int stage(const struct core_call *call, const struct place *place)
 	core_mpi_note_comm(call->comm);
 	core_mpi_pending_open(&async->pending, &async_kind, call->name, call->persistent);
 	async->call = *call;
-	async->call.op = core_mpi_real_op(call);
 	status = core_staging_open(&async->staging, &async->call);
 	if (status == UTIL_OK && !async->staging.num_stages) {
 		free_async(&async->pending);

@@ -158,26 +158,6 @@ void core_stop(void)
 	util_fdpass_stop();
 }
 
-/*
- * The call in the real MPI, which knows no 16-bit floating point. One that it refuses here it may
- * not have refused elsewhere.
- */
-static int call_real(const struct core_call *call, struct core_comm *comm)
-{
-	struct core_call real = *call;
-	int result;
-
-	real.op = core_mpi_real_op(call);
-	if (!comm)
-		return call->real(&real);
-	comm->in_real = true;
-	result = call->real(&real);
-	comm->in_real = false;
-	if (result)
-		core_meet_retire(comm);
-	return result;
-}
-
 int core_run_host(const struct core_call *call)
 {
 	struct core_stats_call stats = {.coll = call->coll,
@@ -197,9 +177,9 @@ int core_run_host(const struct core_call *call)
 	if (comm)
 		core_meet_pass(comm, number);
 	if (!util_config.stats)
-		return call_real(call, comm);
+		return core_number_call(call, comm);
 	start = now();
-	result = call_real(call, comm);
+	result = core_number_call(call, comm);
 	stats.comm_id = comm ? comm->id : 0;
 	stats.bytes = core_mpi_call_bytes(call);
 	stats.seconds = now() - start;

@@ -36,9 +36,9 @@ static int running_version(void)
 /* Releases with one soname do not have the same calls. */
 static void look_at_release(void)
 {
-	int running = running_version();
+	int running = core_mpi_job.rank == 0 ? running_version() : 0;
 
-	if (running > BUILT_FOR && core_mpi_job.rank == 0)
+	if (running > BUILT_FOR)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_PMPI,
 			 "this libgpucoll was built for release %d of the MPI, and runs with "
 			 "release %d: calls that are new in it are not taken. Build one for it, "
