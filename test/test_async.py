@@ -31,7 +31,10 @@ def test_forms(run_mpi, mpi, form, ranks):
 @each_mpi
 def test_forms_on_nodes(run_mpi, mpi):
     """Over several nodes, too."""
-    assert_passed(on_nodes(run_mpi, mpi, "0011", "test_coll", 1, "all", "nonblocking"))
+    result = on_nodes(run_mpi, mpi, "0011", "test_coll", 1, "all", "nonblocking")
+    assert_passed(result)
+    assert count_calls(result.output, "accel", "MPI_Iallreduce") >= 10, result.output
+    assert count_calls(result.output, "accel", "MPI_Ialltoallv") > 0, result.output
 
 
 @pytest.mark.quick
@@ -59,6 +62,17 @@ def test_queue(run_mpi, mpi, case):
     name = {"freed_comm": "MPI_Ibcast", "gone_arguments": "MPI_Ialltoall"}.get(case, "MPI_Iallreduce")
     assert case != "alone" or count_calls(result.output, "accel", name) == 48, result.output
     assert case in ("before_host", "file", "freed_comm", "set_info", "switched_off") or count_calls(result.output, "accel", name) > 0, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("case,shape", [("alone", "01"), ("before_host", "011"), ("before_message", "0120"), ("file", "001"), ("freed_comm", "011"),
+                                        ("in_blocking", "01234"), ("many", "001"), ("opposite", "01234")])
+def test_queue_on_nodes(run_mpi, mpi, case, shape):
+    """The same over several nodes, on any of which a rank may have to take back that it is ready."""
+    result = on_nodes(run_mpi, mpi, shape, "test_queue", case)
+    assert_passed(result)
+    assert case in ("before_host", "file", "freed_comm") or count_calls(result.output, "accel", "MPI_Iallreduce") > 0, result.output
+    assert case != "file" or "a call that came after it" in result.output, result.output
 
 
 @each_mpi
@@ -112,4 +126,6 @@ def test_random_programs(run_mpi, mpi, threads):
 
 @each_mpi
 def test_random_programs_on_nodes(run_mpi, mpi):
-    assert_passed(on_nodes(run_mpi, mpi, "001", "test_async", "random", random.randrange(1, 1 << 30), 1500))
+    result = on_nodes(run_mpi, mpi, "001", "test_async", "random", random.randrange(1, 1 << 30), 1500)
+    assert_passed(result)
+    assert sum(count_calls(result.output, "accel", f"MPI_I{coll}") for coll in ("allreduce", "bcast", "alltoall")) > 0, result.output

@@ -70,18 +70,32 @@ def test_queue_model_finds_errors(tmp_path, weakness):
     assert "errors: 1" in spin(tmp_path, "queue", weakness)
 
 
-@pytest.mark.parametrize("bounds", [("NODES=2", "CALLS=4"), ("NODES=2", "MEMBERS=2", "CALLS=1"), ("NODES=3", "CALLS=1")],
+@pytest.mark.parametrize("bounds", [("NODES=2", "CALLS=4"), ("NODES=2", "MEMBERS=2", "CALLS=1"), ("NODES=3", "CALLS=1"),
+                                    ("NODES=3", "CALLS=3", "ONE_STAGES"), ("NODES=2", "CALLS=2", "MIXED"),
+                                    ("NODES=2", "MEMBERS=2", "FIRST_MEMBERS=1", "CALLS=1", "MIXED"),
+                                    ("NODES=2", "SLOTS=1", "CALLS=3", "MIXED")],
                          ids=lambda bounds: "-".join(bounds))
 def test_nodes_model(tmp_path, bounds):
     need_spin()
+    if bounds[1:] == ("SLOTS=1", "CALLS=3", "MIXED") and not os.environ.get("GPUTEST_LONG"):
+        pytest.skip("45 million states take minutes: GPUTEST_LONG=1 checks them")
     assert_no_error(spin(tmp_path, "nodes", *bounds))
 
 
-@pytest.mark.parametrize("weakness,nodes", [("HISTORY", 2), ("ASK", 2), ("RETRACT", 2), ("ROUNDS", 3)])
-def test_nodes_model_finds_errors(tmp_path, weakness, nodes):
+NODES_BREAKS = {
+    "HISTORY": ("NODES=3", "CALLS=3", "ONE_STAGES"), "ASK": ("NODES=2", "CALLS=4", "SLOTS=1"), "RETRACT": ("NODES=2", "CALLS=4", "SLOTS=1"),
+    "ROUNDS": ("NODES=3", "CALLS=1"), "COMMIT": ("NODES=2", "CALLS=1", "MIXED"), "WAIT": ("NODES=2", "CALLS=1", "MIXED"),
+    "RECORD": ("NODES=2", "CALLS=2", "MIXED"),
+    "LATE": ("NODES=2", "MEMBERS=2", "OTHER_MEMBERS=1", "SLOTS=1", "CALLS=2", "MIXED", "NONBLOCKING"),
+    "EARLY": ("NODES=2", "MEMBERS=2", "OTHER_MEMBERS=1", "SLOTS=1", "CALLS=2", "MIXED", "NONBLOCKING")}
+
+
+@pytest.mark.parametrize("weakness", NODES_BREAKS)
+def test_nodes_model_finds_errors(tmp_path, weakness):
     need_spin()
-    bounds = ("CALLS=4", "SLOTS=1") if nodes == 2 else ("CALLS=1",)
-    assert "errors: 1" in spin(tmp_path, "nodes", f"NODES={nodes}", *bounds, f"BREAK_{weakness}")
+    if weakness in ("LATE", "EARLY") and not os.environ.get("GPUTEST_LONG"):
+        pytest.skip("it is found after 40 million states, which take minutes: GPUTEST_LONG=1 looks for it")
+    assert "errors: 1" in spin(tmp_path, "nodes", *NODES_BREAKS[weakness], f"BREAK_{weakness}")
 
 
 @pytest.mark.parametrize("bounds", [("CALLS=1",), ("MEMBERS=1", "CALLS=3"), ("NODES=1", "CALLS=3"), ("CALLS=2",)],

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_comm_life.h"
-#include "core/agree/core_agree.h"
 #include "core/agree/core_meet.h"
 #include "core/agree/core_nodes.h"
+#include "core/agree/core_promise.h"
 #include "core/choose/core_choices.h"
 #include "core/comm/core_board.h"
 #include "core/comm/core_graph.h"
@@ -103,7 +103,7 @@ static void leave(struct core_comm *comm)
 	uint64_t ready[CORE_BOARD_REMEMBERED];
 
 	if (comm->spans)
-		core_agree_last_ready(comm, ready);
+		core_promise_last(core_board_area(comm->slot), ready);
 	/* Members may have stopped calling at different calls. */
 	if (comm->lost)
 		core_board_publish(comm->slot, UINT64_MAX);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_queue.h"
+#include "core/accel/core_accel.h"
 #include "core/agree/core_meet.h"
 #include "core/core_progress.h"
+#include "core/exec/core_steps.h"
 #include "core/job/core_drive.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/report/core_stats.h"
@@ -50,8 +52,7 @@ static const struct core_progress_work work = {.is_there = has_work, .step = pro
 
 bool core_queue_takes(const struct core_comm *comm)
 {
-	/* Over several nodes a node that is ready for a call can't take that back. */
-	return comm->area && !comm->spans && core_progress_start(&work);
+	return comm->area && core_progress_start(&work);
 }
 
 static void append(struct core_queued *queued)
@@ -201,6 +202,16 @@ static enum util_status call_mpi(struct core_queued *queued)
 	return status;
 }
 
+/*
+ * While this process carries messages for a kernel, it does nothing for other calls: the driver may
+ * have it wait for that kernel. Whether that is so for this one; NULL: for what the real MPI has.
+ */
+static bool must_wait(const struct core_queued *queued)
+{
+	return core_steps_any_carry() && !(queued && queued->op.state == CORE_OP_ACCEL &&
+					   core_accel_carries(&queued->op.accel));
+}
+
 /* Returns whether others may have driven meanwhile. */
 static bool drive_queue(struct core_comm *comm, struct drive *drive)
 {
@@ -209,7 +220,7 @@ static bool drive_queue(struct core_comm *comm, struct drive *drive)
 	bool let_others = false;
 	uint64_t moves;
 
-	for (; queued && !queued->held; queued = next) {
+	for (; queued && !queued->held && !must_wait(queued); queued = next) {
 		moves = core_op_moves(&queued->op);
 		if (drive->yields && (!drive->of || drive->of == comm) &&
 		    queued->ticket <= drive->newest)
@@ -282,6 +293,8 @@ static void drive_issued(void)
 	enum util_status status;
 	int tests = 0;
 
+	if (must_wait(NULL))
+		return;
 	drive_copying();
 	while (issued && tests < MOST_TESTS && num_copying < MOST_COPIES) {
 		queued = pop_issued();

@@ -178,6 +178,13 @@ uint64_t core_accel_moves(const struct core_accel *accel)
 	return accel->moves + accel->steps.moves;
 }
 
+bool core_accel_carries(const struct core_accel *accel)
+{
+	bool steps = accel->state == CORE_ACCEL_RUN || accel->state == CORE_ACCEL_LAST;
+
+	return steps && accel->running && core_steps_carry(&accel->steps);
+}
+
 uint64_t core_accel_bytes(const struct core_accel *accel)
 {
 	const struct core_buffer *in = &accel->shape.in, *out = &accel->shape.out;

@@ -60,7 +60,7 @@ enum util_status core_vote_announce(struct core_accel *accel)
 		return status;
 	if (status != UTIL_OK)
 		return core_accel_stage(accel, "earlier work failed");
-	if (!core_agree_open(&accel->agree, accel->comm, accel->number))
+	if (!core_agree_open(&accel->agree, accel->comm, accel->number, accel->nonblocking))
 		return core_accel_stage(accel, "ranks too far apart");
 	if (accel->comm->spans) {
 		core_wire_begin(accel->comm->wire, accel->number);
@@ -155,7 +155,10 @@ static enum util_status give_way(struct core_accel *accel)
 		comm->wants_links = comm->wants_shm = true;
 	if (accel->agree.vote)
 		core_proof_doubt(accel);
-	return core_accel_stage(accel, accel->reason ? accel->reason : "another rank's choice");
+	if (accel->reason)
+		return UTIL_STAGE;
+	return core_accel_stage(accel, accel->withdrawn ? "a call that came after it"
+							: "another rank's choice");
 }
 
 enum util_status core_vote_progress(struct core_accel *accel)
@@ -175,6 +178,10 @@ enum util_status core_vote_progress(struct core_accel *accel)
 	/* The stream and the launch's memory go to other calls. */
 	if (core_proof_settle(accel) == UTIL_IN_PROGRESS)
 		return UTIL_IN_PROGRESS;
+	if (state == CORE_AGREE_READY && accel->withdrawn) {
+		core_nodes_take_back(&accel->agree);
+		state = core_agree_poll(&accel->agree);
+	}
 	if (state == CORE_AGREE_READY && core_comm_speaks(accel->comm))
 		state = agree_with_nodes(accel);
 	if (state == CORE_AGREE_STAGE)

@@ -2,6 +2,7 @@
 #include "core/agree/core_agree.h"
 #include "core/agree/core_area.h"
 #include "core/agree/core_meet.h"
+#include "core/agree/core_promise.h"
 #include "core/job/core_mpi_job.h"
 
 #include <stdatomic.h>
@@ -44,9 +45,10 @@ static bool slot_is_free(struct core_comm *comm, uint64_t call)
 	return call < CORE_AGREE_SLOTS || core_meet_all_past(comm, call + 1 - CORE_AGREE_SLOTS);
 }
 
-bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call)
+bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call,
+		     bool nonblocking)
 {
-	*agree = (struct core_agree){.comm = comm, .call = call};
+	*agree = (struct core_agree){.comm = comm, .call = call, .nonblocking = nonblocking};
 	return slot_is_free(comm, call);
 }
 
@@ -90,23 +92,10 @@ bool core_agree_withdraw(const struct core_agree *agree)
 	return decide(agree, CORE_AGREE_STAGE);
 }
 
-/*
- * The members here are of one mind. Where they are not all, the node is ready, which it can't take
- * back: the others may accelerate the call from then on, all of whom are ready, or hear of one that
- * is not. The calls in which it was ready are remembered, see core_agree_where.
- */
+/* The members here are of one mind. Where they are not all, it is up to the speaker. */
 static void decide_here(const struct core_agree *agree)
 {
-	struct core_area_far *far = core_area_far_of(agree->comm->area);
-
-	if (!agree->comm->spans) {
-		decide(agree, CORE_AGREE_ACCEL);
-		return;
-	}
-	if (!decide(agree, CORE_AGREE_READY))
-		return;
-	atomic_store(&far->ready[1], atomic_load(&far->ready[0]));
-	atomic_store(&far->ready[0], agree->call + 1);
+	decide(agree, agree->comm->spans ? CORE_AGREE_READY : CORE_AGREE_ACCEL);
 }
 
 /* Release: who sees the word sees what all offers come to. */
@@ -116,6 +105,8 @@ void core_agree_settle(struct core_agree *agree, bool accel, const struct core_s
 
 	if (accel)
 		slot_of(agree)->common = *common;
+	else if (!agree->nonblocking)
+		core_promise_forget(agree->comm->area, agree->call);
 	atomic_compare_exchange_strong(
 		word_of(agree), &ready,
 		word_value(agree, accel ? CORE_AGREE_ACCEL : CORE_AGREE_STAGE));
@@ -281,27 +272,17 @@ int core_agree_missing(const struct core_agree *agree)
 		       : -1;
 }
 
-void core_agree_last_ready(const struct core_comm *comm, uint64_t ready[CORE_BOARD_REMEMBERED])
+static bool has_lost(const void *area)
 {
-	const struct core_area_far *far = core_area_far_of(core_board_area(comm->slot));
-
-	for (int i = 0; i < CORE_BOARD_REMEMBERED; i++)
-		ready[i] = atomic_load(&far->lost) ? CORE_BOARD_LOST : atomic_load(&far->ready[i]);
-}
-
-static bool was_ready(const struct core_area_far *far, uint64_t call)
-{
-	return atomic_load(&far->ready[0]) == call + 1 || atomic_load(&far->ready[1]) == call + 1;
+	return atomic_load_explicit(&core_area_far_of(area)->lost, memory_order_acquire);
 }
 
 /*
- * Somebody on another node is in the call, and so all that members here can do in later calls
- * without it is to go to the real MPI, or to get ready and wait. So if they were ready for the call
- * it is the last but one at most for which they were. Members' counters first: a member that is
- * past the call has seen its word, if it made an offer, or the loss for which it made none.
+ * Members' counters first: a member that is past the call has seen its word, if it made an offer,
+ * or the loss for which it made none.
  */
 enum core_agree_state core_agree_where(const struct core_board_slot *slot, const void *area,
-				       uint64_t call)
+				       uint64_t call, bool nonblocking)
 {
 	const struct core_area_slot *s;
 	bool anybody_past = false;
@@ -309,18 +290,31 @@ enum core_agree_state core_agree_where(const struct core_board_slot *slot, const
 
 	for (int i = 0; i < core_mpi_job.local_size; i++)
 		anybody_past |= core_board_passed(slot, i) > call;
-	if (atomic_load_explicit(&core_area_far_of(area)->lost, memory_order_acquire))
+	if (has_lost(area))
 		return CORE_AGREE_LOST;
+	if (core_promise_is_prevented(area, call))
+		return CORE_AGREE_STAGE;
 	s = core_area_slot_of(area, call);
 	word = atomic_load_explicit(&s->word, memory_order_acquire);
 	if (word >> DECISION_BITS == call + 1) {
 		enum core_agree_state state = word & ((1 << DECISION_BITS) - 1);
 
-		return state == CORE_AGREE_STAGE && !was_ready(core_area_far_of(area), call)
-			       ? CORE_AGREE_STAGE
-			       : CORE_AGREE_READY;
+		if (state == CORE_AGREE_READY && nonblocking)
+			return CORE_AGREE_WAITING;
+		return state == CORE_AGREE_STAGE ? state : CORE_AGREE_READY;
 	}
 	if (!anybody_past)
 		return CORE_AGREE_WAITING;
-	return was_ready(core_area_far_of(area), call) ? CORE_AGREE_READY : CORE_AGREE_STAGE;
+	return core_promise_was_made(area, call) ? CORE_AGREE_READY : CORE_AGREE_STAGE;
+}
+
+/* Where neither is true: it was promised, and forgotten if whoever asks is past it by now. */
+enum core_agree_state core_agree_take_back(void *area, uint64_t call)
+{
+	if (has_lost(area))
+		return CORE_AGREE_LOST;
+	core_promise_prevent(area, call);
+	if (core_promise_is_prevented(area, call))
+		return CORE_AGREE_STAGE;
+	return core_promise_is_being_made(area, call) ? CORE_AGREE_WAITING : CORE_AGREE_READY;
 }

@@ -38,13 +38,15 @@ struct core_agree {
 	struct core_comm *comm;
 	uint64_t call; /* its number on the communicator, from 0 */
 	int seen;      /* members here, by their numbers, whose offers or votes were seen */
-	bool vote;     /* somebody asked for one */
-	bool forget;   /* somebody may lack mappings */
+	bool nonblocking;
+	bool vote;   /* somebody asked for one */
+	bool forget; /* somebody may lack mappings */
 	bool answered;
 };
 
 /* Begin a call. Returns false if the slot is still in use: then this call is to be staged. */
-bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call);
+bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call,
+		     bool nonblocking);
 
 /* Announce the offer. `table` has a block for each member, or is NULL. */
 void core_agree_announce(const struct core_agree *agree, const struct core_offer *offer,
@@ -83,8 +85,8 @@ void core_agree_settle(struct core_agree *agree, bool accel, const struct core_s
 const struct core_summary *core_agree_common(const struct core_agree *agree);
 
 /*
- * Have the call staged, by all, if nothing is decided: for a communicator of one node. Returns
- * whether that was so.
+ * Have the call staged, by all, if nothing is decided on this node. Returns whether that was so. If
+ * it is CORE_AGREE_READY then, see core_nodes_take_back.
  */
 bool core_agree_withdraw(const struct core_agree *agree);
 
@@ -98,16 +100,14 @@ const struct core_block *core_agree_table(const struct core_agree *agree, int ra
  * By the node's service, which serves communicators that it is no member of; `slot` and `area` are
  * one's on the board. What this node's members have come to in a call for which members on other
  * nodes wait: CORE_AGREE_STAGE; CORE_AGREE_READY, also if they were and the others know;
- * CORE_AGREE_LOST; or CORE_AGREE_WAITING.
+ * CORE_AGREE_LOST; or CORE_AGREE_WAITING, also if they are ready for a nonblocking call.
+ * core_agree_take_back, on the communicator's first node, for a member elsewhere that takes back
+ * that its node is ready for a nonblocking call: CORE_AGREE_STAGE, CORE_AGREE_READY: it comes too
+ * late, or as above.
  */
 enum core_agree_state core_agree_where(const struct core_board_slot *slot, const void *area,
-				       uint64_t call);
-
-/*
- * The last calls, + 1, for which this node's members were ready; CORE_BOARD_LOST instead, if the
- * communicator has lost a member.
- */
-void core_agree_last_ready(const struct core_comm *comm, uint64_t ready[CORE_BOARD_REMEMBERED]);
+				       uint64_t call, bool nonblocking);
+enum core_agree_state core_agree_take_back(void *area, uint64_t call);
 
 /*
  * A member's process has ended: decide what is not decided, so that all who can be told fail in the

@@ -40,9 +40,10 @@ struct core_area_slot {
 
 /* First in the area, for communicators of several nodes. */
 struct core_area_far {
-	/* The last calls, + 1, in which this node's members were ready, the latest one first. */
+	/* See core_promise.h: the last calls, + 1, that were promised, the latest one first. */
 	_Alignas(UTIL_CACHE_LINE) _Atomic uint64_t ready[CORE_BOARD_REMEMBERED];
-	_Atomic uint64_t failed; /* the last call, + 1, in which a member elsewhere did */
+	_Atomic uint64_t decided; /* there, too: the last nonblocking call */
+	_Atomic uint64_t failed;  /* the last call, + 1, in which a member elsewhere did */
 	/*
 	 * A member was lost. Writers: who finds that, or is told of it by another node; set once.
 	 * Readers: all that wait.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/agree/core_nodes.h"
 #include "core/agree/core_meet.h"
+#include "core/agree/core_promise.h"
 #include "core/agree/core_record.h"
 #include "core/wire/core_mail.h"
 #include "net/net_port.h"
@@ -54,9 +55,14 @@ struct core_nodes {
 	uint64_t since; /* ns: this node got ready, or last asked */
 	struct core_summary common;
 	struct ready *message; /* the last one sent, with room for all records */
+	bool awaits_promise;   /* all are ready; then */
+	bool passed_on;        /* ... to others that it was made */
+	uint64_t taken_back;   /* by this process: the last call, + 1; */
+	uint64_t told_back;    /* ns: the first node was told so */
 	/* Under the main port's lock. */
 	struct early *early;
-	uint64_t staged; /* the last call, + 1, that somebody stages */
+	/* The last calls, + 1, that somebody stages; that are promised, or are not to be. */
+	uint64_t staged, committed, prevented;
 	uint32_t underway[MAX_ROUNDS], number[MAX_ROUNDS];
 	bool stages; /* last time, somebody did */
 	/* Messages that others need, which have not left. */
@@ -174,6 +180,12 @@ static void on_ack(struct core_nodes *nodes, const struct net_header *header)
 		nodes->underway[header->link] = nodes->number[header->link] - header->message;
 }
 
+static void note(uint64_t *last, uint64_t call)
+{
+	if (*last < call + 1)
+		*last = call + 1;
+}
+
 static void receive(struct core_comm *comm, const struct net_header *header,
 		    struct net_payload *payload)
 {
@@ -185,8 +197,12 @@ static void receive(struct core_comm *comm, const struct net_header *header,
 		on_ack(nodes, header);
 	else if (header->kind == CORE_MAIL_LOST)
 		core_meet_lose(comm);
-	else if (header->kind == CORE_MAIL_STAGED && header->call + 1 > nodes->staged)
-		nodes->staged = header->call + 1;
+	else if (header->kind == CORE_MAIL_STAGED)
+		note(&nodes->staged, header->call);
+	else if (header->kind == CORE_MAIL_COMMITTED)
+		note(&nodes->committed, header->call);
+	else if (header->kind == CORE_MAIL_TAKEN_BACK)
+		note(&nodes->prevented, header->call);
 }
 
 void core_nodes_handle_mail(void)
@@ -194,6 +210,8 @@ void core_nodes_handle_mail(void)
 	core_mail_handle(CORE_MAIL_READY, receive);
 	core_mail_handle(CORE_MAIL_ACK, receive);
 	core_mail_handle(CORE_MAIL_STAGED, receive);
+	core_mail_handle(CORE_MAIL_COMMITTED, receive);
+	core_mail_handle(CORE_MAIL_TAKEN_BACK, receive);
 	core_mail_handle(CORE_MAIL_LOST, receive);
 }
 
@@ -269,10 +287,12 @@ void core_nodes_begin(const struct core_agree *agree, uint32_t flags)
 {
 	struct core_nodes *nodes = agree->comm->agreement;
 
+	if (!agree->nonblocking)
+		core_promise_make(agree->comm->area, agree->call);
 	net_lock(NET_MAIN);
 	nodes->call = agree->call + 1;
 	nodes->round = 0;
-	nodes->sent = nodes->asked = false;
+	nodes->sent = nodes->asked = nodes->awaits_promise = nodes->passed_on = false;
 	nodes->since = util_now();
 	core_agree_summarize(agree, &nodes->common);
 	nodes->common.any |= flags;
@@ -332,9 +352,14 @@ static void send(const struct core_agree *agree)
 		       write_message(agree), &nodes->leaving);
 }
 
-static void ask(const struct core_comm *comm, uint64_t call)
+static void ask(const struct core_agree *agree)
 {
+	const struct core_comm *comm = agree->comm;
 	struct core_nodes *nodes = comm->agreement;
+	struct net_header header = {.kind = CORE_MAIL_ASK,
+				    .comm = comm->id,
+				    .call = agree->call,
+				    .link = agree->nonblocking};
 	uint64_t limit = nodes->asked ? much_patience : nodes->stages ? little_patience : patience;
 	uint64_t now = util_now();
 
@@ -342,7 +367,105 @@ static void ask(const struct core_comm *comm, uint64_t call)
 		return;
 	nodes->asked = true;
 	nodes->since = now;
-	core_mail_tell_nodes(comm, CORE_MAIL_ASK, call, NULL);
+	core_mail_tell_nodes(comm, &header, NULL);
+}
+
+/* ---- promises of nonblocking calls ---- */
+
+static bool is_on_first(const struct core_comm *comm)
+{
+	return comm->node == 0;
+}
+
+/* The service there may lack the memory to think about it: so say it again. */
+static void take_back(const struct core_agree *agree)
+{
+	struct core_comm *comm = agree->comm;
+	struct core_nodes *nodes = comm->agreement;
+	struct net_header header = {
+		.kind = CORE_MAIL_TAKE_BACK, .comm = comm->id, .call = agree->call};
+	uint64_t now = util_now();
+
+	if (is_on_first(comm)) {
+		core_promise_prevent(comm->area, agree->call);
+		return;
+	}
+	if (nodes->taken_back == agree->call + 1 && now - nodes->told_back < much_patience)
+		return;
+	nodes->taken_back = agree->call + 1;
+	nodes->told_back = now;
+	core_mail_tell_node(comm, 0, &header, NULL);
+}
+
+static bool is_taken_back(const struct core_agree *agree)
+{
+	const struct core_comm *comm = agree->comm;
+
+	return is_on_first(comm) ? core_promise_is_prevented(comm->area, agree->call)
+				 : comm->agreement->prevented == agree->call + 1;
+}
+
+void core_nodes_take_back(struct core_agree *agree)
+{
+	bool taken_back;
+
+	net_lock(NET_MAIN);
+	take_back(agree);
+	taken_back = is_taken_back(agree);
+	net_unlock(NET_MAIN);
+	if (taken_back)
+		core_agree_settle(agree, false, NULL);
+}
+
+/* From the first node on, in the order of a binomial tree. */
+static void pass_on(const struct core_agree *agree)
+{
+	struct core_comm *comm = agree->comm;
+	struct core_nodes *nodes = comm->agreement;
+	struct net_header header = {
+		.kind = CORE_MAIL_COMMITTED, .comm = comm->id, .call = agree->call};
+
+	nodes->passed_on = true;
+	for (int i = 0; i < nodes->rounds; i++) {
+		if (1 << i > comm->node && comm->node + (1 << i) < comm->num_nodes)
+			core_mail_tell(comm, speaker_at(comm, 1 << i), &header, NULL, 0,
+				       &nodes->leaving);
+	}
+}
+
+/*
+ * Whether somebody stages it. What others say of a nonblocking call they may have said after it was
+ * accelerated; the first node knows.
+ */
+static bool is_staged(const struct core_agree *agree)
+{
+	bool told = agree->comm->agreement->staged == agree->call + 1;
+
+	if (!agree->nonblocking)
+		return told;
+	if (told)
+		take_back(agree);
+	return is_taken_back(agree);
+}
+
+/* All are ready. UTIL_OK: it is promised. UTIL_STAGE: somebody has taken that back. */
+static enum util_status commit(const struct core_agree *agree)
+{
+	struct core_comm *comm = agree->comm;
+	struct core_nodes *nodes = comm->agreement;
+
+	if (is_on_first(comm) && !nodes->passed_on && core_promise_commit(comm->area, agree->call))
+		nodes->committed = agree->call + 1;
+	nodes->awaits_promise = nodes->committed != agree->call + 1;
+	if (!nodes->awaits_promise) {
+		if (!nodes->passed_on)
+			pass_on(agree);
+		return UTIL_OK;
+	}
+	if (is_staged(agree))
+		return UTIL_STAGE;
+	ask(agree);
+	return UTIL_IN_PROGRESS;
 }
 
 /* UTIL_STAGE: somebody stages it. UTIL_ERR_PEER: what came is damaged. */
@@ -356,18 +479,35 @@ static enum util_status go_on(struct core_agree *agree)
 	for (; nodes->round < nodes->rounds; nodes->round++, nodes->sent = false) {
 		if (!nodes->sent)
 			send(agree);
-		if (nodes->staged == agree->call + 1)
+		if (is_staged(agree))
 			return UTIL_STAGE;
 
 		status = take_early(agree);
 		if (status == UTIL_IN_PROGRESS)
-			ask(comm, agree->call);
+			ask(agree);
 		if (status != UTIL_OK)
 			return status;
 	}
 	/* Members that have no data can't have links, and may not need any. */
 	able = nodes->common.all & (CORE_OFFER_EAGER | CORE_OFFER_WHOLE);
-	return nodes->common.fits && able ? UTIL_OK : UTIL_STAGE;
+	if (!nodes->common.fits || !able)
+		return UTIL_STAGE;
+	return agree->nonblocking ? commit(agree) : UTIL_OK;
+}
+
+/*
+ * Who has heard of all may be gone at once, and what it has told must have left: those that it is
+ * for stay until they have it. Where somebody stages the call nobody waits for it, and it may not
+ * leave for long, if it is the first message to a process that is in the real MPI. Who waits for it
+ * in a nonblocking call that is staged can take that back.
+ */
+static bool must_leave(const struct core_agree *agree, enum util_status status)
+{
+	const struct core_nodes *nodes = agree->comm->agreement;
+
+	if (status == UTIL_IN_PROGRESS || nodes->round < nodes->rounds)
+		return false;
+	return status == UTIL_OK || !agree->nonblocking;
 }
 
 enum util_status core_nodes_progress(struct core_agree *agree)
@@ -379,13 +519,7 @@ enum util_status core_nodes_progress(struct core_agree *agree)
 	net_lock(NET_MAIN);
 	status = go_on(agree);
 	net_unlock(NET_MAIN);
-	/*
-	 * Who has heard of all may be gone at once, and what it has told must have left: those that
-	 * it is for stay until they have it. Where somebody stages the call nobody waits for it,
-	 * and it may not leave for long, if it is the first message to a process that is in the
-	 * real MPI.
-	 */
-	if (status != UTIL_IN_PROGRESS && nodes->round == nodes->rounds && nodes->leaving)
+	if (must_leave(agree, status) && nodes->leaving)
 		status = UTIL_IN_PROGRESS;
 	if (status == UTIL_IN_PROGRESS &&
 	    (core_meet_failed(comm, agree->call) || core_meet_is_lost(comm)))
@@ -402,8 +536,11 @@ enum util_status core_nodes_progress(struct core_agree *agree)
 
 void core_nodes_tell_failure(struct core_comm *comm, uint64_t call)
 {
-	core_mail_tell_nodes(comm, comm->lost ? CORE_MAIL_LOST : CORE_MAIL_FAILED, call,
-			     &comm->agreement->leaving);
+	struct net_header header = {.kind = comm->lost ? CORE_MAIL_LOST : CORE_MAIL_FAILED,
+				    .comm = comm->id,
+				    .call = call};
+
+	core_mail_tell_nodes(comm, &header, &comm->agreement->leaving);
 	comm->told_loss |= comm->lost;
 }
 
@@ -416,5 +553,7 @@ int core_nodes_missing(const struct core_comm *comm)
 {
 	const struct core_nodes *nodes = comm->agreement;
 
-	return nodes->round < nodes->rounds ? speaker_at(comm, -(1 << nodes->round)) : -1;
+	if (nodes->round < nodes->rounds)
+		return speaker_at(comm, -(1 << nodes->round));
+	return nodes->awaits_promise ? comm->speakers[0] : -1;
 }

@@ -14,6 +14,11 @@
  * the services of the other nodes (core_service.h), who look at their boards and answer when
  * somebody there stages it.
  *
+ * In a nonblocking call a node that is ready can take that back, until the first node's speaker has
+ * heard of all and promises that the call is accelerated (core_promise.h), which goes to the others
+ * along a tree. A member that can't wait so long asks the first node's service to have the call
+ * staged; so does who is told that somebody stages it. What is first on that node's board decides.
+ *
  * A node may be ready for a call while on another, members go ahead on host buffers, and receive
  * nothing for long. So that messages don't pile up there, they are acknowledged now and then, and
  * who has too many underway stages calls.
@@ -47,6 +52,12 @@ void core_nodes_begin(const struct core_agree *agree, uint32_t flags);
  * lost, or its message was damaged; the call is settled then, too. UTIL_IN_PROGRESS.
  */
 enum util_status core_nodes_progress(struct core_agree *agree);
+
+/*
+ * Take back, of a nonblocking call, that this node is ready, by any of its members: while it is
+ * CORE_AGREE_READY call this again, which tells what comes of it.
+ */
+void core_nodes_take_back(struct core_agree *agree);
 
 /*
  * Tell the other nodes that this process could not do its part in the call, or that the

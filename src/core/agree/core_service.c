@@ -12,7 +12,9 @@
 /* Asked, and not sure yet. */
 struct question {
 	struct question *next;
+	enum core_mail_kind kind; /* ASK or TAKE_BACK */
 	uint64_t comm, call;
+	bool nonblocking;
 	uint32_t asker; /* process */
 };
 
@@ -25,7 +27,9 @@ static struct question *questions;
 /* What the node's members have come to in a call. */
 struct look {
 	uint64_t call;
-	enum core_mail_kind kind; /* what was said: ASK, or that somebody FAILED or is LOST */
+	enum core_mail_kind
+		kind; /* what was said: a question, or that somebody FAILED or is LOST */
+	bool nonblocking;
 	enum core_agree_state state;
 };
 
@@ -40,41 +44,61 @@ static void look_at(const struct core_board_slot *slot, void *area, void *argume
 		core_meet_fail_far(area, look->call);
 	else if (look->kind == CORE_MAIL_LOST)
 		core_meet_lose_far(area);
+	else if (look->kind == CORE_MAIL_TAKE_BACK)
+		look->state = core_agree_take_back(area, look->call);
 	else
-		look->state = core_agree_where(slot, area, look->call);
+		look->state = core_agree_where(slot, area, look->call, look->nonblocking);
 }
 
 /*
- * All that is left of a communicator that was freed here is when it was ready, or that it had lost
+ * All that is left of a communicator that was freed here is what was promised, or that it had lost
  * a member.
  */
-static enum core_agree_state look(uint64_t comm, uint64_t call, enum core_mail_kind kind)
+static enum core_agree_state look(const struct question *q)
 {
-	struct look look = {call, kind, CORE_AGREE_WAITING};
+	struct look look = {q->call, q->kind, q->nonblocking, CORE_AGREE_WAITING};
 	uint64_t ready[CORE_BOARD_REMEMBERED];
 
-	if (core_board_visit(comm, look_at, &look) || !core_board_find_left(comm, ready))
+	if (core_board_visit(q->comm, look_at, &look) || !core_board_find_left(q->comm, ready))
 		return look.state;
 	for (int i = 0; i < CORE_BOARD_REMEMBERED; i++) {
 		if (ready[i] == CORE_BOARD_LOST)
 			return CORE_AGREE_LOST;
-		if (ready[i] == call + 1)
+		if (ready[i] == q->call + 1)
 			return CORE_AGREE_READY;
 	}
 	return CORE_AGREE_STAGE;
 }
 
-/* True: the question needs no further thought. Who is ready tells so itself. */
+static void tell(const struct question *q, enum core_mail_kind kind)
+{
+	struct net_header header = {.kind = kind, .comm = q->comm, .call = q->call};
+
+	net_tell(NET_SERVICE, (int)q->asker, NET_MAIN, &header, NULL, 0, NULL);
+}
+
+/*
+ * True: the question needs no further thought. Who is ready tells so itself, if that was the
+ * question.
+ */
 static bool answer(const struct question *q)
 {
-	struct net_header header = {.kind = CORE_MAIL_STAGED, .comm = q->comm, .call = q->call};
-	enum core_agree_state state = look(q->comm, q->call, CORE_MAIL_ASK);
+	bool takes_back = q->kind == CORE_MAIL_TAKE_BACK;
 
-	if (state == CORE_AGREE_LOST)
-		header.kind = CORE_MAIL_LOST;
-	if (state == CORE_AGREE_STAGE || state == CORE_AGREE_LOST)
-		net_tell(NET_SERVICE, (int)q->asker, NET_MAIN, &header, NULL, 0, NULL);
-	return state != CORE_AGREE_WAITING;
+	switch (look(q)) {
+	case CORE_AGREE_LOST:
+		tell(q, CORE_MAIL_LOST);
+		return true;
+	case CORE_AGREE_STAGE:
+		tell(q, takes_back ? CORE_MAIL_TAKEN_BACK : CORE_MAIL_STAGED);
+		return true;
+	case CORE_AGREE_READY:
+		if (takes_back)
+			tell(q, CORE_MAIL_COMMITTED);
+		return true;
+	default:
+		return false;
+	}
 }
 
 /* It was asked before, and has no answer yet. */
@@ -82,8 +106,8 @@ static bool is_known(const struct question *question)
 {
 	const struct question *q = questions;
 
-	while (q && (q->comm != question->comm || q->call != question->call ||
-		     q->asker != question->asker))
+	while (q && (q->kind != question->kind || q->comm != question->comm ||
+		     q->call != question->call || q->asker != question->asker))
 		q = q->next;
 	return q != NULL;
 }
@@ -91,15 +115,22 @@ static bool is_known(const struct question *question)
 static void receive(enum net_port port, const struct net_header *header,
 		    struct net_payload *payload)
 {
-	struct question question = {NULL, header->comm, header->call, header->from}, *kept;
+	struct question question = {.kind = header->kind,
+				    .comm = header->comm,
+				    .call = header->call,
+				    .nonblocking = header->link,
+				    .asker = header->from};
+	struct question *kept;
 
 	(void)port;
 	(void)payload;
 	if (header->kind == CORE_MAIL_FAILED || header->kind == CORE_MAIL_LOST) {
-		look(header->comm, header->call, header->kind);
+		look(&question);
 		return;
 	}
-	if (header->kind != CORE_MAIL_ASK || is_known(&question) || answer(&question))
+	if (header->kind != CORE_MAIL_ASK && header->kind != CORE_MAIL_TAKE_BACK)
+		return;
+	if (is_known(&question) || answer(&question))
 		return;
 	/* Without memory for it: the asker will ask again. */
 	kept = malloc(sizeof(*kept));

@@ -5,8 +5,30 @@
 #include "core/exec/core_proxy.h"
 #include "core/wire/core_wire.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+
+static _Atomic int num_carried; /* kernels of this process for which it carries messages */
+
+bool core_steps_carry(const struct core_steps *steps)
+{
+	return steps->running && steps->proxy.num;
+}
+
+bool core_steps_any_carry(void)
+{
+	return atomic_load_explicit(&num_carried, memory_order_relaxed) > 0;
+}
+
+static void set_running(struct core_steps *steps, bool running)
+{
+	if (steps->running == running)
+		return;
+	steps->running = running;
+	if (steps->proxy.num)
+		atomic_fetch_add_explicit(&num_carried, running ? 1 : -1, memory_order_relaxed);
+}
 
 void core_steps_begin(struct core_steps *steps)
 {
@@ -357,7 +379,7 @@ static enum util_status finish_launch(struct core_steps *steps)
 	if (status == UTIL_IN_PROGRESS)
 		return status;
 	steps->moves++;
-	steps->running = false;
+	set_running(steps, false);
 	for (uint32_t i = 0; i < num_lanes(steps) && status == UTIL_OK; i++)
 		advance(steps, i);
 	return status;
@@ -399,7 +421,7 @@ enum util_status core_steps_progress(struct core_steps *steps)
 		return UTIL_IN_PROGRESS;
 	status = gpu_launch_execute(steps->launch, &steps->args, work, num, steps->bytes);
 	if (status == UTIL_OK) {
-		steps->running = true;
+		set_running(steps, true);
 		return UTIL_IN_PROGRESS;
 	}
 	/* A kernel that could be loaded can be launched. */
@@ -410,7 +432,7 @@ enum util_status core_steps_settle(struct core_steps *steps)
 {
 	if (steps->running && gpu_launch_poll(steps->launch) == UTIL_IN_PROGRESS)
 		return UTIL_IN_PROGRESS;
-	steps->running = false;
+	set_running(steps, false);
 	return UTIL_OK;
 }
 

@@ -26,6 +26,14 @@ enum util_status core_steps_progress(struct core_steps *steps);
 /* UTIL_OK: nothing is running. UTIL_IN_PROGRESS. */
 enum util_status core_steps_settle(struct core_steps *steps);
 
+/*
+ * Whether a kernel is running for which this process carries messages, of these steps or of any.
+ * Who carries them must not meanwhile do what the driver may let wait for kernels: free, map or
+ * unmap memory.
+ */
+bool core_steps_carry(const struct core_steps *steps);
+bool core_steps_any_carry(void);
+
 /* What is waited for, for people. Ranks are the communicator's. */
 void core_steps_describe(const struct core_steps *steps, char *text, size_t bytes);
 

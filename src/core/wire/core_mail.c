@@ -168,17 +168,19 @@ void core_mail_send(const struct core_comm *comm, int rank, const struct net_hea
 	net_send(NET_MAIN, comm->members[rank].process, NET_MAIN, header, data, status);
 }
 
-void core_mail_tell_nodes(const struct core_comm *comm, enum core_mail_kind kind, uint64_t call,
+void core_mail_tell_node(const struct core_comm *comm, int node, const struct net_header *header,
+			 _Atomic int *underway)
+{
+	net_tell(NET_MAIN, leader_of(comm, comm->speakers[node]), NET_SERVICE, header, NULL, 0,
+		 underway);
+}
+
+void core_mail_tell_nodes(const struct core_comm *comm, const struct net_header *header,
 			  _Atomic int *underway)
 {
-	struct net_header header = {.kind = kind, .comm = comm->id, .call = call};
-
 	for (int i = 0; i < comm->num_nodes; i++) {
-		int node = comm->members[comm->speakers[i]].node;
-
 		if (i != comm->node)
-			net_tell(NET_MAIN, core_mpi_node_leader(node), NET_SERVICE, &header, NULL,
-				 0, underway);
+			core_mail_tell_node(comm, i, header, underway);
 	}
 }
 

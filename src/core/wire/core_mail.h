@@ -13,15 +13,19 @@
 
 /* Kinds of messages. To a process (the main port), which finds the communicator by its id: */
 enum core_mail_kind {
-	CORE_MAIL_READY,  /* core_nodes.h: a node's members are ready for the call */
-	CORE_MAIL_ACK,    /* ... and that such messages were seen */
-	CORE_MAIL_STAGED, /* ... a node's members stage the call: the answer to ASK */
-	CORE_MAIL_DATA,   /* core_wire.h */
-	CORE_MAIL_CREDIT, /* ... there is room for more of that */
-	CORE_MAIL_LOST,   /* the communicator has lost a member: an answer to ASK; or to a node */
+	CORE_MAIL_READY,      /* core_nodes.h: a node's members are ready for the call */
+	CORE_MAIL_ACK,        /* ... and that such messages were seen */
+	CORE_MAIL_STAGED,     /* ... a node's members stage the call: the answer to ASK */
+	CORE_MAIL_COMMITTED,  /* ... a nonblocking call is accelerated: also an answer to TAKE_BACK
+			       */
+	CORE_MAIL_TAKEN_BACK, /* ... it is staged: the other one */
+	CORE_MAIL_DATA,       /* core_wire.h */
+	CORE_MAIL_CREDIT,     /* ... there is room for more of that */
+	CORE_MAIL_LOST, /* the communicator has lost a member: an answer to ASK; or to a node */
 	/* To a node (the service port): */
-	CORE_MAIL_ASK,    /* does anybody there stage the call? Answered when that is sure */
-	CORE_MAIL_FAILED, /* somebody here could not do its part in the call */
+	CORE_MAIL_ASK,       /* does anybody there stage the call? Answered when that is sure */
+	CORE_MAIL_TAKE_BACK, /* to the first node: a nonblocking call had better be staged */
+	CORE_MAIL_FAILED,    /* somebody here could not do its part in the call */
 	CORE_MAIL_NUM_KINDS
 };
 
@@ -57,14 +61,16 @@ void core_mail_close(struct core_comm *comm);
 int core_mail_leader(const struct core_member *member);
 
 /*
- * Tell something of a call to the member's process; send it data; tell the services of all other
- * nodes. See net_tell and net_send.
+ * Tell something of a call to the member's process; send it data; tell the service of another node,
+ * by its number in the communicator, or those of all other nodes. See net_tell and net_send.
  */
 void core_mail_tell(const struct core_comm *comm, int rank, const struct net_header *header,
 		    const void *data, size_t bytes, _Atomic int *underway);
 void core_mail_send(const struct core_comm *comm, int rank, const struct net_header *header,
 		    const struct net_data *data, _Atomic int *status);
-void core_mail_tell_nodes(const struct core_comm *comm, enum core_mail_kind kind, uint64_t call,
+void core_mail_tell_node(const struct core_comm *comm, int node, const struct net_header *header,
+			 _Atomic int *underway);
+void core_mail_tell_nodes(const struct core_comm *comm, const struct net_header *header,
 			  _Atomic int *underway);
 
 /* Watch the member's connection: a message from it, on another node, is waited for. */
