@@ -126,7 +126,7 @@ inline settle_staged(c)
 {
 #ifndef BREAK_HISTORY
 	if
-	:: B.ready[0] == (c) + 1 -> B.ready[0] = B.ready[1]; B.ready[1] = 0
+	:: B.ready[0] == (c) + 1 -> B.ready[0] = B.ready[1]
 	:: else
 	fi;
 #endif

@@ -54,8 +54,7 @@ void core_accel_finish(struct core_accel *accel);
 /* Grows as the call goes on; not while it only waits. */
 uint64_t core_accel_moves(const struct core_accel *accel);
 
-/* Whether a kernel of the call is running for which this process carries messages (core_steps.h).
- */
+/* Whether this process carries messages for a kernel of the call (core_steps.h). */
 bool core_accel_carries(const struct core_accel *accel);
 
 /* The bytes of this rank's buffers, for statistics. */

@@ -55,10 +55,10 @@ struct core_nodes {
 	uint64_t since; /* ns: this node got ready, or last asked */
 	struct core_summary common;
 	struct ready *message; /* the last one sent, with room for all records */
-	bool awaits_promise;   /* all are ready; then */
-	bool passed_on;        /* ... to others that it was made */
-	uint64_t taken_back;   /* by this process: the last call, + 1; */
-	uint64_t told_back;    /* ns: the first node was told so */
+	bool awaits_promise;   /* all are ready for a nonblocking call */
+	bool passed_on;        /* others were told of the promise */
+	uint64_t taken_back;   /* the last call, + 1, that this process took back */
+	uint64_t told_back;    /* ns: when it last told the first node so */
 	/* Under the main port's lock. */
 	struct early *early;
 	/* The last calls, + 1, that somebody stages; that are promised, or are not to be. */

@@ -5,6 +5,7 @@
 /* core_area_far.decided: the call, + 1, above this bit, which says that it was promised. */
 enum { COMMITTED = 1, CALL_SHIFT = 1 };
 
+/* Who looks for the older one, the newer one first, finds it at any time, also while it moves. */
 static void remember(struct core_area_far *far, uint64_t call)
 {
 	atomic_store(&far->ready[1], atomic_load(&far->ready[0]));
@@ -23,7 +24,6 @@ void core_promise_forget(void *area, uint64_t call)
 	if (atomic_load(&far->ready[0]) != call + 1)
 		return;
 	atomic_store(&far->ready[0], atomic_load(&far->ready[1]));
-	atomic_store(&far->ready[1], 0);
 }
 
 /* The first one for a call counts, and the word only grows. */
