@@ -10,9 +10,9 @@
  * may be of later calls by then. A staged call in the real MPI returns at once, or not before all ranks have entered it;
  * an accelerated one returns at once.
  *
- * With MIXED, some calls are nonblocking. In one, a member may give way at any time: it has the call decided, and if that is for the
- * real MPI, leaves it there and waits for some other rank to come to the call, as a program may by a message. For that a
- * node that is ready can take it back: whether such a call is accelerated is decided on the first node's board, by its
+ * With MIXED, some calls are nonblocking. In one, a member may give way at any time: it has the call decided, and if that
+ * is for the real MPI, leaves it there and waits for some other rank to come to the call, as a program may by a message. For
+ * that a node that is ready can take it back: whether such a call is accelerated is decided on the first node's board, by its
  * speaker, when that has heard of all, or against it by the first to take back, by its service if on another node. Who is
  * told that somebody stages such a call takes back as well, and so all obey what was decided there.
  *

@@ -12,7 +12,7 @@
 /* Asked, and not sure yet. */
 struct question {
 	struct question *next;
-	enum core_mail_kind kind; /* ASK or TAKE_BACK */
+	enum core_mail_kind kind; /* ASK or TAKE_BACK; or what is said: FAILED, or LOST */
 	uint64_t comm, call;
 	bool nonblocking;
 	uint32_t asker; /* process */
@@ -26,10 +26,7 @@ static struct question *questions;
 
 /* What the node's members have come to in a call. */
 struct look {
-	uint64_t call;
-	enum core_mail_kind
-		kind; /* what was said: a question, or that somebody FAILED or is LOST */
-	bool nonblocking;
+	const struct question *question;
 	enum core_agree_state state;
 };
 
@@ -37,17 +34,18 @@ struct look {
 static void look_at(const struct core_board_slot *slot, void *area, void *argument)
 {
 	struct look *look = argument;
+	const struct question *q = look->question;
 
 	if (!area)
 		look->state = CORE_AGREE_STAGE; /* as every call here */
-	else if (look->kind == CORE_MAIL_FAILED)
-		core_meet_fail_far(area, look->call);
-	else if (look->kind == CORE_MAIL_LOST)
+	else if (q->kind == CORE_MAIL_FAILED)
+		core_meet_fail_far(area, q->call);
+	else if (q->kind == CORE_MAIL_LOST)
 		core_meet_lose_far(area);
-	else if (look->kind == CORE_MAIL_TAKE_BACK)
-		look->state = core_agree_take_back(area, look->call);
+	else if (q->kind == CORE_MAIL_TAKE_BACK)
+		look->state = core_agree_take_back(area, q->call);
 	else
-		look->state = core_agree_where(slot, area, look->call, look->nonblocking);
+		look->state = core_agree_where(slot, area, q->call, q->nonblocking);
 }
 
 /*
@@ -56,7 +54,7 @@ static void look_at(const struct core_board_slot *slot, void *area, void *argume
  */
 static enum core_agree_state look(const struct question *q)
 {
-	struct look look = {q->call, q->kind, q->nonblocking, CORE_AGREE_WAITING};
+	struct look look = {q, CORE_AGREE_WAITING};
 	uint64_t ready[CORE_BOARD_REMEMBERED];
 
 	if (core_board_visit(q->comm, look_at, &look) || !core_board_find_left(q->comm, ready))

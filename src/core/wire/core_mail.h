@@ -16,8 +16,7 @@ enum core_mail_kind {
 	CORE_MAIL_READY,      /* core_nodes.h: a node's members are ready for the call */
 	CORE_MAIL_ACK,        /* ... and that such messages were seen */
 	CORE_MAIL_STAGED,     /* ... a node's members stage the call: the answer to ASK */
-	CORE_MAIL_COMMITTED,  /* ... a nonblocking call is accelerated: also an answer to TAKE_BACK
-			       */
+	CORE_MAIL_COMMITTED,  /* ... a nonblocking call is accelerated; answers TAKE_BACK, too */
 	CORE_MAIL_TAKEN_BACK, /* ... it is staged: the other one */
 	CORE_MAIL_DATA,       /* core_wire.h */
 	CORE_MAIL_CREDIT,     /* ... there is room for more of that */
