@@ -13,6 +13,12 @@ from helpers import PATHS, count_calls, each_mpi, emulated_only, on_nodes
 PERSISTENT = {"openmpi": "all", "mpich": "bcast,reduce,allreduce,reduce_scatter,scan,exscan,alltoall"}
 
 
+def name_of(coll, form, mpi):
+    if form == "nonblocking":
+        return f"MPI_I{coll}"
+    return f"{'MPIX' if mpi == 'openmpi' else 'MPI'}_{coll.capitalize()}_init"
+
+
 @pytest.mark.quick
 @each_mpi
 @pytest.mark.parametrize("form", ["nonblocking", "persistent"])
@@ -21,20 +27,21 @@ def test_forms(run_mpi, mpi, form, ranks):
     colls = "all" if form == "nonblocking" else PERSISTENT[mpi]
     result = run_mpi(mpi, ranks, "test_coll", 2, colls, form, env={"CUEMU_DEVICES": "2", **PATHS["accel"]})
     assert_passed(result)
-    name = {"nonblocking": "MPI_Iallreduce", "persistent": "MPIX_Allreduce_init" if mpi == "openmpi" else "MPI_Allreduce_init"}[form]
+    name = name_of("allreduce", form, mpi)
     assert count_calls(result.output, "stage", name) > 10, result.output
-    if form == "nonblocking" and ranks > 1:
+    if ranks > 1:
         assert count_calls(result.output, "accel", name) >= 4, result.output
     assert " WARN " not in result.output, result.output
 
 
 @each_mpi
-def test_forms_on_nodes(run_mpi, mpi):
+@pytest.mark.parametrize("form", ["nonblocking", "persistent"])
+def test_forms_on_nodes(run_mpi, mpi, form):
     """Over several nodes, too."""
-    result = on_nodes(run_mpi, mpi, "0011", "test_coll", 1, "all", "nonblocking")
+    result = on_nodes(run_mpi, mpi, "0011", "test_coll", 1, "all" if form == "nonblocking" else PERSISTENT[mpi], form)
     assert_passed(result)
-    assert count_calls(result.output, "accel", "MPI_Iallreduce") >= 10, result.output
-    assert count_calls(result.output, "accel", "MPI_Ialltoallv") > 0, result.output
+    assert count_calls(result.output, "accel", name_of("allreduce", form, mpi)) >= 10, result.output
+    assert count_calls(result.output, "accel", name_of("alltoall", form, mpi)) > 0, result.output
 
 
 @pytest.mark.quick
@@ -73,6 +80,42 @@ def test_queue_on_nodes(run_mpi, mpi, case, shape):
     assert_passed(result)
     assert case in ("before_host", "file", "freed_comm") or count_calls(result.output, "accel", "MPI_Iallreduce") > 0, result.output
     assert case != "file" or "a call that came after it" in result.output, result.output
+
+
+# How many of a rank's calls are accelerated, at least, and of what.
+PERSISTENT_CASES = {"orders": ("allreduce", 90), "before": ("allreduce", 10), "alone": ("allreduce", 48), "arguments": ("alltoallw", 12),
+                    "refused": ("allreduce", 4)}
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("case", PERSISTENT_CASES)
+def test_persistent(run_mpi, mpi, case):
+    """Persistent ones start in any order, and what is under way is in nobody's way."""
+    coll, least = PERSISTENT_CASES[case]
+    result = run_mpi(mpi, 3, "test_queue", f"persistent_{case}", env=PATHS["accel"])
+    assert_passed(result)
+    assert count_calls(result.output, "accel", name_of(coll, "persistent", mpi)) >= least, result.output
+    assert " WARN " not in result.output, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("case,shape", [("orders", "00112"), ("before", "0120"), ("alone", "01"), ("arguments", "001"), ("refused", "011")])
+def test_persistent_on_nodes(run_mpi, mpi, case, shape):
+    coll, least = PERSISTENT_CASES[case]
+    result = on_nodes(run_mpi, mpi, shape, "test_queue", f"persistent_{case}")
+    assert_passed(result)
+    assert count_calls(result.output, "accel", name_of(coll, "persistent", mpi)) >= least, result.output
+
+
+@each_mpi
+def test_many_persistent(run_mpi, mpi):
+    """Those for which a node's board has no room are staged; when they are freed the next ones have it."""
+    result = run_mpi(mpi, 3, "test_queue", "persistent_many", env=PATHS["accel"])
+    assert_passed(result)
+    assert result.output.count("has no room on a node's board") == 1, result.output
+    assert count_calls(result.output, "stage", name_of("bcast", "persistent", mpi)) > 0, result.output
+    assert count_calls(result.output, "accel", name_of("bcast", "persistent", mpi)) == 12, result.output
 
 
 @each_mpi

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from conftest import BUILD, CUDA, SOURCE, assert_passed, environment, run_command
-from helpers import CUDART, compile_with, count_calls, each_mpi, emulated_only, need_mpi4py
+from helpers import CUDART, PATHS, compile_with, count_calls, each_mpi, emulated_only, need_mpi4py
 
 
 @pytest.mark.quick
@@ -15,9 +15,12 @@ from helpers import CUDART, compile_with, count_calls, each_mpi, emulated_only, 
 def test_fortran(run_mpi, mpi, binding, tmp_path):
     number = ["mpif.h", "use mpi", "use mpi_f08"].index(binding) + 1
     program = tmp_path / "fortran"
-    compile_with(f"mpif90.{mpi}", f"-DBINDING={number}", "-fallow-argument-mismatch", "-o", program,
+    extensions = ["-DEXTENSIONS"] if mpi == "openmpi" else []
+    compile_with(f"mpif90.{mpi}", f"-DBINDING={number}", *extensions, "-fallow-argument-mismatch", "-o", program,
                  SOURCE / "test/door/fortran.F90", f"-L{BUILD}/emu", f"-l:{CUDART}", "-l:libcuda.so.1")
-    assert_passed(run_mpi(mpi, 3, program))
+    result = run_mpi(mpi, 3, program, env=PATHS["accel"])
+    assert_passed(result)
+    assert count_calls(result.output, "accel", f"{'MPIX' if mpi == 'openmpi' else 'MPI'}_Allreduce_init") == 3, result.output
     without = run_mpi(mpi, 2, program, library=False, timeout=60)
     assert "checks passed, 0 failed" not in without.output
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Nonblocking and persistent collectives (docs/decisions/0018-nonblocking-collectives.md).
- * Nonblocking ones that may be accelerated are queued (core_mpi_queued.h). All others are the real
- * MPI's, on stages in host memory; what is to be copied out hangs at their requests
+ * Those that may be accelerated are queued (core_mpi_queued.h, core_mpi_persistent.h). All others
+ * are the real MPI's, on stages in host memory; what is to be copied out hangs at their requests
  * (src/core/request).
  */
 #include "core/core_mpi_async.h"
@@ -10,6 +10,7 @@
 #include "core/call/core_flags.h"
 #include "core/choose/core_choice.h"
 #include "core/core_mpi_comm.h"
+#include "core/core_mpi_persistent.h"
 #include "core/core_mpi_queued.h"
 #include "core/core_number.h"
 #include "core/core_queue.h"
@@ -127,10 +128,7 @@ struct place {
 	const char *why;        /* the reason for which it is staged, if it is */
 };
 
-/*
- * Persistent calls are matched by their initialisation, which the real MPI sees on all ranks, and
- * so are not counted.
- */
+/* Persistent calls are matched by their initialisation, and so are not counted. */
 static struct place place_of(const struct core_call *call)
 {
 	struct place place = {.since = util_now(), .why = "nonblocking"};
@@ -204,7 +202,11 @@ static int pass(const struct core_call *call, const struct place *place)
 int core_async_run_host(const struct core_call *call)
 {
 	struct place place = place_of(call);
+	int result;
 
+	if (call->persistent && place.comm &&
+	    core_mpi_persistent_run(call, place.comm, false, &result) == UTIL_OK)
+		return result;
 	return pass(call, &place);
 }
 
@@ -252,6 +254,9 @@ int core_async_run(const struct core_call *call)
 
 	util_config_load(); /* a process with MPI sessions only has not been through core_start */
 	place = place_of(call);
+	if (call->persistent && place.comm &&
+	    core_mpi_persistent_run(call, place.comm, true, &result) == UTIL_OK)
+		return result;
 	if (place.comm && !call->persistent && core_queue_takes(place.comm) &&
 	    core_mpi_queued_run(call, place.comm, place.number, &result, &place.why) == UTIL_OK)
 		return result;

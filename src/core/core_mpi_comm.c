@@ -89,21 +89,27 @@ static bool is_first_of_node(int rank, const struct core_member *members)
 }
 
 /* Once, as a program that has so many has more. */
-static void tell_no_room(int size)
+static void tell_no_room(int size, int most)
 {
 	static atomic_flag told = ATOMIC_FLAG_INIT;
 
 	if (!atomic_flag_test_and_set(&told))
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			 "a communicator of %d ranks, and perhaps later ones, has no room on a "
-			 "node's board, for %d at a time, or /dev/shm is full: its calls are "
-			 "staged. Free communicators that are not used any more",
-			 size, CORE_BOARD_SLOTS);
+			 "a communicator or persistent call of %d ranks, and perhaps later ones, "
+			 "has no room on a node's board, for %d at a time, or /dev/shm is full: "
+			 "its calls are staged. Free those that are not used any more",
+			 size, most);
+}
+
+/* Where not so many are taken. */
+static bool take_slot(uint64_t id, int size, const struct core_member *members, unsigned most)
+{
+	return core_board_used() < most && core_comm_life_take_slot(id, size, members);
 }
 
 /* On one node, who draws the id also takes the slot, so that one broadcast is enough. */
 static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
-			      const struct core_member *members)
+			      const struct core_member *members, unsigned most)
 {
 	const char *why = core_comm_life_why_no_slot(size, members);
 	bool first = is_first_of_node(rank, members);
@@ -114,7 +120,7 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 	if (rank == 0)
 		identity[0] = core_mpi_draw_id();
 	if (rank == 0 && !why)
-		identity[1] = core_comm_life_take_slot(identity[0], size, members);
+		identity[1] = take_slot(identity[0], size, members, most);
 	if (PMPI_Bcast(identity, sizeof(identity), MPI_BYTE, 0, comm) != MPI_SUCCESS)
 		identity[0] = 0;
 	*id = identity[0];
@@ -122,7 +128,7 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 	if (*id && !why && all == WELL && core_comm_spans(size, members)) {
 		if (core_lost_has_some(size, members))
 			mine = LOST;
-		if (first && rank && !core_comm_life_take_slot(*id, size, members))
+		if (first && rank && !take_slot(*id, size, members, most))
 			mine = NO_ROOM;
 		if (PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS)
 			all = NO_ROOM;
@@ -134,44 +140,69 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 	if (all == LOST)
 		return "a node is out of reach";
 	if (rank == 0)
-		tell_no_room(size);
+		tell_no_room(size, (int)most);
 	return "no room on a node's board";
 }
 
-static void identify(MPI_Comm comm, int rank, int size, const struct core_member *members)
+static struct core_comm *begin(MPI_Comm comm, int rank, int size, const struct core_member *members,
+			       unsigned most, bool needs_neighbors)
 {
 	struct core_comm *state;
 	uint64_t id;
-	const char *why = take_slots(comm, &id, rank, size, members);
+	const char *why = take_slots(comm, &id, rank, size, members, most);
 
 	if (!id)
-		return;
+		return NULL;
 	state = core_comm_life_begin(id, rank, size, members, why);
-	if (!state || (!why && !core_mpi_find_graph(comm, state)) ||
-	    PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
+	if (!state || (!why && needs_neighbors && !core_mpi_find_graph(comm, state)))
 		no_memory(comm, size);
-	bump_generation();
+	return state;
 }
 
-void core_mpi_comm_identify(core_handle handle)
+/* With `most` slots of a board taken at most. NULL: the processes have no identity. */
+static struct core_comm *draw(MPI_Comm comm, unsigned most, bool needs_neighbors)
 {
-	MPI_Comm comm = core_mpi_as_comm(handle);
+	struct core_comm *state = NULL;
 	struct core_member *members;
-	int inter = 0, rank, size;
+	int rank, size;
 
-	if (comm == MPI_COMM_NULL || comm_keyval == MPI_KEYVAL_INVALID)
-		return;
-	PMPI_Comm_test_inter(comm, &inter);
-	if (inter)
-		return;
 	PMPI_Comm_rank(comm, &rank);
 	PMPI_Comm_size(comm, &size);
 	members = malloc((size_t)size * sizeof(*members));
 	if (!members)
 		no_memory(comm, size);
 	if (find_members(comm, size, members))
-		identify(comm, rank, size, members);
+		state = begin(comm, rank, size, members, most, needs_neighbors);
 	free(members);
+	return state;
+}
+
+void core_mpi_comm_identify(core_handle handle)
+{
+	MPI_Comm comm = core_mpi_as_comm(handle);
+	struct core_comm *state;
+	int inter = 0;
+
+	if (comm == MPI_COMM_NULL || comm_keyval == MPI_KEYVAL_INVALID)
+		return;
+	PMPI_Comm_test_inter(comm, &inter);
+	state = inter ? NULL : draw(comm, CORE_BOARD_SLOTS, true);
+	if (!state)
+		return;
+	if (PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
+		no_memory(comm, state->size);
+	bump_generation();
+}
+
+struct core_comm *core_mpi_comm_draw(core_handle handle, bool needs_neighbors)
+{
+	struct core_comm *state =
+		draw(core_mpi_as_comm(handle), CORE_BOARD_SLOTS / 2, needs_neighbors);
+
+	if (!state || state->slot)
+		return state;
+	core_comm_life_end(state);
+	return NULL;
 }
 
 /*

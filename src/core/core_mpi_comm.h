@@ -5,6 +5,8 @@
 
 #include "core/call/core_call.h"
 
+#include <stdbool.h>
+
 struct core_comm;
 
 /*
@@ -20,6 +22,14 @@ void core_mpi_comm_stop(void);
  * it. Intercommunicators and MPI_COMM_NULL get none.
  */
 void core_mpi_comm_identify(core_handle comm);
+
+/*
+ * The state of one more communicator of the same processes, which the real MPI knows nothing of;
+ * with the same neighbours, if it needs them; ends by core_comm_life_end. Collective over the
+ * communicator. NULL, on all ranks alike: a board is half full, of which the other half is left to
+ * communicators.
+ */
+struct core_comm *core_mpi_comm_draw(core_handle comm, bool needs_neighbors);
 
 /* The communicator's state, or NULL when it has no identity. See core_comm.h. Any thread. */
 struct core_comm *core_mpi_comm_find(core_handle comm);

@@ -9,8 +9,7 @@
 #include "core/accel/core_ready.h"
 #include "core/call/core_flags.h"
 #include "core/choose/core_choice.h"
-#include "core/core_queue.h"
-#include "core/mpi/core_mpi_kept.h"
+#include "core/job/core_drive.h"
 #include "core/mpi/core_mpi_name.h"
 #include "core/report/core_stats.h"
 #include "core/request/core_mpi_table.h"
@@ -19,17 +18,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-struct queued {
-	struct core_mpi_pending pending; /* first */
-	struct core_queued queued;
-	struct core_mpi_kept kept;
-	MPI_Request hidden; /* the real MPI's, when it is staged */
-	/* Of the communicator, which may have been freed when the call has ended. */
-	uint64_t comm_id;
-	char comm_name[24];
-	int size;
-};
 
 /* ---- the operation ---- */
 
@@ -44,7 +32,7 @@ static enum util_status status_of(int error)
 					 : UTIL_ERR_MPI;
 }
 
-static enum util_status test(struct core_op *op)
+enum util_status core_mpi_queued_test(struct core_op *op)
 {
 	int done = 0;
 
@@ -55,7 +43,7 @@ static enum util_status test(struct core_op *op)
 	return done ? UTIL_OK : UTIL_IN_PROGRESS;
 }
 
-static void count(const struct queued *queued)
+void core_mpi_queued_count(struct core_mpi_queued *queued)
 {
 	const struct core_op *op = &queued->queued.op;
 	struct core_stats_call stats = {.coll = op->call.coll,
@@ -69,14 +57,19 @@ static void count(const struct queued *queued)
 	if (op->path == CORE_PATH_ACCEL && util_config.stats)
 		core_stats_add_stages(op->accel.spent);
 	core_stats_add_since(&stats, queued->queued.since);
+	queued->pending.quiet |= queued->queued.raised;
+}
+
+struct core_mpi_queued *core_mpi_queued_of(struct core_queued *part)
+{
+	return (struct core_mpi_queued *)((char *)part - offsetof(struct core_mpi_queued, queued));
 }
 
 static void complete(struct core_queued *part)
 {
-	struct queued *queued = (struct queued *)((char *)part - offsetof(struct queued, queued));
+	struct core_mpi_queued *queued = core_mpi_queued_of(part);
 
-	count(queued);
-	queued->pending.quiet |= part->raised;
+	core_mpi_queued_count(queued);
 	PMPI_Grequest_complete(queued->pending.request);
 }
 
@@ -109,21 +102,21 @@ static int cancel(void *extra, int complete)
 
 /* ---- the entry in the table of requests ---- */
 
-static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
+void core_mpi_queued_arrive(struct core_mpi_pending *pending, const MPI_Status *status)
 {
 	(void)status;
-	core_last_path = ((struct queued *)pending)->queued.op.path;
+	core_last_path = ((struct core_mpi_queued *)pending)->queued.op.path;
 	core_choice_forget();
 }
 
-static enum util_status progress(struct core_mpi_pending *pending)
+enum util_status core_mpi_queued_progress(struct core_mpi_pending *pending)
 {
-	return ((struct queued *)pending)->queued.status;
+	return ((struct core_mpi_queued *)pending)->queued.status;
 }
 
-static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
+void core_mpi_queued_describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
 {
-	const struct queued *queued = (const struct queued *)pending;
+	const struct core_mpi_queued *queued = (const struct core_mpi_queued *)pending;
 	char awaited[160];
 
 	core_queue_describe(&queued->queued, awaited, sizeof(awaited));
@@ -133,21 +126,22 @@ static void describe(const struct core_mpi_pending *pending, char *text, size_t 
 
 static void free_queued(struct core_mpi_pending *pending)
 {
-	core_mpi_kept_release(&((struct queued *)pending)->kept);
+	core_mpi_kept_release(&((struct core_mpi_queued *)pending)->kept);
 	free(pending);
 }
 
 static const struct core_mpi_pending_kind queued_kind = {
 	.stays = true,
-	.arrive = arrive,
-	.progress = progress,
-	.describe = describe,
+	.arrive = core_mpi_queued_arrive,
+	.progress = core_mpi_queued_progress,
+	.describe = core_mpi_queued_describe,
 	.free = free_queued,
 };
 
 /* ---- the call ---- */
 
-static void note_comm(struct queued *queued, const struct core_comm *comm, core_handle handle)
+void core_mpi_queued_note_comm(struct core_mpi_queued *queued, const struct core_comm *comm,
+			       core_handle handle)
 {
 	queued->comm_id = comm->id;
 	queued->size = comm->size;
@@ -156,15 +150,15 @@ static void note_comm(struct queued *queued, const struct core_comm *comm, core_
 }
 
 /* The operation is started. False: it is to be staged at once. */
-static bool prepare(struct queued *queued, const struct core_call *call, struct core_comm *comm,
-		    uint64_t number)
+static bool prepare(struct core_mpi_queued *queued, const struct core_call *call,
+		    struct core_comm *comm, uint64_t number)
 {
 	struct core_op *op = &queued->queued.op;
 
 	core_op_start(op, call, comm, number);
 	if (op->accel_status != UTIL_OK)
 		return false;
-	op->test = test;
+	op->test = core_mpi_queued_test;
 	op->call.request = &queued->hidden;
 	if (core_mpi_keep(&queued->kept, &op->call, comm) == UTIL_OK)
 		return true;
@@ -175,7 +169,7 @@ static bool prepare(struct queued *queued, const struct core_call *call, struct 
 enum util_status core_mpi_queued_run(const struct core_call *call, struct core_comm *comm,
 				     uint64_t number, int *result, const char **why)
 {
-	struct queued *queued = calloc(1, sizeof(*queued));
+	struct core_mpi_queued *queued = calloc(1, sizeof(*queued));
 	MPI_Request request;
 
 	if (!queued)
@@ -189,11 +183,12 @@ enum util_status core_mpi_queued_run(const struct core_call *call, struct core_c
 		return UTIL_STAGE;
 	}
 	core_mpi_pending_heed_comm(&queued->pending, call->comm);
-	note_comm(queued, comm, call->comm);
+	core_mpi_queued_note_comm(queued, comm, call->comm);
 	core_ready_mark(&queued->queued.op.accel);
 	queued->queued.complete = complete;
 	*(MPI_Request *)call->request = request;
 	*result = core_mpi_table_begin(&queued->pending, request, false);
 	core_queue_add(&queued->queued);
+	core_drive_begin();
 	return UTIL_OK;
 }

@@ -3,9 +3,21 @@
 #ifndef CORE_MPI_QUEUED_H
 #define CORE_MPI_QUEUED_H
 
-#include "core/call/core_call.h"
-#include "core/comm/core_comm.h"
-#include "util/util_status.h"
+#include "core/core_queue.h"
+#include "core/mpi/core_mpi_kept.h"
+#include "core/request/core_mpi_pending.h"
+
+/* A call in the queue, and what the application's request stands for. */
+struct core_mpi_queued {
+	struct core_mpi_pending pending; /* first */
+	struct core_queued queued;
+	struct core_mpi_kept kept;
+	MPI_Request hidden; /* the real MPI's, when it is staged */
+	/* Of the communicator, which may have been freed when the call has ended. */
+	uint64_t comm_id;
+	char comm_name[24];
+	int size;
+};
 
 /*
  * Queue call `number` of the communicator. UTIL_OK: `*result` is what the call is to return, and
@@ -14,5 +26,21 @@
  */
 enum util_status core_mpi_queued_run(const struct core_call *call, struct core_comm *comm,
 				     uint64_t number, int *result, const char **why);
+
+/*
+ * What persistent ones (core_mpi_persistent.h) have in common with these. Note the communicator of
+ * the call; the one of a part; test the hidden request, for an operation whose call has it; count a
+ * call that has ended, and whether its error was raised.
+ */
+void core_mpi_queued_note_comm(struct core_mpi_queued *queued, const struct core_comm *comm,
+			       core_handle handle);
+struct core_mpi_queued *core_mpi_queued_of(struct core_queued *part);
+enum util_status core_mpi_queued_test(struct core_op *op);
+void core_mpi_queued_count(struct core_mpi_queued *queued);
+
+/* As in struct core_mpi_pending_kind. */
+void core_mpi_queued_arrive(struct core_mpi_pending *pending, const MPI_Status *status);
+enum util_status core_mpi_queued_progress(struct core_mpi_pending *pending);
+void core_mpi_queued_describe(const struct core_mpi_pending *pending, char *text, size_t bytes);
 
 #endif

@@ -26,13 +26,13 @@ static enum util_status start_staging(struct core_op *op)
 	op->call.op = core_mpi_real_op(&op->call);
 	if (op->comm)
 		core_meet_pass(op->comm, op->number);
-	status = core_staging_open(&op->staging, &op->call);
+	status = op->staging == &op->own ? core_staging_open(&op->own, &op->call) : UTIL_OK;
 	if (status != UTIL_OK)
 		return status;
-	op->path = op->staging.num_stages ? CORE_PATH_STAGE : CORE_PATH_PASS;
-	if (!op->staging.num_stages)
+	op->path = op->staging->num_stages ? CORE_PATH_STAGE : CORE_PATH_PASS;
+	if (!op->staging->num_stages)
 		op->why = "host buffers";
-	op->bytes = core_staging_bytes(&op->staging);
+	op->bytes = core_staging_bytes(op->staging);
 	return UTIL_OK;
 }
 
@@ -43,6 +43,7 @@ void core_op_start(struct core_op *op, const struct core_call *call, struct core
 	op->call = *call;
 	op->comm = comm;
 	op->number = number;
+	op->staging = &op->own;
 	op->path = CORE_PATH_STAGE;
 	op->why = "";
 	op->state = CORE_OP_ACCEL;
@@ -98,7 +99,7 @@ static enum util_status wait_for_request(struct core_op *op)
 {
 	enum util_status status = op->call.request ? op->test(op) : UTIL_OK;
 
-	return status == UTIL_OK ? core_staging_copy_out(&op->staging) : status;
+	return status == UTIL_OK ? core_staging_copy_out(op->staging) : status;
 }
 
 /* What staging does besides waits in ways that call MPI. */
@@ -123,18 +124,18 @@ enum util_status core_op_progress(struct core_op *op, enum core_op_may may)
 				return status;
 			continue; /* it has set the state */
 		case CORE_OP_READY:
-			status = op->ready ? UTIL_OK : core_staging_ready(&op->staging);
+			status = op->ready ? UTIL_OK : core_staging_ready(op->staging);
 			if (status == UTIL_OK)
-				status = core_staging_copy_in(&op->staging);
+				status = core_staging_copy_in(op->staging);
 			break;
 		case CORE_OP_COPY_IN:
-			status = core_staging_poll(&op->staging);
+			status = core_staging_poll(op->staging);
 			/* Many may be pending, and streams are few. */
 			if (status == UTIL_OK && op->call.request)
-				core_staging_rest(&op->staging);
+				core_staging_rest(op->staging);
 			break;
 		case CORE_OP_COPY_OUT:
-			status = core_staging_poll(&op->staging);
+			status = core_staging_poll(op->staging);
 			break;
 		case CORE_OP_CALL:
 			status = make_call(op);
@@ -166,7 +167,8 @@ void core_op_finish(struct core_op *op)
 {
 	if (op->path == CORE_PATH_ACCEL)
 		core_accel_finish(&op->accel);
-	core_staging_close(&op->staging);
+	core_staging_rest(op->staging);
+	core_staging_close(&op->own);
 }
 
 uint64_t core_op_moves(const struct core_op *op)

@@ -41,7 +41,9 @@ struct core_op {
 	enum util_status (*test)(struct core_op *op); /* of the request. Sets mpi_result */
 	struct core_comm *comm;                       /* NULL: has no identity */
 	uint64_t number;                              /* of the call on it */
-	struct core_staging staging;
+	/* `own`; or that of a persistent call, which its initialisation made, and which stays. */
+	struct core_staging *staging;
+	struct core_staging own;
 	bool ready;     /* earlier work on the buffers is done */
 	int mpi_result; /* what the real MPI returned */
 	uint64_t bytes; /* moved through the library by this rank */

@@ -347,11 +347,17 @@ static void step(void)
 
 void core_queue_add(struct core_queued *queued)
 {
-	struct drive drive = {.calls = true, .adds = true};
-
 	queued->since = util_now();
+	/* It may have been here before, and been left by a jump. */
+	queued->raised = queued->ended = queued->held = false;
 	__atomic_fetch_add(&core_drive_pending, 1, __ATOMIC_RELAXED);
 	append(queued);
+}
+
+static void begin(void)
+{
+	struct drive drive = {.calls = true, .adds = true};
+
 	drive_all(&drive);
 	if (has_work())
 		core_progress_wake();
@@ -463,7 +469,10 @@ static void yield_all(void)
 
 void core_queue_start(void)
 {
-	core_drive_set(step, yield_all, leave);
+	static const struct core_drive_calls calls = {
+		.step = step, .begin = begin, .yield = yield_all, .leave = leave};
+
+	core_drive_set(&calls);
 }
 
 void core_queue_stop(void)

@@ -44,8 +44,8 @@ void core_queue_stop(void);
 bool core_queue_takes(const struct core_comm *comm);
 
 /*
- * Put the operation, which has been started, into its communicator's queue, and drive it as far as
- * it goes.
+ * Put the operation, which has been started, into its communicator's queue; core_drive_begin is to
+ * follow.
  */
 void core_queue_add(struct core_queued *queued);
 

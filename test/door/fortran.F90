@@ -1,17 +1,27 @@
 ! SPDX-License-Identifier: BSD-3-Clause
 !
 ! Collectives on device memory through one of Fortran's three bindings, chosen by -DBINDING=1 (mpif.h), 2 (use mpi) or
-! 3 (use mpi_f08): out of place, MPI_IN_PLACE, a broadcast under MPI_BOTTOM; and messages around a ring.
+! 3 (use mpi_f08): out of place, MPI_IN_PLACE, a broadcast under MPI_BOTTOM; and messages around a ring. Persistent
+! collectives are MPI 4's, or, with -DEXTENSIONS, Open MPI 4.1's.
 program door
   use iso_c_binding
 #if BINDING == 3
   use mpi_f08
+#ifdef EXTENSIONS
+  use mpi_f08_ext
+#endif
 #elif BINDING == 2
   use mpi
+#ifdef EXTENSIONS
+  use mpi_ext
+#endif
 #endif
   implicit none
 #if BINDING == 1
   include 'mpif.h'
+#ifdef EXTENSIONS
+  include 'mpif-ext.h'
+#endif
 #endif
   interface
     integer(c_int) function cuda_malloc(address, bytes) bind(c, name='cudaMalloc')
@@ -31,7 +41,7 @@ program door
   integer(c_int), target :: host(n)
   integer(c_int), pointer :: send(:), recv(:)
   type(c_ptr) :: send_address, recv_address
-  integer :: ierr, rank, ranks, i, failures, all_failures, left, right
+  integer :: ierr, rank, ranks, i, round, failures, all_failures, left, right
   integer :: lengths(1)
   integer(MPI_ADDRESS_KIND) :: places(1)
 #if BINDING == 3
@@ -102,8 +112,28 @@ program door
   call MPI_Waitall(2, requests, MPI_STATUSES_IGNORE, ierr)
   call expect(send_address, [(i + ranks - 1, i = 1, n)])
 
+#ifdef EXTENSIONS
+  call MPIX_Allreduce_init(send, recv, n, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, requests(1), ierr)
+  call MPIX_Bcast_init(send, n, MPI_INTEGER, 0, MPI_COMM_WORLD, MPI_INFO_NULL, requests(2), ierr)
+#else
+  call MPI_Allreduce_init(send, recv, n, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, requests(1), ierr)
+  call MPI_Bcast_init(send, n, MPI_INTEGER, 0, MPI_COMM_WORLD, MPI_INFO_NULL, requests(2), ierr)
+#endif
+  do round = 1, 3
+    host = [(i + rank * round, i = 1, n)]
+    call put(send_address)
+    call MPI_Start(requests(1), ierr)
+    call MPI_Wait(requests(1), MPI_STATUS_IGNORE, ierr)
+    call expect(recv_address, [(i * ranks + round * ranks * (ranks - 1) / 2, i = 1, n)])
+    call MPI_Startall(1, requests(2:2), ierr)
+    call MPI_Waitall(1, requests(2:2), MPI_STATUSES_IGNORE, ierr)
+    call expect(send_address, [(i, i = 1, n)])
+  end do
+  call MPI_Request_free(requests(1), ierr)
+  call MPI_Request_free(requests(2), ierr)
+
   call MPI_Allreduce(failures, all_failures, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, ierr)
-  if (rank == 0) print '(i0, a, i0, a)', 6 * ranks - all_failures, ' checks passed, ', all_failures, ' failed'
+  if (rank == 0) print '(i0, a, i0, a)', 14 * ranks - all_failures, ' checks passed, ', all_failures, ' failed'
   call MPI_Finalize(ierr)
 
 contains

@@ -17,6 +17,14 @@
 #include <string.h>
 #include <sys/types.h>
 
+/* Of a persistent collective. */
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
+#include <mpi-ext.h>
+#define INIT(name) MPIX_##name##_init
+#else
+#define INIT(name) MPI_##name##_init
+#endif
+
 enum place { PLACE_HOST, PLACE_DEVICE, PLACE_MANAGED, PLACE_NUM };
 enum { GUARD = 256, GUARD_BYTE = 0xa5, POISON = 0xee };
 

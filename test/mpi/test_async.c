@@ -15,13 +15,6 @@
 
 #include <pthread.h>
 
-#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
-#include <mpi-ext.h>
-#define INIT(name) MPIX_##name##_init
-#else
-#define INIT(name) MPI_##name##_init
-#endif
-
 enum coll {
 	ALLREDUCE,
 	BCAST,

@@ -13,10 +13,6 @@
  */
 #include "test.h"
 
-#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
-#include <mpi-ext.h>
-#endif
-
 enum coll {
 	BCAST,
 	REDUCE,
@@ -91,12 +87,6 @@ struct test {
 
 static uint64_t random_state = 1;
 static enum form test_form;
-
-#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
-#define INIT(name) MPIX_##name##_init
-#else
-#define INIT(name) MPI_##name##_init
-#endif
 
 /* The call of a collective in a form, with these arguments before the communicator. */
 #define FORM(name, lower, ...)                                                                     \

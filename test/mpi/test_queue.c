@@ -30,12 +30,17 @@ static unsigned value(unsigned number, int rank, int i)
 }
 
 /* In its buffer. */
-static void begin_again(struct sum *sum, MPI_Comm comm, int number)
+static void put_words(struct sum *sum, int number)
 {
 	sum->number = (unsigned)number;
 	for (int i = 0; i < COUNT; i++)
 		sum->words[i] = value(sum->number, test_rank, i);
 	buffer_put(&sum->buffer, sum->words, sizeof(sum->words));
+}
+
+static void begin_again(struct sum *sum, MPI_Comm comm, int number)
+{
+	put_words(sum, number);
 	MPI_Iallreduce(MPI_IN_PLACE, sum->buffer.data, COUNT, MPI_UNSIGNED, MPI_SUM, comm,
 		       &sum->request);
 }
@@ -571,7 +576,329 @@ static void case_late(void)
 	test_result(end(&sum));
 }
 
+/* ---- persistent ones ---- */
+
+static void prepare(struct sum *sum, MPI_Comm comm, enum place place)
+{
+	sum->buffer = buffer_new(place, sizeof(sum->words));
+	INIT(Allreduce)
+	(MPI_IN_PLACE, sum->buffer.data, COUNT, MPI_UNSIGNED, MPI_SUM, comm, MPI_INFO_NULL,
+	 &sum->request);
+}
+
+static void start(struct sum *sum, int number)
+{
+	put_words(sum, number);
+	MPI_Start(&sum->request);
+}
+
+static bool wait_for(struct sum *sum)
+{
+	MPI_Wait(&sum->request, MPI_STATUS_IGNORE);
+	return is_right(sum);
+}
+
+static void give_back(struct sum *sum)
+{
+	MPI_Request_free(&sum->request);
+	buffer_free(&sum->buffer);
+}
+
+/*
+ * MPICH 4.0 can't ask about several requests if one is a persistent collective of its own, as on a
+ * rank with host buffers.
+ */
+static bool asks_of_several(void)
+{
+#ifdef MPICH_NUMVERSION
+	return MPICH_NUMVERSION > 40100000;
+#else
+	return true;
+#endif
+}
+
+/* Each rank starts them in another order, and has its own way to see them complete. */
+static void case_persistent_orders(void)
+{
+	enum { COMMS = 2, ALL = 12 };
+	struct sum *sums = malloc(ALL * sizeof(*sums));
+	MPI_Request requests[ALL];
+	MPI_Status statuses[ALL];
+	MPI_Comm comms[COMMS];
+
+	for (int c = 0; c < COMMS; c++)
+		MPI_Comm_dup(MPI_COMM_WORLD, &comms[c]);
+	for (int k = 0; k < ALL; k++)
+		prepare(&sums[k], comms[k % COMMS], asks_of_several() ? place_of(k) : PLACE_DEVICE);
+#ifdef MPICH /* Open MPI 4.1 does not start them any more, then */
+	for (int c = 0; c < COMMS; c++)
+		MPI_Comm_free(&comms[c]);
+#endif
+	for (int round = 0; round < ROUNDS; round++) {
+		int way = (round + test_rank) % 5, open = ALL, index, num, some[ALL], there = 0;
+		bool ok = true;
+
+		snprintf(test_name, sizeof(test_name), "persistent, in any order, %d", round);
+		for (int k = 0; k < ALL; k++) {
+			put_words(&sums[k], round * ALL + k);
+			requests[k] = sums[k].request;
+		}
+		be_late(round);
+		/* 5 and 7 have no divisor in common with 12. */
+		for (int k = 0; way != 3 && k < ALL; k++)
+			MPI_Start(
+				&requests[(k * (test_rank % 2 ? 5 : 7) + round + test_rank) % ALL]);
+		if (way == 3)
+			MPI_Startall(ALL, requests);
+		if (way == 0)
+			MPI_Waitall(ALL, requests, statuses);
+		for (; way == 1 && open; open--)
+			MPI_Waitany(ALL, requests, &index, MPI_STATUS_IGNORE);
+		for (; way == 2 && open; open -= num > 0 ? num : 0)
+			MPI_Testsome(ALL, requests, &num, some, statuses);
+		while (way == 3 && !there)
+			MPI_Testall(ALL, requests, &there, statuses);
+		for (int k = 0; way == 4 && k < ALL; k++, there = 0) {
+			while (!there)
+				MPI_Request_get_status(requests[k], &there, MPI_STATUS_IGNORE);
+			ok = is_right(&sums[k]) && ok;
+			MPI_Wait(&requests[k], MPI_STATUS_IGNORE);
+		}
+		for (int k = 0; k < ALL; k++) {
+			sums[k].request = requests[k];
+			ok = is_right(&sums[k]) && ok;
+		}
+		test_result(ok);
+	}
+	/* The last one is left to MPI_Finalize. */
+	for (int k = 0; k + 1 < ALL; k++)
+		give_back(&sums[k]);
+	buffer_free(&sums[ALL - 1].buffer);
+	for (int c = 0; c < COMMS; c++) {
+		if (comms[c] != MPI_COMM_NULL)
+			MPI_Comm_free(&comms[c]);
+	}
+	free(sums);
+}
+
+/* A rank that goes on to other calls of MPI has not been waited for. */
+static void case_persistent_before(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, sizeof(int));
+	struct sum sums[3], *sum;
+
+	for (int k = 0; k < 3; k++)
+		prepare(&sums[k], MPI_COMM_WORLD, place_of(k));
+	for (int round = 0; round < 5 * ROUNDS; round++) {
+		int odd = (round / 2) % test_size, number = round, word = test_rank;
+		int want = test_size * (test_size - 1) / 2, all = want;
+		bool ok, before = test_rank == odd;
+
+		snprintf(test_name, sizeof(test_name), "persistent, before other calls, %d", round);
+		sum = &sums[round % 7 % 3];
+		buffer_put(&buffer, &word, sizeof(word));
+		be_late(round);
+		start(sum, round);
+		if (before)
+			MPI_Wait(&sum->request, MPI_STATUS_IGNORE);
+		if (round % 4 == 1) {
+			MPI_Allreduce(&word, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+		} else if (round % 4 == 2) {
+			MPI_Allreduce(MPI_IN_PLACE, buffer.data, 1, MPI_INT, MPI_SUM,
+				      MPI_COMM_WORLD);
+		} else if (!before) {
+			receive(round, odd, &number);
+		}
+		for (int to = 0; round % 4 % 3 == 0 && before && to < test_size; to++) {
+			if (to != odd)
+				MPI_Send(&number, 1, MPI_INT, to, 7, MPI_COMM_WORLD);
+		}
+		if (!before)
+			MPI_Wait(&sum->request, MPI_STATUS_IGNORE);
+		ok = is_right(sum) && all == want && number == round;
+		if (round % 4 == 2)
+			ok = buffer_equals(&buffer, &want, "blocking") && ok;
+		test_result(ok);
+	}
+	for (int k = 0; k < 3; k++)
+		give_back(&sums[k]);
+	buffer_free(&buffer);
+}
+
+/* A rank makes no call of MPI until the others have the sums. */
+static void case_persistent_alone(void)
+{
+	enum { MANY = 4 };
+	static struct sum sums[MANY];
+	atomic_int *word = share_word();
+
+	for (int k = 0; k < MANY; k++)
+		prepare(&sums[k], MPI_COMM_WORLD, PLACE_DEVICE);
+	for (int round = 0; round < ROUNDS; round++) {
+		bool ok = true;
+
+		snprintf(test_name, sizeof(test_name), "persistent, alone, %d", round);
+		for (int k = 0; k < MANY; k++) {
+			int which = is_odd_one(round) ? MANY - 1 - k : k;
+
+			start(&sums[which], MANY * round + which);
+		}
+		while (is_odd_one(round) && atomic_load(word) < (round + 1) * (test_size - 1))
+			usleep(100);
+		for (int k = 0; k < MANY; k++)
+			ok = wait_for(&sums[is_odd_one(round) ? MANY - 1 - k : k]) && ok;
+		if (!is_odd_one(round))
+			atomic_fetch_add(word, 1);
+		test_result(ok);
+	}
+	for (int k = 0; k < MANY; k++)
+		give_back(&sums[k]);
+	munmap(word, sizeof(*word));
+}
+
+/* What the arguments referred to is gone. Some have no data, one is on the host now and then. */
+static void case_persistent_arguments(void)
+{
+	enum { SETS = 4 };
+	struct buffer send[SETS], recv[SETS];
+	MPI_Request requests[SETS];
+	int words[64], want[64], none = test_size - 1;
+	size_t bytes = 2 * (size_t)test_size * sizeof(int);
+	bool ok = true;
+
+	for (int set = 0; set < SETS; set++) {
+		int *counts = malloc((size_t)test_size * sizeof(int)),
+		    *displs = malloc((size_t)test_size * sizeof(int));
+		MPI_Datatype pair, *types = malloc((size_t)test_size * sizeof(MPI_Datatype));
+		bool has = test_rank != none;
+
+		MPI_Type_contiguous(2, MPI_INT, &pair);
+		MPI_Type_commit(&pair);
+		for (int r = 0; r < test_size; r++) {
+			counts[r] = has && r != none;
+			displs[r] = 2 * (int)sizeof(int) * r;
+			types[r] = pair;
+		}
+		send[set] = buffer_new(place_of(set), bytes);
+		recv[set] = buffer_new(place_of(set), bytes);
+		INIT(Alltoallw)
+		(has ? send[set].data : NULL, counts, displs, types, has ? recv[set].data : NULL,
+		 counts, displs, types, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[set]);
+		MPI_Type_free(&pair);
+		memset(counts, 0x55, (size_t)test_size * sizeof(int));
+		memset(displs, 0x55, (size_t)test_size * sizeof(int));
+		memset(types, 0x55, (size_t)test_size * sizeof(MPI_Datatype));
+		free(counts);
+		free(displs);
+		free(types);
+	}
+	for (int round = 0; round < ROUNDS; round++) {
+		snprintf(test_name, sizeof(test_name), "persistent, arguments that go, %d", round);
+		for (int set = 0; set < SETS; set++) {
+			for (int r = 0; r < test_size; r++) {
+				bool has = test_rank != none && r != none;
+
+				words[2 * r] = words[2 * r + 1] = test_rank * 100 + r + round;
+				want[2 * r] = want[2 * r + 1] =
+					has ? r * 100 + test_rank + round : -7;
+			}
+			buffer_put(&send[set], words, bytes);
+			for (int i = 0; i < 2 * test_size; i++)
+				words[i] = -7;
+			buffer_put(&recv[set], words, bytes);
+			MPI_Start(&requests[set]);
+		}
+		ok = true;
+		for (int set = SETS; set-- > 0;) {
+			MPI_Wait(&requests[set], MPI_STATUS_IGNORE);
+			ok = buffer_equals(&recv[set], want, "received") && ok;
+		}
+		test_result(ok);
+	}
+	for (int set = 0; set < SETS; set++) {
+		MPI_Request_free(&requests[set]);
+		buffer_free(&send[set]);
+		buffer_free(&recv[set]);
+	}
+}
+
+/* More than a node's board has room for. */
+static void case_persistent_many(void)
+{
+	enum { MANY = 1100, ROUND = 3 };
+	struct buffer *buffers = malloc(MANY * sizeof(*buffers));
+	MPI_Request *requests = malloc(MANY * sizeof(MPI_Request));
+
+	for (int again = 0; again < 2; again++) {
+		bool ok = true;
+
+		snprintf(test_name, sizeof(test_name), "persistent, many, %d", again);
+		for (int k = 0; k < MANY; k++) {
+			buffers[k] = buffer_new(PLACE_DEVICE, sizeof(int));
+			INIT(Bcast)
+			(buffers[k].data, 1, MPI_INT, k % test_size, MPI_COMM_WORLD, MPI_INFO_NULL,
+			 &requests[k]);
+		}
+		for (int round = 0; round < ROUND; round++) {
+			int step = MANY / ROUND, word;
+
+			for (int k = round; k < MANY; k += step) {
+				word = test_rank == k % test_size ? 10 * k + round : -1;
+				buffer_put(&buffers[k], &word, sizeof(word));
+				MPI_Start(&requests[k]);
+			}
+			for (int k = round; k < MANY; k += step) {
+				word = 10 * k + round;
+				MPI_Wait(&requests[k], MPI_STATUS_IGNORE);
+				ok = buffer_equals(&buffers[k], &word, "word") && ok;
+			}
+		}
+		test_result(ok);
+		for (int k = 0; k < MANY; k++) {
+			MPI_Request_free(&requests[k]);
+			buffer_free(&buffers[k]);
+		}
+	}
+	free(buffers);
+	free(requests);
+}
+
+/* One rank's call is refused. Others may go on without it, and so can't; but nothing hangs. */
+static void case_persistent_refused(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, 64);
+	struct sum sum;
+	MPI_Comm comm;
+
+	for (int round = 0; round < 4; round++) {
+		int odd = round % test_size, result;
+		MPI_Request request = MPI_REQUEST_NULL;
+		bool ok;
+
+		snprintf(test_name, sizeof(test_name), "persistent, refused, %d", round);
+		MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+		MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+		result = INIT(Bcast)(buffer.data, test_rank == odd ? -1 : 4, MPI_INT, 0, comm,
+				     MPI_INFO_NULL, &request);
+		prepare(&sum, MPI_COMM_WORLD, PLACE_DEVICE);
+		start(&sum, round);
+		ok = wait_for(&sum);
+		give_back(&sum);
+		test_result(ok && (result != MPI_SUCCESS) == (test_rank == odd));
+		if (request != MPI_REQUEST_NULL)
+			MPI_Request_free(&request);
+		MPI_Comm_free(&comm);
+	}
+	buffer_free(&buffer);
+}
+
 static const struct test_case cases[] = {{"late", case_late},
+					 {"persistent_orders", case_persistent_orders},
+					 {"persistent_before", case_persistent_before},
+					 {"persistent_alone", case_persistent_alone},
+					 {"persistent_arguments", case_persistent_arguments},
+					 {"persistent_many", case_persistent_many},
+					 {"persistent_refused", case_persistent_refused},
 					 {"file", case_file},
 					 {"set_info", case_set_info},
 					 {"switched_off", case_switched_off},

@@ -8,6 +8,7 @@
 #include "core/accel/core_prepare.h"
 #include "core/accel/core_reach.h"
 #include "core/accel/core_ready.h"
+#include "core/accel/core_reserve.h"
 #include "core/accel/core_together.h"
 #include "core/accel/core_vote.h"
 #include "core/accel/core_window.h"
@@ -156,7 +157,7 @@ void core_accel_finish(struct core_accel *accel)
 	if (accel->schedule)
 		core_schedule_put(accel->schedule);
 	if (accel->reserved)
-		gpu_launch_release(gpu_stream_where(accel->stream)->device);
+		core_reserve_give_back(accel);
 	if (accel->launches)
 		gpu_launch_close(&accel->launch);
 	if (accel->window_out && accel->window_out != accel->window_in)

@@ -135,6 +135,8 @@ static enum util_status open_arenas(struct core_accel *accel)
 
 	if ((comm->spans || comm->wants_shm) && bytes > most)
 		bytes = most;
+	if (comm->most_arena && bytes > comm->most_arena)
+		bytes = comm->most_arena;
 	if (core_arena_would_grow(comm->arena, bytes, accel->stream))
 		core_leaving_look();
 	status = core_arena_open(comm->arena, bytes, comm->wants_shm, accel->stream,
@@ -161,6 +163,31 @@ static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
 	if (accel->comm->neighbors && util_config.exec != UTIL_EXEC_FUSED)
 		return false;
 	return !accel->comm->spans || !gpu_launch_is_blocking();
+}
+
+/*
+ * The process carries messages for one call's kernel between nodes at a time, whatever devices it
+ * has: who carries one's does nothing for others (core_queue.c). Relaxed, as for a device.
+ */
+static bool carries;
+
+static bool reserve(const struct core_accel *accel)
+{
+	int device = gpu_stream_where(accel->stream)->device;
+
+	if (!gpu_launch_reserve(device))
+		return false;
+	if (!accel->comm->spans || !__atomic_exchange_n(&carries, true, __ATOMIC_RELAXED))
+		return true;
+	gpu_launch_release(device);
+	return false;
+}
+
+void core_reserve_give_back(struct core_accel *accel)
+{
+	if (accel->comm->spans)
+		__atomic_store_n(&carries, false, __ATOMIC_RELAXED);
+	gpu_launch_release(gpu_stream_where(accel->stream)->device);
 }
 
 /*
@@ -218,8 +245,7 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 			gpu_shm_address(comm->arena->shm, accel->stream);
 		gpu_shm_export(comm->arena->shm, &offer->arenas[GPU_TRANSPORT_SHM].memory);
 	}
-	accel->reserved = may_wait(accel, &offer->blocks) &&
-			  gpu_launch_reserve(gpu_stream_where(accel->stream)->device);
+	accel->reserved = may_wait(accel, &offer->blocks) && reserve(accel);
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
 	offer->flags |= core_together_are_apart() ? CORE_OFFER_APART : 0;
 	offer->flags |= comm->links_failed ? CORE_OFFER_LINKS_FAILED : 0;

@@ -33,7 +33,11 @@ enum util_status core_reserve_without_data(struct core_accel *accel);
 enum util_status core_reserve_windows(struct core_accel *accel, struct core_candidate *in,
 				      struct core_candidate *out);
 
-/* Arenas for messages, into the offer, where the call may need some. */
+/*
+ * Arenas for messages, into the offer, where the call may need some; and leave for a kernel that
+ * waits, which core_reserve_give_back ends.
+ */
 enum util_status core_reserve_arenas(struct core_accel *accel);
+void core_reserve_give_back(struct core_accel *accel);
 
 #endif

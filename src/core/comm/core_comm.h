@@ -87,6 +87,7 @@ struct core_comm {
 	struct core_arena *arena;        /* see core_arena.h; its own */
 	bool wants_links;                /* next time with arenas */
 	bool wants_shm;                  /* also in host memory: ranks don't reach each other's */
+	size_t most_arena;               /* bytes that will do for an arena; 0: nobody knows */
 	/*
 	 * What the last vote said: of each member on this node, by its number there, whose memory
 	 * of each kind it reaches, a bit for each number.

@@ -5,13 +5,11 @@ uint64_t core_drive_pending;
 
 _Thread_local bool core_drive_holds;
 
-static void (*drive)(void), (*give_way)(void), (*forget)(void);
+static const struct core_drive_calls *drive;
 
-void core_drive_set(void (*step)(void), void (*yield)(void), void (*leave)(void))
+void core_drive_set(const struct core_drive_calls *calls)
 {
-	drive = step;
-	give_way = yield;
-	forget = leave;
+	drive = calls;
 }
 
 void core_drive_forget(void)
@@ -23,16 +21,22 @@ void core_drive_forget(void)
 void core_drive_step(void)
 {
 	if (core_drive_is_pending())
-		drive();
+		drive->step();
+}
+
+void core_drive_begin(void)
+{
+	if (core_drive_is_pending())
+		drive->begin();
 }
 
 void core_drive_leave(void)
 {
-	forget();
+	drive->leave();
 }
 
 void core_drive_yield(void)
 {
 	if (core_drive_is_pending())
-		give_way();
+		drive->yield();
 }

@@ -21,16 +21,21 @@ static inline bool core_drive_is_pending(void)
 }
 
 /*
- * Who drives them: `step` waits for nothing, `yield` until nothing is in the way of a call that
- * waits in the real MPI; `leave`: see core_drive_leave. Set once, before there are any.
+ * Who drives them: `step` waits for nothing, nor does `begin`, which is for those that were just
+ * added; `yield` until nothing is in the way of a call that waits in the real MPI; `leave`: see
+ * core_drive_leave. Set once, before there are any.
  */
-void core_drive_set(void (*step)(void), void (*yield)(void), void (*leave)(void));
+struct core_drive_calls {
+	void (*step)(void), (*begin)(void), (*yield)(void), (*leave)(void);
+};
+void core_drive_set(const struct core_drive_calls *calls);
 
 /* In a forked child: there are none. */
 void core_drive_forget(void);
 
-/* Do that, if there are any. Both may call MPI. Any thread. */
+/* Do that, if there are any. All may call MPI. Any thread. */
 void core_drive_step(void);
+void core_drive_begin(void);
 void core_drive_yield(void);
 
 /*

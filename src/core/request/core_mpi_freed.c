@@ -4,6 +4,7 @@
  * done.
  */
 #include "core/request/core_mpi_request.h"
+#include "core/job/core_drive.h"
 #include "core/request/core_mpi_table.h"
 #include "util/util_time.h"
 
@@ -60,15 +61,33 @@ void core_requests_finish(void)
 	static const uint64_t patience = UTIL_SECONDS(2); /* ns */
 	uint64_t since = util_now();
 
+	core_drive_yield(); /* the others may come to them later */
 	while (freed && util_now() - since < patience)
 		core_requests_look();
 }
 
+/* The end of a persistent one gives back pinned memory, for which the driver may wait for kernels.
+ */
+static void yield_before_end(MPI_Request request)
+{
+	struct core_mpi_pending *pending = core_mpi_table_find(request);
+	bool ends;
+
+	if (!pending)
+		return;
+	ends = pending->persistent && !pending->active;
+	core_mpi_table_release(pending);
+	if (ends)
+		core_drive_yield();
+}
+
 int core_request_Request_free(int (*next)(MPI_Request *), MPI_Request *request)
 {
-	struct core_mpi_pending *pending = core_mpi_table_take(*request);
+	struct core_mpi_pending *pending;
 	int result;
 
+	yield_before_end(*request);
+	pending = core_mpi_table_take(*request);
 	core_requests_look();
 	if (!pending)
 		return next(request);

@@ -67,6 +67,9 @@ enum util_status core_mpi_pending_settle_end(struct core_mpi_pending *pending)
 
 	while ((status = core_mpi_pending_progress(pending)) == UTIL_IN_PROGRESS)
 		core_mpi_drive(&wait);
+	/* The error of its last round was told. */
+	if (pending->persistent && !pending->active)
+		status = UTIL_OK;
 	pthread_mutex_unlock(&pending->settling);
 	return status;
 }

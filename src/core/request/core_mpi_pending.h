@@ -21,6 +21,11 @@ struct core_mpi_pending_kind {
 	bool stays;
 	/* Of a persistent one, before it is started: have what it sends in its stages. Waits. */
 	enum util_status (*prepare)(struct core_mpi_pending *pending);
+	/*
+	 * Then: the request was started, or could not be. In no table's hands but its own any more.
+	 * NULL: nothing is to be done.
+	 */
+	void (*started)(struct core_mpi_pending *pending, bool well);
 	/* The operation is complete, as the status says: what it has brought is to be copied. */
 	void (*arrive)(struct core_mpi_pending *pending, const MPI_Status *status);
 	/*
@@ -42,6 +47,7 @@ struct core_mpi_pending {
 	uint64_t since;   /* util_now when it was called for */
 	bool persistent;
 	bool active;            /* a persistent one: started, and not seen to be complete */
+	bool prepared;          /* ... and being started, so that `started` is to be called */
 	bool arrived;           /* what it has brought is copied, or being copied */
 	bool quiet;             /* errors are returned, and nobody's handler is called */
 	enum util_status error; /* of the copies, until it is started again */

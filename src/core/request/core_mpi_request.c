@@ -625,19 +625,40 @@ int core_request_Testsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 /* Of one that is active, or not persistent, MPI knows the error. */
 static enum util_status prepare_start(struct core_mpi_pending *pending)
 {
+	enum util_status status;
+
+	pending->prepared = false;
 	if (!pending->persistent || pending->active)
 		return UTIL_OK;
 	pending->arrived = false;
 	pending->error = UTIL_OK;
 	pending->since = util_now();
-	return pending->kind->prepare(pending);
+	status = pending->kind->prepare(pending);
+	pending->prepared = status == UTIL_OK;
+	return status;
 }
 
-/* Open MPI may have made a new request. */
+/*
+ * Open MPI may have made a new request. One that could be started though it was active was not: a
+ * call that had seen it complete was left by a jump.
+ */
 static void note_start(struct core_mpi_pending *pending, MPI_Request request, int result)
 {
-	pending->active |= pending->persistent && result == MPI_SUCCESS;
 	pending->request = request;
+	if (!pending->persistent || result != MPI_SUCCESS)
+		return;
+	if (pending->active && pending->kind->stays) {
+		pending->active = false;
+		prepare_start(pending);
+	}
+	pending->active = true;
+}
+
+static void tell_started(struct core_mpi_pending *pending)
+{
+	if (pending->prepared && pending->kind->started)
+		pending->kind->started(pending, pending->active);
+	pending->prepared = false;
 }
 
 int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
@@ -659,7 +680,20 @@ int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 	result = next(request);
 	note_start(pending, *request, result);
 	core_mpi_table_put_back(pending);
+	tell_started(pending);
+	core_drive_begin();
 	return result;
+}
+
+static void put_back_started(struct several *all)
+{
+	leave_taken_over(all);
+	for (int k = 0; k < all->num; k++)
+		core_mpi_table_put_back(all->ours[k].pending);
+	for (int k = 0; k < all->num; k++)
+		tell_started(all->ours[k].pending);
+	close_several(all);
+	core_drive_begin();
 }
 
 /* One after the other, so that it is known which have been started when one is refused. */
@@ -683,6 +717,6 @@ int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Reques
 		if (k < all.num && all.ours[k].index == i)
 			note_start(all.ours[k++].pending, requests[i], result);
 	}
-	put_back_several(&all);
+	put_back_started(&all);
 	return status == UTIL_OK ? result : core_mpi_pending_raise(quiet, status);
 }

@@ -275,8 +275,12 @@ void core_requests_describe(char *text, size_t bytes)
 			num++;
 		}
 	}
-	for (const struct core_mpi_pending *one = taken; one; one = one->next, num++)
+	for (const struct core_mpi_pending *one = taken; one; one = one->next) {
+		if (one->persistent && !one->active)
+			continue;
 		oldest = older(oldest, one);
+		num++;
+	}
 	if (oldest) {
 		oldest->kind->describe(oldest, which, sizeof(which));
 		snprintf(text, bytes,

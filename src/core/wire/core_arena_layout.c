@@ -23,6 +23,15 @@ size_t core_arena_layout_bytes(size_t scratch, int sharers)
 	return share > LEAST ? share : LEAST;
 }
 
+/* A link has its share of the room, and messages are in pieces of a fraction of that. */
+size_t core_arena_layout_enough(size_t bytes)
+{
+	static const size_t most = (size_t)1 << 40;
+	size_t enough = bytes < most ? (4 * bytes + UNIT) / UNIT * UNIT : most;
+
+	return enough > LEAST ? enough : LEAST;
+}
+
 size_t core_arena_layout_half(size_t arena)
 {
 	size_t half = arena / 2 / UNIT * UNIT;

@@ -10,6 +10,9 @@
 /* The bytes of an arena: one process's share of a GPU's `scratch`, of as many who share the GPU. */
 size_t core_arena_layout_bytes(size_t scratch, int sharers);
 
+/* Bytes of an arena that are enough for calls of `bytes` bytes. */
+size_t core_arena_layout_enough(size_t bytes);
+
 /* Half as many; 0: that would be too few. */
 size_t core_arena_layout_half(size_t arena);
 
