@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from conftest import assert_passed
-from helpers import PATHS, count_calls, each_mpi, emulated_only, on_nodes
+from conftest import SOURCE, assert_passed
+from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only, on_nodes
 
 # MPICH 4.0 does persistent gathers and scatters wrong, and allgathers of derived types, on host buffers too.
 PERSISTENT = {"openmpi": "all", "mpich": "bcast,reduce,allreduce,reduce_scatter,scan,exscan,alltoall"}
@@ -80,6 +80,14 @@ def test_queue_on_nodes(run_mpi, mpi, case, shape):
     assert_passed(result)
     assert case in ("before_host", "file", "freed_comm") or count_calls(result.output, "accel", "MPI_Iallreduce") > 0, result.output
     assert case != "file" or "a call that came after it" in result.output, result.output
+
+
+@each_mpi
+def test_freed_in_handler(run_mpi, mpi, tmp_path):
+    """A call in the queue that is refused when the real MPI gets it, and whose error handler frees the communicator."""
+    tool = tmp_path / "refuses.so"
+    compile_with(f"mpicc.{mpi}", "-shared", "-fPIC", "-o", tool, SOURCE / "test/door/refuses.c")
+    assert_passed(run_mpi(mpi, 3, "test_queue", "freed_in_handler", after=[str(tool)]))
 
 
 # How many of a rank's calls are accelerated, at least, and of what.

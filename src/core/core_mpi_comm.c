@@ -24,14 +24,19 @@ static void bump_generation(void)
 	atomic_fetch_add_explicit(&comm_generation, 1, memory_order_release);
 }
 
+static void end(struct core_comm *state)
+{
+	bump_generation();
+	core_comm_life_end(state);
+}
+
 static int delete_comm(MPI_Comm comm, int keyval, void *value, void *extra)
 {
 	(void)comm;
 	(void)keyval;
 	(void)extra;
-	core_queue_yield(value);
+	core_queue_close(value, end);
 	bump_generation();
-	core_comm_life_end(value);
 	return MPI_SUCCESS;
 }
 

@@ -90,6 +90,8 @@ static struct core_queued *remove_head(struct core_comm *comm)
 		__atomic_store_n(link, comm->queue.next, __ATOMIC_RELEASE);
 	__atomic_store_n(&comm->queue.head, next, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&lists);
+	if (!next && comm->queue.end)
+		comm->queue.end(comm);
 	return next;
 }
 
@@ -225,8 +227,10 @@ static bool drive_queue(struct core_comm *comm, struct drive *drive)
 		if (drive->yields && (!drive->of || drive->of == comm) &&
 		    queued->ticket <= drive->newest)
 			core_op_withdraw(&queued->op);
-		status =
-			core_op_progress(&queued->op, drive->calls ? CORE_OP_LOCAL : CORE_OP_ALONE);
+		status = comm->queue.end
+				 ? UTIL_ERR_MPI
+				 : core_op_progress(&queued->op,
+						    drive->calls ? CORE_OP_LOCAL : CORE_OP_ALONE);
 		if (status == UTIL_IN_PROGRESS && drive->calls && core_op_is_to_call(&queued->op)) {
 			status = call_mpi(queued);
 			let_others = true;
@@ -424,6 +428,17 @@ void core_queue_yield(struct core_comm *comm)
 		if (is_in_the_way(comm, drive.newest))
 			core_mpi_drive(&wait);
 	}
+}
+
+void core_queue_close(struct core_comm *comm, void (*end)(struct core_comm *comm))
+{
+	core_queue_yield(comm);
+	if (!core_queue_holds(comm)) {
+		end(comm);
+		return;
+	}
+	core_meet_retire(comm);
+	comm->queue.end = end;
 }
 
 static void describe(const struct core_queued *queued, char *text, size_t bytes)

@@ -65,6 +65,12 @@ static inline bool core_queue_holds(const struct core_comm *comm)
 void core_queue_yield(struct core_comm *comm);
 
 /*
+ * MPI frees the communicator: yield, and `end` it; where this comes from an error handler in a call
+ * for the oldest one in its queue, when that has returned.
+ */
+void core_queue_close(struct core_comm *comm, void (*end)(struct core_comm *comm));
+
+/*
  * What the call waits for, or the oldest one in its queue, into `text`; what the oldest one in the
  * communicator's queue waits for.
  */

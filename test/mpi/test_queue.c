@@ -576,6 +576,49 @@ static void case_late(void)
 	test_result(end(&sum));
 }
 
+static MPI_Comm freed_by_handler;
+
+static void free_comm(MPI_Comm *comm, int *error, ...)
+{
+	(void)comm;
+	(void)error;
+	handled++;
+	if (freed_by_handler != MPI_COMM_NULL)
+		MPI_Comm_free(&freed_by_handler);
+}
+
+/*
+ * A tool below the library has the first call fail on all ranks but one, and its error handler
+ * frees the communicator, on which others wait for that call.
+ */
+static void case_freed_in_handler(void)
+{
+	enum { MANY = 3 };
+	int mine = test_rank ? MANY : 1;
+	static struct sum sums[MANY];
+	MPI_Errhandler handler;
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "freed in an error handler");
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Comm_dup(MPI_COMM_WORLD, &freed_by_handler);
+	MPI_Comm_create_errhandler(free_comm, &handler);
+	MPI_Comm_set_errhandler(freed_by_handler, handler);
+	if (!test_rank) { /* after the others, so that theirs wait */
+		MPI_Barrier(MPI_COMM_SELF);
+		usleep(20000);
+	}
+	for (int k = 0; k < mine; k++)
+		begin_at(&sums[k], freed_by_handler, test_rank ? PLACE_DEVICE : PLACE_HOST, k);
+	for (int k = 0; k < mine; k++) {
+		if (test_rank)
+			ok &= MPI_Wait(&sums[k].request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+	}
+	test_result(ok && handled == (test_rank != 0) &&
+		    (freed_by_handler == MPI_COMM_NULL) == (test_rank != 0));
+	MPI_Errhandler_free(&handler);
+}
+
 /* ---- persistent ones ---- */
 
 static void prepare(struct sum *sum, MPI_Comm comm, enum place place)
@@ -893,6 +936,7 @@ static void case_persistent_refused(void)
 }
 
 static const struct test_case cases[] = {{"late", case_late},
+					 {"freed_in_handler", case_freed_in_handler},
 					 {"persistent_orders", case_persistent_orders},
 					 {"persistent_before", case_persistent_before},
 					 {"persistent_alone", case_persistent_alone},
