@@ -52,6 +52,25 @@ def test_another_tool_stacks(run_mpi, mpi, order, tmp_path):
     assert count_calls(result.output, "accel", "MPI_Allreduce") == 50, result.output
 
 
+@each_mpi
+@pytest.mark.parametrize("order", ["above", "below"])
+def test_another_tool_sees_requests(run_mpi, mpi, order, tmp_path):
+    """Above the library a tool sees what the program calls, nonblocking and persistent; below it, what the real MPI is asked to do."""
+    tool = tmp_path / "tool.so"
+    compile_with(f"mpicc.{mpi}", "-shared", "-fPIC", "-o", tool, SOURCE / "test/door/tool.c")
+    place = {"before": [str(tool)]} if order == "above" else {"after": [str(tool)]}
+    seen = {}
+    for case in ("alone", "before_host", "persistent_alone", "persistent_before"):
+        result = run_mpi(mpi, 2, "test_queue", case, env={"GPUCOLL_STATS": "1"}, **place)
+        assert_passed(result)
+        seen[case] = [int(number) for number in re.search(r"tool saw (\d+) calls, (\d+) non\w+ ones, (\d+) starts, (\d+) compl", result.output).groups()]
+    # Of those cases that are "alone" all is accelerated; the program waits for each.
+    if order == "above":
+        assert seen["alone"][1:] == [48, 0, 48] and seen["persistent_alone"][1:] == [0, 48, 48], seen
+    else:
+        assert seen["alone"][1] == 0 and seen["before_host"][1] > 0, seen
+
+
 def test_mpi4py(run_mpi):
     """Debian's mpi4py is linked with Open MPI."""
     need_mpi4py()

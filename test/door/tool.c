@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A small tool as profilers are: wraps MPI_Allreduce and MPI_Finalize, calls PMPI, and counts. */
+/* A small tool as profilers are: wraps some calls and MPI_Finalize, calls PMPI, and counts. */
 #include <mpi.h>
 #include <stdio.h>
 
-static int calls;
+static int calls, nonblocking, starts, completions;
 
 int MPI_Allreduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op,
 		  MPI_Comm comm)
@@ -12,12 +12,32 @@ int MPI_Allreduce(const void *send, void *recv, int count, MPI_Datatype type, MP
 	return PMPI_Allreduce(send, recv, count, type, op, comm);
 }
 
+int MPI_Iallreduce(const void *send, void *recv, int count, MPI_Datatype type, MPI_Op op,
+		   MPI_Comm comm, MPI_Request *request)
+{
+	nonblocking++;
+	return PMPI_Iallreduce(send, recv, count, type, op, comm, request);
+}
+
+int MPI_Start(MPI_Request *request)
+{
+	starts++;
+	return PMPI_Start(request);
+}
+
+int MPI_Wait(MPI_Request *request, MPI_Status *status)
+{
+	completions++;
+	return PMPI_Wait(request, status);
+}
+
 int MPI_Finalize(void)
 {
 	int rank;
 
 	PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	if (rank == 0)
-		printf("tool saw %d calls\n", calls);
+		printf("tool saw %d calls, %d nonblocking ones, %d starts, %d completions\n", calls,
+		       nonblocking, starts, completions);
 	return PMPI_Finalize();
 }

@@ -622,13 +622,15 @@ int core_request_Testsome(int (*next)(int, MPI_Request[], int *, int[], MPI_Stat
 
 /* ---- persistent requests ---- */
 
-/* Of one that is active, or not persistent, MPI knows the error. */
+/*
+ * Of one that is active, or not persistent, MPI knows the error. It may be prepared already:
+ * through a tool below a call comes here twice.
+ */
 static enum util_status prepare_start(struct core_mpi_pending *pending)
 {
 	enum util_status status;
 
-	pending->prepared = false;
-	if (!pending->persistent || pending->active)
+	if (!pending->persistent || pending->active || pending->prepared)
 		return UTIL_OK;
 	pending->arrived = false;
 	pending->error = UTIL_OK;
@@ -678,6 +680,8 @@ int core_request_Start(int (*next)(MPI_Request *), MPI_Request *request)
 		return core_mpi_pending_raise(quiet, status);
 	}
 	result = next(request);
+	if (!core_mpi_table_has_taken(pending))
+		return result;
 	note_start(pending, *request, result);
 	core_mpi_table_put_back(pending);
 	tell_started(pending);
@@ -714,8 +718,11 @@ int core_request_Startall(int (*next)(int, MPI_Request[]), int count, MPI_Reques
 	}
 	for (int i = 0, k = 0; i < count && status == UTIL_OK && result == MPI_SUCCESS; i++) {
 		result = next(1, &requests[i]);
-		if (k < all.num && all.ours[k].index == i)
-			note_start(all.ours[k++].pending, requests[i], result);
+		if (k == all.num || all.ours[k].index != i)
+			continue;
+		if (core_mpi_table_has_taken(all.ours[k].pending))
+			note_start(all.ours[k].pending, requests[i], result);
+		k++;
 	}
 	put_back_started(&all);
 	return status == UTIL_OK ? result : core_mpi_pending_raise(quiet, status);
