@@ -32,8 +32,10 @@ def test_killed_rank(run_mpi, mpi, shape, victim):
 
 @each_mpi
 @pytest.mark.parametrize("ms", [5, 40, 90])
-def test_killed_rank_with_calls_pending(run_mpi, mpi, ms):
-    kill(run_mpi, mpi, "000", 1, ("killed", ms), env={"CUEMU_SMS": "8", "TEST_PENDING": "4"})
+@pytest.mark.parametrize("form", ["nonblocking", "persistent"])
+def test_killed_rank_with_calls_pending(run_mpi, mpi, ms, form):
+    env = {"TEST_PERSISTENT": "1"} if form == "persistent" else {}
+    kill(run_mpi, mpi, "001" if ms == 40 else "000", 1, ("killed", ms), env={"CUEMU_SMS": "8", "TEST_PENDING": "4", **env})
 
 
 @pytest.mark.parametrize("mpi,child", [("openmpi", "program"), ("mpich", "fork")])

@@ -49,10 +49,10 @@ class Function:
 
     @property
     def guard(self):
+        needs = [f"PMPI_HAS_{flag.upper()}" for flag in ("ext", "mpi4", "mpi41") if flag in self.flags]
         if self.large:
-            return "#if MPI_VERSION >= 4"
-        needs = [flag for flag in ("ext", "mpi4", "mpi41") if flag in self.flags]
-        return f"#if PMPI_HAS_{needs[0].upper()}" if needs else None
+            needs = ["MPI_VERSION >= 4"] + [need for need in needs if need == "PMPI_HAS_MPI41"]
+        return f"#if {' && '.join(needs)}" if needs else None
 
     def large_form(self):
         """MPI-4's MPI_X_c: int counts become MPI_Count, int displacements MPI_Aint."""
@@ -60,10 +60,10 @@ class Function:
             p = re.sub(r"^int (\w*count)$", r"MPI_Count \1", p)
             p = re.sub(r"^const int (\w*counts)\[\]$", r"const MPI_Count \1[]", p)
             p = re.sub(r"^const int (\w*displs)\[\]$", r"const MPI_Aint \1[]", p)
-            p = re.sub(r"^(?:int|MPI_Aint) (\*position|insize|outsize)$", r"MPI_Count \1", p)
+            p = re.sub(r"^(?:int|MPI_Aint) (\*position|\*size|insize|outsize)$", r"MPI_Count \1", p)
             return re.sub(r"^int disp_unit$", "MPI_Aint disp_unit", p)
         params = [(widen(p), n) for p, n in self.params]
-        if params == self.params or "nolarge" in self.flags or self.kind not in (*CALLS, "window"):
+        if params == self.params or "nolarge" in self.flags or self.kind not in (*CALLS, "window", "block"):
             return None
         large = Function(self.kind, self.flags, self.name, params, large=True)
         large.coll = self.coll

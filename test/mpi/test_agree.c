@@ -15,7 +15,8 @@
  *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
  *     test_agree fault             a rank loses its device: an error, or the right result
  *     test_agree killed RANK MS    the rank is killed: all others get an error; with TEST_PENDING
- *                                  so many calls are pending
+ *                                  so many calls are pending, with TEST_PERSISTENT persistent
+ *                                  ones
  *     test_agree missed RANK LATE  so it is with those who are in the call, before another comes
  *     test_agree orphaned RANK LATE  the same of a rank that is no member, but answers for its node
  *     test_agree stuck RANK        so it is when the next one was stopped before
@@ -403,8 +404,12 @@ static void start_child(const char *kind)
 	_exit(0);
 }
 
-/* Sums in so many pending calls, 0: in a blocking one. Returns the first error. */
-static int sum_all(const struct buffer *from, struct buffer to[], int count, int pending)
+/*
+ * Sums in so many pending calls, 0: in a blocking one; `prepared`: persistent ones, or NULL.
+ * Returns the first error.
+ */
+static int sum_all(const struct buffer *from, struct buffer to[], int count, int pending,
+		   MPI_Request prepared[])
 {
 	MPI_Request requests[MOST_PENDING];
 	int error = MPI_SUCCESS, result;
@@ -413,8 +418,13 @@ static int sum_all(const struct buffer *from, struct buffer to[], int count, int
 		return MPI_Allreduce(from->data, to[0].data, count, MPI_INT, MPI_SUM,
 				     MPI_COMM_WORLD);
 	for (int i = 0; i < pending; i++) {
-		result = MPI_Iallreduce(from->data, to[i].data, count, MPI_INT, MPI_SUM,
-					MPI_COMM_WORLD, &requests[i]);
+		if (prepared)
+			result = MPI_Start(&prepared[i]);
+		else
+			result = MPI_Iallreduce(from->data, to[i].data, count, MPI_INT, MPI_SUM,
+						MPI_COMM_WORLD, &requests[i]);
+		if (prepared)
+			requests[i] = prepared[i];
 		if (result != MPI_SUCCESS)
 			requests[i] = MPI_REQUEST_NULL;
 		error = error ? error : result;
@@ -436,10 +446,16 @@ static void test_killed(int victim, int ms)
 	bool told = false;
 	struct end end = {ms, SIGKILL};
 	pthread_t thread;
+	bool persistent = getenv("TEST_PERSISTENT") != NULL;
+	MPI_Request prepared[2][MOST_PENDING]; /* of short and of long ones */
 	MPI_Comm others;
 
 	for (int i = 0; i < MOST_PENDING; i++)
 		to[i] = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	for (int i = 0; persistent && i < 2 * pending; i++)
+		INIT(Allreduce)
+	(from.data, to[i / 2].data, i % 2 ? COUNT : 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
+	 MPI_INFO_NULL, &prepared[i % 2][i / 2]);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	MPI_Comm_split(MPI_COMM_WORLD, test_rank == victim, 0, &others);
 	signal(SIGUSR1, SIG_IGN); /* by which Hydra tells of a death, and who knows not dies too */
@@ -455,7 +471,8 @@ static void test_killed(int victim, int ms)
 			fflush(stdout);
 			told = true;
 		}
-		error = sum_all(&from, to, i % 3 ? COUNT : 1, pending);
+		error = sum_all(&from, to, i % 3 ? COUNT : 1, pending,
+				persistent ? prepared[i % 3 != 0] : NULL);
 	}
 	buffer_free(&from);
 	for (int i = 0; i < MOST_PENDING; i++)
