@@ -30,14 +30,14 @@ def build():
 
 @pytest.mark.parametrize("mpi", PREFIXES)
 def test_newer_mpis(run_mpi, build, mpi):
-    """Blocking and nonblocking collectives of all kinds, random programs, and what is queued."""
+    """Blocking, nonblocking and persistent collectives of all kinds, random programs, and what is queued."""
     build(mpi)
-    for form in ("blocking", "nonblocking"):
-        result = run_mpi(mpi, 2, "test_coll", 1, "all", *([form] if form == "nonblocking" else []), env=PATHS["accel"])
+    for form in ([], ["nonblocking"], ["persistent"]):
+        result = run_mpi(mpi, 2, "test_coll", 1, "all", *form, env=PATHS["accel"])
         assert_passed(result)
         assert count_calls(result.output, "accel") > 30, result.output
     assert_passed(run_mpi(mpi, 2, "test_async", "random", 7, 1000, env=PATHS["accel"]))
-    for case in ("alone", "before_host", "before_message", "many"):
+    for case in ("alone", "before_host", "before_message", "many", "persistent_alone", "persistent_before", "persistent_orders"):
         assert_passed(run_mpi(mpi, 2, "test_queue", case, env=PATHS["accel"]))
 
 

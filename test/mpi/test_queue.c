@@ -648,15 +648,15 @@ static void give_back(struct sum *sum)
 }
 
 /*
- * MPICH 4.0 can't ask about several requests if one is a persistent collective of its own, as on a
- * rank with host buffers.
+ * MPICH, 5.0 too, can't ask about several requests if one is a persistent collective of its own, as
+ * on a rank with host buffers.
  */
 static bool asks_of_several(void)
 {
-#ifdef MPICH_NUMVERSION
-	return MPICH_NUMVERSION > 40100000;
-#else
+#ifdef OPEN_MPI
 	return true;
+#else
+	return false;
 #endif
 }
 
