@@ -270,13 +270,13 @@ static void call(struct op *op)
 	}
 }
 
-static enum place draw_place(struct program *program, const struct op *op)
+/* With TEST_HOST all is on the host: what the MPI does alone can be seen without the library. */
+static enum place draw_place(struct program *program)
 {
 	uint64_t number = draw(&program->own) % 8;
 
-	/* MPICH 4.0 crashes in a reduction in place on a host buffer of some roots. */
-	if (op->kind == REDUCE && op->in_place)
-		return PLACE_DEVICE;
+	if (getenv("TEST_HOST"))
+		return PLACE_HOST;
 	return number < 5 ? PLACE_DEVICE : number < 6 ? PLACE_MANAGED : PLACE_HOST;
 }
 
@@ -338,8 +338,8 @@ static void begin(struct program *program, struct op *op)
 	op->number = program->number++;
 	op->used = op->active = true;
 	op->comm->users++;
-	op->send = buffer_new(draw_place(program, op), (size_t)room(op) * sizeof(unsigned));
-	op->recv = buffer_new(draw_place(program, op), (size_t)room(op) * sizeof(unsigned));
+	op->send = buffer_new(draw_place(program), (size_t)room(op) * sizeof(unsigned));
+	op->recv = buffer_new(draw_place(program), (size_t)room(op) * sizeof(unsigned));
 	fill(op);
 	call(op);
 	if (op->form == PERSISTENT)
