@@ -24,6 +24,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct persistent {
 	struct core_mpi_queued base; /* first */
@@ -310,13 +311,39 @@ static int begin(struct persistent *persistent)
 	return result;
 }
 
+static bool any_order;
+
+/* Intel MPI 2021, which has MPICH's ABI, is wrong where ranks start them in different orders. */
+static void look_at_mpi(void)
+{
+	char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+	int length;
+
+	PMPI_Get_library_version(text, &length);
+	any_order = !strstr(text, "Intel(R) MPI");
+}
+
+/* Whether the real MPI's may be started in any order, as those are that come to be staged. */
+static bool start_in_any_order(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, look_at_mpi);
+	return any_order;
+}
+
 enum util_status core_mpi_persistent_run(const struct core_call *call, struct core_comm *parent,
 					 bool looks, int *result)
 {
 	struct persistent *persistent;
 	struct says says;
 
-	if (!parent->slot)
+	/* Nor are they to change places with nonblocking ones. */
+	if (!start_in_any_order()) {
+		core_queue_yield(parent);
+		parent->queue.closed = true;
+	}
+	if (!parent->slot || parent->queue.closed)
 		return UTIL_STAGE;
 	/* It waits for others, and pins memory, for which the driver may wait for kernels. */
 	core_drive_yield();

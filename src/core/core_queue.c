@@ -37,7 +37,7 @@ struct drive {
 	bool yields;                /* what is not decided is to be staged */
 	const struct core_comm *of; /* of this communicator; NULL: of all */
 	uint64_t newest;            /* up to this ticket */
-	bool adds;                  /* a call was added: what the real MPI has can wait */
+	bool adds;                  /* calls were added: what there was before can wait */
 	bool moved;                 /* something has come nearer */
 };
 
@@ -52,7 +52,7 @@ static const struct core_progress_work work = {.is_there = has_work, .step = pro
 
 bool core_queue_takes(const struct core_comm *comm)
 {
-	return comm->area && core_progress_start(&work);
+	return comm->area && !comm->queue.closed && core_progress_start(&work);
 }
 
 static void append(struct core_queued *queued)
@@ -257,9 +257,12 @@ static bool drive_queue(struct core_comm *comm, struct drive *drive)
  */
 static void drive_queues(struct drive *drive)
 {
+	enum { MOST_ADDED = 4 };
 	struct core_comm *comm = next_busy(NULL), *next;
+	int num = 0;
 
-	for (; comm; comm = next) {
+	/* Communicators that had nothing in their queues stand first. */
+	for (; comm && (!drive->adds || num++ < MOST_ADDED); comm = next) {
 		next = next_busy(comm);
 		if (drive_queue(comm, drive))
 			next = next_busy(NULL);

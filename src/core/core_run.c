@@ -129,9 +129,9 @@ void core_start(void (*stop)(void))
 
 void core_stop(void)
 {
+	core_requests_finish();
 	if (util_config.stats && core_mpi_job.rank == 0)
 		core_stats_print();
-	core_requests_finish();
 	if (core_awake)
 		core_queue_stop();
 	if (gpu_driver_present()) {

@@ -56,6 +56,7 @@ enum core_together {
 struct core_comm_queue {
 	struct core_queued *head, *tail;
 	struct core_comm *next; /* of those with something in it */
+	bool closed;            /* nonblocking calls are made at once; all members have the same */
 	/* MPI has no such communicator any more: no call is to be made on it. What ends it; or
 	 * NULL. */
 	void (*end)(struct core_comm *comm);

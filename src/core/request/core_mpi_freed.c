@@ -13,8 +13,11 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct core_mpi_pending *freed; /* under the lock */
 
+/* The end of a persistent one gives back pinned memory: the driver may wait for kernels then. */
 static void finish_freed(struct core_mpi_pending *pending, const MPI_Status *status)
 {
+	if (pending->persistent)
+		core_drive_yield();
 	core_mpi_pending_raise(pending->quiet, core_mpi_pending_settle(pending, status));
 	if (pending->request != MPI_REQUEST_NULL)
 		PMPI_Request_free(&pending->request);
@@ -66,8 +69,6 @@ void core_requests_finish(void)
 		core_requests_look();
 }
 
-/* The end of a persistent one gives back pinned memory, for which the driver may wait for kernels.
- */
 static void yield_before_end(MPI_Request request)
 {
 	struct core_mpi_pending *pending = core_mpi_table_find(request);
