@@ -196,6 +196,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "quick: also with --quick")
+    config.addinivalue_line("markers", "xdist_group(name): of pytest-xdist, which may not be there")
 
 
 def is_quick(item):
@@ -205,7 +206,15 @@ def is_quick(item):
     return item.get_closest_marker("quick") is not None and not slow and all(value in (1, 2, "01", "2x1") for value in ranks)
 
 
+# Those of a file have something in common on this machine or in the build tree, and so run one at a time.
+ONE_AT_A_TIME = {"test_doctor", "test_hosts", "test_install", "test_mpis"}
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if item.module.__name__ in ONE_AT_A_TIME:
+            item.add_marker(pytest.mark.xdist_group(item.module.__name__))
     if config.getoption("--quick"):
         config.hook.pytest_deselected(items=[item for item in items if not is_quick(item)])
         items[:] = [item for item in items if is_quick(item)]

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tests without MPI: units, layering, form, documents."""
-import concurrent.futures
 import os
 import re
 import shutil
@@ -27,19 +26,10 @@ def run_unit_test(name):
     return run_command([str(BUILD / name), *arguments], env, 240)
 
 
-@pytest.fixture(scope="session")
-def one_core_tests(request):
-    """What came of those, of the ones that are asked for, that use one core and take long: they run side by side, ahead of all."""
-    names = [item.callspec.params["name"] for item in request.session.items if item.originalname == "test_unit"]
-    names = [name for name in names if name in ("test_choose", "test_sched")]
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        return dict(zip(names, pool.map(run_unit_test, names)))
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize("name", UNIT_TESTS)
-def test_unit(name, one_core_tests):
-    result = one_core_tests.get(name) or run_unit_test(name)
+def test_unit(name):
+    result = run_unit_test(name)
     assert result.status == 0, result.output
 
 
