@@ -21,16 +21,22 @@ struct algo_wish {
 };
 
 /*
- * Read lists of algorithms, of protocols, of numbers; NULL and "" wish for nothing. They are added
- * to the wishes for all collectives, an array of SCHED_NUM_COLLS. False: the text is none, `error`
- * says why in a few words, and nothing has been added.
+ * Read a list of algorithms; NULL and "" wish for nothing. They are added to the wishes for all
+ * collectives, an array of SCHED_NUM_COLLS. False: the text is none, `error` says why in a few
+ * words, and nothing has been added.
  */
 bool algo_wish_algos(const char *text, struct algo_wish *wishes, char *error, size_t bytes);
+
+/* The same of a list of protocols. */
 bool algo_wish_protos(const char *text, struct algo_wish *wishes, char *error, size_t bytes);
+
+/* The same of numbers of channels. */
 bool algo_wish_channels(const char *text, struct algo_wish *wishes, char *error, size_t bytes);
 
-/* Whether it grants the algorithm; and the way, which matters where there are messages. */
+/* Whether it grants the algorithm. */
 bool algo_wish_grants(const struct algo_wish *wish, const struct algo *algo);
+
+/* Whether it grants the algorithm by the protocol, which matters where there are messages. */
 bool algo_wish_grants_way(const struct algo_wish *wish, const struct algo *algo,
 			  enum sched_proto proto);
 

@@ -120,6 +120,8 @@ struct sched {
 
 /* An empty schedule, of one piece and one phase; NULL: no memory. */
 struct sched *sched_new(const struct sched_request *request);
+
+/* Free it. NULL is allowed. */
 void sched_free(struct sched *sched);
 
 /*
@@ -137,32 +139,46 @@ void sched_next_phase(struct sched *sched);
 /* What follows is a new lane of the rank. One without steps vanishes. */
 void sched_lane(struct sched *sched, int rank, int channel);
 
-/* Add a step to the lane, then its sources, then its targets. */
+/* Add a step to the lane; then come its sources, then its targets. */
 void sched_step(struct sched *sched, int piece);
+
+/* Add a source to the last step. */
 void sched_from(struct sched *sched, struct sched_operand source);
+
+/* Add a target to it. */
 void sched_to(struct sched *sched, struct sched_operand target);
 
-/*
- * The same for steps of one target and one source, or two; more targets may follow. And for swaps.
- */
+/* Add a step of one source and one target; more targets may follow. */
 void sched_copy(struct sched *sched, int piece, struct sched_operand source,
 		struct sched_operand target);
+
+/* The same of two sources. */
 void sched_reduce(struct sched *sched, int piece, struct sched_operand first,
 		  struct sched_operand second, struct sched_operand target);
+
+/* Add a step that exchanges two operands. */
 void sched_swap(struct sched *sched, int piece, struct sched_operand a, struct sched_operand b);
 
 /* Have the last step be about so many pieces, from its own on. */
 void sched_widen(struct sched *sched, int span);
 
+/* An operand: a block of a rank's buffer. */
 struct sched_operand sched_place(enum sched_buffer buffer, int rank, int block);
+
+/* An operand: the messages of a connection. */
 struct sched_operand sched_fifo(int connection);
 
 /* ---- looking at one ---- */
 
+/* "allreduce". */
 const char *sched_coll_name(enum sched_coll coll);
-/* -1: there is none of the name. */
+/* The collective of the name; -1: there is none. */
 int sched_coll_of(const char *name);
+
+/* Whether it combines data. */
 bool sched_coll_reduces(enum sched_coll coll);
+
+/* Whether it has a root. */
 bool sched_coll_has_root(enum sched_coll coll);
 
 /* Blocks that the collective is about: 1, or one for each rank. */
@@ -193,8 +209,10 @@ uint32_t *sched_sort_lanes(const struct sched *sched);
 /* Whether the lane's steps touch other ranks' buffers. */
 bool sched_is_remote(const struct sched *sched, const struct sched_lane *lane);
 
-/* Whether some message stays within a node; and whether the connection leads to another one. */
+/* Whether some message stays within a node. */
 bool sched_has_near_messages(const struct sched *sched);
+
+/* Whether the connection leads to another node. */
 bool sched_is_far(const struct sched *sched, const struct sched_connection *connection);
 
 /* "IN" and so on. */
@@ -218,11 +236,13 @@ struct sched_span sched_span(uint64_t bytes, uint64_t unit, int pieces, int piec
 struct sched_span sched_range(uint64_t bytes, uint64_t unit, int pieces, int first, int span);
 
 /*
- * What a step is about, of a block of as many bytes. A reduction is worth a kernel from 8 KiB on,
- * so its pieces are multiples of that, and with few bytes some ranks have nothing to do; other
- * collectives only keep to 16-byte accesses. sched_unit: of what the pieces are multiples.
+ * Of what the pieces of a block are multiples, bytes. A reduction is worth a kernel from 8 KiB on,
+ * so that with few bytes some ranks have nothing to do; other collectives only keep to 16-byte
+ * accesses.
  */
 uint64_t sched_unit(const struct sched *sched);
+
+/* What a step is about, of a block of as many bytes. */
 struct sched_span sched_chunk(const struct sched *sched, uint64_t bytes,
 			      const struct sched_step *step);
 

@@ -19,11 +19,17 @@ struct sched_pairs {
  * in any order, none twice. NULL: no memory. The caller frees it.
  */
 struct sched_pairs *sched_pairs_new(int ranks, const int *counts, const int *to);
-struct sched_pairs *sched_pairs_copy(const struct sched_pairs *pairs);
-void sched_pairs_free(struct sched_pairs *pairs); /* NULL is allowed */
 
-/* Whether there is one of the two ranks, and how many there are. */
+/* The same once more. NULL: no memory. The caller frees it. */
+struct sched_pairs *sched_pairs_copy(const struct sched_pairs *pairs);
+
+/* Free them. NULL is allowed. */
+void sched_pairs_free(struct sched_pairs *pairs);
+
+/* Whether there is one of the two ranks. */
 bool sched_pairs_have(const struct sched_pairs *pairs, int from, int to);
+
+/* How many there are. */
 int sched_pairs_num(const struct sched_pairs *pairs);
 
 /* Whether they are the same. NULL, all with all, is allowed. */

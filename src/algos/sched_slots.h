@@ -14,8 +14,10 @@
  */
 enum sched_proto { SCHED_SIMPLE, SCHED_LL, SCHED_LL128, SCHED_NUM_PROTOS };
 
-/* "simple", "ll", "ll128"; and back, in any case of letters, -1: it is none. */
+/* "simple", "ll", "ll128". */
 const char *sched_proto_name(enum sched_proto proto);
+
+/* The protocol of that name, in any case of letters; -1: it is none. */
 int sched_proto_of(const char *name);
 
 /* Bytes that travel for each byte of data. */
@@ -35,12 +37,18 @@ struct sched_slots {
 };
 
 /*
- * The FIFOs of the rank that has most, in either direction; the lanes, in one phase; the places
- * that a rank's steps touch; and a step's operands. UINT32_MAX: there is no memory to count them.
+ * The FIFOs of the rank that has most, in either direction. UINT32_MAX, here and below: there is no
+ * memory to count them.
  */
 uint32_t sched_most_links(const struct sched *sched);
+
+/* The lanes of the rank that has most in one phase. */
 uint32_t sched_most_lanes(const struct sched *sched);
+
+/* The places that the steps of a rank touch, of the one that touches most. */
 uint32_t sched_most_places(const struct sched *sched);
+
+/* The operands of the step that has most. */
 uint32_t sched_most_operands(const struct sched *sched);
 
 /*

@@ -9,11 +9,10 @@
 
 struct core_comm;
 
-/*
- * Before the first communicator gets a state, and after the last, but MPI_COMM_WORLD's, has lost
- * it.
- */
+/* Before the first communicator gets a state. */
 void core_mpi_comm_start(void);
+
+/* After the last, but MPI_COMM_WORLD's, has lost it. */
 void core_mpi_comm_stop(void);
 
 /*

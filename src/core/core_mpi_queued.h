@@ -28,14 +28,20 @@ enum util_status core_mpi_queued_run(const struct core_call *call, struct core_c
 				     uint64_t number, int *result, const char **why);
 
 /*
- * What persistent ones (core_mpi_persistent.h) have in common with these. Note the communicator of
- * the call; the one of a part; test the hidden request, for an operation whose call has it; count a
- * call that has ended, and whether its error was raised.
+ * What persistent ones (core_mpi_persistent.h) have in common with these.
+ *
+ * Note the communicator of the call, for reports.
  */
 void core_mpi_queued_note_comm(struct core_mpi_queued *queued, const struct core_comm *comm,
 			       core_handle handle);
+
+/* That of which this is the part. */
 struct core_mpi_queued *core_mpi_queued_of(struct core_queued *part);
+
+/* As `test` of struct core_op: the request is the call's. */
 enum util_status core_mpi_queued_test(struct core_op *op);
+
+/* Count a call that has ended, and note whether its error was raised. */
 void core_mpi_queued_count(struct core_mpi_queued *queued);
 
 /* As in struct core_mpi_pending_kind. */

@@ -5,10 +5,11 @@
 
 /*
  * Where the job has several nodes with CUDA drivers: bring up the network, and the node's service.
- * Collective over the job; all have it or none. core_network_stop: collective, too; nobody may be
- * in a call.
+ * Collective over the job; all have it or none.
  */
 void core_network_start(void);
+
+/* Take it down. Collective over the job; nobody may be in a call. */
 void core_network_stop(void);
 
 #endif

@@ -36,8 +36,10 @@ struct core_queued {
 	uint64_t since;            /* when it was called for */
 };
 
-/* From core_start to core_stop. */
+/* By core_start: from here on calls can queue. */
 void core_queue_start(void);
+
+/* By core_stop. */
 void core_queue_stop(void);
 
 /* Whether calls on the communicator can queue. */
@@ -70,10 +72,10 @@ void core_queue_yield(struct core_comm *comm);
  */
 void core_queue_close(struct core_comm *comm, void (*end)(struct core_comm *comm));
 
-/*
- * What the call waits for, or the oldest one in its queue, into `text`; what the oldest one in the
- * communicator's queue waits for.
- */
+/* What the call waits for, or the oldest one in its queue, into `text`. */
 void core_queue_describe(const struct core_queued *queued, char *text, size_t bytes);
+
+/* What the oldest one in the communicator's queue waits for, into `text`. */
 void core_queue_describe_first(const struct core_comm *comm, char *text, size_t bytes);
+
 #endif

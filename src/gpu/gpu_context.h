@@ -19,10 +19,12 @@ struct gpu_scope {
 
 /*
  * Make the context of the buffer current in this thread, and its capture mode relaxed, since the
- * application may be capturing a graph on a stream of its own. gpu_scope_leave puts both back; call
- * it when, and only when, this returned UTIL_OK.
+ * application may be capturing a graph on a stream of its own. UTIL_OK: gpu_scope_leave must
+ * follow.
  */
 enum util_status gpu_scope_enter(struct gpu_scope *scope, const struct gpu_pointer *pointer);
+
+/* Put back both as they were. */
 void gpu_scope_leave(struct gpu_scope *scope);
 
 /* The same where the context may have ended in the meantime, which is no error: false. */
@@ -49,13 +51,17 @@ bool gpu_context_unpin(void *base, int device, unsigned long long context_id);
 
 /* The device of the thread's context; without one, the first. */
 int gpu_context_current_device(void);
+
+/* The thread's context, as a pointer into it, and its id. False: it has none. */
 bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id);
 
 /*
  * A number for the GPU, or for the instance of one (MIG), the same in all processes of the machine
- * and never 0; and for the GPU with a PCI address, as a text.
+ * and never 0.
  */
 uint64_t gpu_device_identity(int ordinal);
+
+/* The number of the GPU with the PCI address, a text. */
 uint64_t gpu_identity_of(const char *bus);
 
 /* Let the primary contexts go. */

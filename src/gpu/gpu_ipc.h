@@ -35,13 +35,17 @@ int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer 
 /*
  * Ids, `most` at most, of allocations that were exported and have been freed since. One driver call
  * for each export: not for warm calls, and not where too little time has gone by since the last
- * look: then none are found. Returns how many. gpu_ipc_forget_exports: the others have
- * been told.
+ * look: then none are found. Returns how many.
  */
 int gpu_ipc_find_freed(uint64_t *ids, int most);
+
+/* The others have been told of these. */
 void gpu_ipc_forget_exports(const uint64_t *ids, int num);
 
+/* A call begins: what is mapped stays so while it counts on that. */
 void gpu_ipc_enter(void);
+
+/* It has ended. */
 void gpu_ipc_leave(void);
 
 /*

@@ -29,10 +29,11 @@ struct gpu_launch {
 
 /*
  * Take what launches on the stream need. UTIL_ERR_UNSUPPORTED, without a warning, where there can
- * be none: no pinned memory, no kernels. gpu_launch_close gives it back, and must be called then
- * only.
+ * be none: no pinned memory, no kernels. UTIL_OK: gpu_launch_close must follow.
  */
 enum util_status gpu_launch_open(struct gpu_launch *launch, struct gpu_stream *stream);
+
+/* Give that back. */
 void gpu_launch_close(struct gpu_launch *launch);
 
 /* Whether launches wait for their kernels: CUDA_LAUNCH_BLOCKING, which people set for debugging. */
@@ -64,11 +65,10 @@ void gpu_card_make(uint64_t seed, uint32_t rank, void *card);
 enum util_status gpu_card_exchange(struct gpu_stream *stream, uint64_t mine, uint32_t rank,
 				   uint64_t theirs, uint32_t other);
 
-/*
- * The same for gpu_verify, of which the launch sets `done` and `found`. gpu_launch_found: what it
- * has found, of an enum gpu_card_kind, or GPU_VERIFY_READ, once it is done.
- */
+/* The same for gpu_verify, of which the launch sets `done` and `found`. */
 enum util_status gpu_launch_verify(struct gpu_launch *launch, struct gpu_verify_args *args);
+
+/* What that has found, of an enum gpu_card_kind, or GPU_VERIFY_READ, once it is done. */
 uint64_t gpu_launch_found(const struct gpu_launch *launch, int what);
 
 /*
@@ -76,6 +76,8 @@ uint64_t gpu_launch_found(const struct gpu_launch *launch, int what);
  * each, of bounded size: the room for it. False: another has it. Thread-safe.
  */
 bool gpu_launch_reserve(int device);
+
+/* Give the room back. Thread-safe. */
 void gpu_launch_release(int device);
 
 /* Have the blocks that wait give up. */

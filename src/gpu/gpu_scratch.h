@@ -21,6 +21,8 @@ struct gpu_scratch {
 /* UTIL_ERR_UNSUPPORTED, without a warning, when the device has no memory left. Thread-safe. */
 enum util_status gpu_scratch_get(size_t bytes, const struct gpu_stream *stream,
 				 struct gpu_scratch **out);
+
+/* Give the memory back, for others to have. Thread-safe. */
 void gpu_scratch_put(struct gpu_scratch *scratch);
 
 /* Free what is idle. No operation may be under way. */

@@ -38,13 +38,16 @@ int gpu_shm_fd(uint64_t buffer_id);
 
 /*
  * Map one of another process in the current context: `host` in this process, `device` for kernels.
- * gpu_shm_unmap undoes it, in that context, or, `pinned` being false, after that has ended.
  */
 CUresult gpu_shm_map(int fd, size_t bytes, void **host, CUdeviceptr *device);
+
+/* Undo that, in the context in which it was mapped; `pinned` is false when that has ended. */
 void gpu_shm_unmap(void *host, size_t bytes, bool pinned);
 
-/* As gpu_ipc_find_freed and gpu_ipc_forget_exports. */
+/* As gpu_ipc_find_freed. */
 int gpu_shm_find_freed(uint64_t *ids, int most);
+
+/* As gpu_ipc_forget_exports. */
 void gpu_shm_forget_freed(const uint64_t *ids, int num);
 
 #endif

@@ -44,6 +44,7 @@ enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer
 uint64_t gpu_staging_device_address(struct gpu_staging_block *block,
 				    const struct gpu_stream *stream);
 
+/* Give the block back, for others to have. Thread-safe. */
 void gpu_staging_put(struct gpu_staging_block *block);
 
 /* Free what is idle. No operation may be under way. */

@@ -13,9 +13,13 @@ enum util_status gpu_stream_get(const struct gpu_pointer *pointer, struct gpu_st
 /* Give it back; work that is still on it must be finished. */
 void gpu_stream_put(struct gpu_stream *stream);
 
-/* A buffer in the stream's context, the context's id, and the driver's handle, for launches. */
+/* A buffer in the stream's context. */
 const struct gpu_pointer *gpu_stream_where(const struct gpu_stream *stream);
+
+/* The id of its context. */
 unsigned long long gpu_stream_context_id(const struct gpu_stream *stream);
+
+/* The driver's handle, for launches. */
 CUstream gpu_stream_handle(const struct gpu_stream *stream);
 
 /*

@@ -38,6 +38,7 @@ struct net_header {
 /* The payload of a message that has come. */
 struct net_payload;
 
+/* How many bytes it has. */
 size_t net_payload_bytes(const struct net_payload *payload);
 
 /*
@@ -63,6 +64,8 @@ void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomi
 
 /* Returns what to take or drop later; NULL: there is no memory, and it is dropped. */
 struct net_payload *net_payload_keep(struct net_payload *payload);
+
+/* Drop what was kept. */
 void net_payload_drop(struct net_payload *kept);
 
 /*
@@ -71,6 +74,8 @@ void net_payload_drop(struct net_payload *kept);
  */
 enum util_status net_start(uint64_t job, int process, int num, bool with_service,
 			   const struct net_devices *devices);
+
+/* Stop it. No thread may be in a call of the ports. */
 void net_stop(void);
 
 /*
@@ -83,11 +88,10 @@ enum util_status net_set_addresses(const void *addresses, const int *bytes);
 /* NULL: what comes is dropped. */
 void net_set_handler(enum net_port port, net_handler handler);
 
-/*
- * Whether UCX has nothing better than sockets for other nodes, as far as it tells; and, of those,
- * uses those of the given interface only.
- */
+/* Whether UCX has nothing better than sockets for other nodes, as far as it tells. */
 bool net_is_by_sockets(void);
+
+/* Whether, of those, it uses those of the given interface only. */
 bool net_is_by_interface(void);
 
 /* Whether UCX takes device memory. */
@@ -115,14 +119,15 @@ struct net_data {
  * Send to a port of another process. `*status` is UTIL_IN_PROGRESS until the data may be changed,
  * then UTIL_OK, or UTIL_ERR_PEER if they did not arrive: a message that is fetched when the
  * receiver has it, another when it is out.
- *
- * net_tell: a message that is not fetched, and is copied. `*underway`, if not
- * NULL, is larger by one until it is out: the first one to a process waits for the connection.
- * Where there is no memory for it the process is lost (net_lose); some that have no data find room
- * in any case.
  */
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const struct net_data *data, _Atomic int *status);
+
+/*
+ * Send a message that is not fetched, and is copied. `*underway`, if not NULL, is larger by one
+ * until it is out: the first one to a process waits for the connection. Where there is no memory
+ * for it the process is lost (net_lose); some that have no data find room in any case.
+ */
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, _Atomic int *underway);
 
@@ -135,10 +140,12 @@ void net_flush(enum net_port port, _Atomic int *status);
 /*
  * Have all connections that this process has begun made, before any process goes on to net_stop:
  * UCX 1.13 may end a process whose answer to the beginning of a connection has not left by then.
- * net_is_settled: they are. All processes must make progress meanwhile. From net_settle on nobody
- * complains of a connection that breaks off.
+ * All processes must make progress meanwhile. From here on nobody complains of a connection that
+ * breaks off.
  */
 void net_settle(void);
+
+/* Whether they are. */
 bool net_is_settled(void);
 
 /*
@@ -152,9 +159,11 @@ void net_watch(int process);
 
 /*
  * Send a message to a port of another process that it answers when it makes progress, until
- * net_settle. net_has_answered: that has come, so there is a way to it and back.
+ * net_settle.
  */
 void net_greet(int process, enum net_port to);
+
+/* Whether the answer has come, so that there is a way to it and back. */
 bool net_has_answered(int process, enum net_port port);
 
 /*
@@ -183,6 +192,8 @@ void net_break_off(int process);
  * taken again by who has it.
  */
 void net_lock(enum net_port port);
+
+/* Let go of it. */
 void net_unlock(enum net_port port);
 
 /*
@@ -198,6 +209,8 @@ bool net_progress(enum net_port port);
  * is in the middle of.
  */
 void net_sleep(enum net_port port, int most_ms);
+
+/* Wake who sleeps there. Any thread. */
 void net_wake(enum net_port port);
 
 #endif

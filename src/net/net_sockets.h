@@ -10,11 +10,10 @@
 #ifndef NET_SOCKETS_H
 #define NET_SOCKETS_H
 
-/*
- * Note which descriptors there are; then deal with the sockets that have come since. Not
- * thread-safe.
- */
+/* Note which descriptors there are. Not thread-safe. */
 void net_sockets_begin(void);
+
+/* Deal with the sockets that have come since then. Not thread-safe. */
 void net_sockets_keep_new(void);
 
 /* Deal with those that UCX waits for, by the descriptor of a worker's events. Thread-safe. */

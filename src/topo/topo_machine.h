@@ -93,25 +93,27 @@ const char *topo_kind_name(enum topo_kind kind);
 
 /* An empty one. NULL: no memory. The caller frees it. */
 struct topo_machine *topo_machine_new(void);
-void topo_machine_free(struct topo_machine *machine); /* NULL is allowed */
 
-/*
- * Add an object, whose name must be new, a link, or that two GPUs are apart. Returns the object's
- * number, or 0; -1: no memory.
- */
+/* Free it. NULL is allowed. */
+void topo_machine_free(struct topo_machine *machine);
+
+/* Add an object, whose name must be new. Returns its number; -1: no memory. */
 int topo_machine_add(struct topo_machine *machine, enum topo_kind kind, int parent,
 		     const char *name);
+
+/* Add a link. Returns 0; -1: no memory. */
 int topo_machine_link(struct topo_machine *machine, int a, int b, double rate);
+
+/* Add that two GPUs are apart. Returns 0; -1: no memory. */
 int topo_machine_part(struct topo_machine *machine, int a, int b);
 
 /* Whether the two GPUs are apart. */
 bool topo_machine_are_apart(const struct topo_machine *machine, int a, int b);
 
-/*
- * The object of the name; -1: there is none. The `index`-th of a kind, from 0; -1: there are
- * fewer.
- */
+/* The object of the name; -1: there is none. */
 int topo_machine_find(const struct topo_machine *machine, const char *name);
+
+/* The `index`-th of a kind, from 0; -1: there are fewer. */
 int topo_machine_nth(const struct topo_machine *machine, enum topo_kind kind, int index);
 
 /*

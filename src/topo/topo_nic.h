@@ -14,12 +14,15 @@
 /*
  * `sysfs`: the folder of classes, TOPO_SYSFS but for tests; `name`: as verbs or the kernel know
  * the NIC. Of several ports the first one counts that is not down.
- *
- * topo_nic_rate: GB/s in each direction; 0: it does not say. topo_nic_is_down: it says that nothing
- * goes over its wire. topo_nic_device: the name in UCX_NET_DEVICES; false: there is no such NIC.
  */
+
+/* GB/s in each direction; 0: it does not say. */
 double topo_nic_rate(const char *sysfs, const char *name);
+
+/* Whether it says that nothing goes over its wire. */
 bool topo_nic_is_down(const char *sysfs, const char *name);
+
+/* Its name in UCX_NET_DEVICES, into `text`. False: there is no such NIC. */
 bool topo_nic_device(const char *sysfs, const char *name, char *text, size_t bytes);
 
 /*

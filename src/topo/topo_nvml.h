@@ -10,8 +10,10 @@
 
 #include <stdbool.h>
 
-/* Begin to ask it, and end. False: there is none, and nothing to be ended. Not thread-safe. */
+/* Begin to ask it. False: there is none, and nothing to be ended. Not thread-safe. */
 bool topo_nvml_open(void);
+
+/* End to ask it. Not thread-safe. */
 void topo_nvml_close(void);
 
 /* The GPUs that it knows, `most` at most. Returns their number. */

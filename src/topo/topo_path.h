@@ -48,8 +48,10 @@ bool topo_path_may_reach(const struct topo_machine *machine, int a, int b, enum 
 
 /* Of all links between the two, GB/s; 0: there is none. */
 double topo_path_linked(const struct topo_machine *machine, int a, int b);
-/* The lowest object that is above both; the NUMA node that one is in; -1: the root, not known. */
+/* The lowest object that is above both; -1: the root. */
 int topo_path_common(const struct topo_machine *machine, int a, int b);
+
+/* The NUMA node that the object is in; -1: not known. */
 int topo_path_numa(const struct topo_machine *machine, int object);
 
 /* ---- */

@@ -28,10 +28,12 @@ struct topo_rings {
  * that come to the same the ones with the nearest hops (topo_path.h), and of these the fewest. The
  * search is bounded in steps, not in time, and so finds the same everywhere. Ways of unknown rate
  * count as those of PCI Express 3. No rings: there are fewer than two GPUs, or more than
- * TOPO_MOST_RING_GPUS. False: no memory. topo_ring_find_all: over all GPUs of the machine.
+ * TOPO_MOST_RING_GPUS. False: no memory.
  */
 bool topo_ring_find(const struct topo_machine *machine, const int *gpus, int num_gpus,
 		    struct topo_rings *rings);
+
+/* The same over all GPUs of the machine. */
 bool topo_ring_find_all(const struct topo_machine *machine, struct topo_rings *rings);
 
 #endif

@@ -19,22 +19,24 @@ struct topo_hop {
 	struct topo_part *parts;
 };
 
-/*
- * How many ways there are, by number from 0 on; and the rate of each, GB/s, into `rates`. Ways of
- * unknown rate count as those of PCI Express 3.
- */
+/* How many ways there are, by number from 0 on. */
 int topo_way_count(const struct topo_machine *machine);
+
+/*
+ * The rate of each, GB/s, into `rates`. Ways of unknown rate count as those of PCI Express 3.
+ */
 void topo_way_rates(const struct topo_machine *machine, double *rates);
 
-/* The way from an object to its parent, and back. */
+/* The way from an object to its parent. */
 int topo_way_up(int object);
+
+/* The way back. */
 int topo_way_down(int object);
 
-/*
- * The hop between two objects, which is empty if they are one. False: no memory. topo_way_free
- * frees it.
- */
+/* The hop between two objects, which is empty if they are one. False: no memory. */
 bool topo_way_hop(const struct topo_machine *machine, int from, int to, struct topo_hop *hop);
+
+/* Free what a hop holds. */
 void topo_way_free(struct topo_hop *hop);
 
 #endif

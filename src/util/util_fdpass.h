@@ -19,6 +19,8 @@
  * received.
  */
 void util_fdpass_start(uint64_t job, int self);
+
+/* Close the socket, and all descriptors that nobody has taken. */
 void util_fdpass_stop(void);
 
 /*
@@ -31,11 +33,15 @@ enum util_status util_fdpass_send(int to, uint64_t tag, int fd);
 /* Take in what has arrived. Never waits. Thread-safe. */
 void util_fdpass_receive(void);
 
-/* The descriptor of this name from this process, the caller's from now on. Thread-safe. */
 enum {
 	UTIL_FDPASS_NONE = -1, /* it has not come */
 	UTIL_FDPASS_LOST = -2, /* it came, but this process has no room for one more */
 };
+
+/*
+ * The descriptor of this name from this process, the caller's from now on; or one of those.
+ * Thread-safe.
+ */
 int util_fdpass_take(int from, uint64_t tag);
 
 /* Close one descriptor of this name from this process, if one has come. Thread-safe. */

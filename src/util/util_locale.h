@@ -8,11 +8,11 @@
 
 #include <locale.h>
 
-/*
- * Have this thread read and write numbers as C does, until util_locale_leave is given what
- * util_locale_enter returned.
+/* Have this thread read and write numbers as C does. Returns what util_locale_leave is to be given.
  */
 locale_t util_locale_enter(void);
+
+/* Have this thread read and write numbers as it did before. */
 void util_locale_leave(locale_t before);
 
 #endif

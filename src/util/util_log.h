@@ -27,8 +27,13 @@ void util_log_write(const char *level, const char *subsys, const char *format, .
 /* Write text as it is, newlines included, where the log goes. */
 void util_log_text(const char *text);
 
+/* Whether such lines are written. */
 bool util_log_enabled(enum util_log_level level, enum util_subsys subsys);
+
+/* "INFO", as lines of the log have it. */
 const char *util_log_level_name(enum util_log_level level);
+
+/* "core", as they have it. */
 const char *util_log_subsys_name(enum util_subsys subsys);
 
 #define util_log(level, subsys, ...)                                                               \

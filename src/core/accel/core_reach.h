@@ -5,8 +5,10 @@
 
 #include "core/accel/core_accel_call.h"
 
-/* The call may map memory between these two. */
+/* From here on the call may map memory. */
 void core_reach_enter(struct core_accel *accel);
+
+/* From here on it maps none. */
 void core_reach_leave(struct core_accel *accel);
 
 /*
@@ -30,9 +32,11 @@ void core_reach_learn(struct core_accel *accel);
 
 /*
  * The call is agreed on: take the mappings that it needs. What a vote found to be in reach is so
- * still, unless it was dropped in between: core_reach_has_lost.
+ * still, unless it was dropped in between.
  */
 void core_reach_again(struct core_accel *accel);
+
+/* Whether something that a vote found to be in reach was dropped since. */
 bool core_reach_has_lost(const struct core_accel *accel);
 
 #endif

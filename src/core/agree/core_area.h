@@ -81,12 +81,13 @@ struct core_area_links {
  */
 size_t core_area_bytes(int local_size, int near, int size, bool records);
 
-/*
- * A member's table, which has a block for each member; and the record of any member, of at most
- * core_area_record_bytes, 16-byte aligned.
- */
+/* The table of a member on this node, which has a block for each member. */
 struct core_block *core_area_table_of(const struct core_comm *comm, uint64_t call, int rank);
+
+/* The record of any member, of at most core_area_record_bytes, 16-byte aligned. */
 void *core_area_record_of(const struct core_comm *comm, uint64_t call, int rank);
+
+/* Room for a record. */
 size_t core_area_record_bytes(const struct core_comm *comm);
 
 /* ---- where things are; inline, as every look of the agreement comes here ---- */

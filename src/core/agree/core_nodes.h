@@ -31,8 +31,11 @@
 
 #include "core/agree/core_agree.h"
 
+/* What this process keeps of it for a communicator of several nodes. NULL: no memory. */
 struct core_nodes *core_nodes_create(const struct core_comm *comm);
-void core_nodes_free(struct core_nodes *nodes); /* NULL is allowed */
+
+/* Free it. NULL is allowed. */
+void core_nodes_free(struct core_nodes *nodes);
 
 /*
  * Whether the speaker has sent so many messages that were not seen that its node had better stage
@@ -40,11 +43,13 @@ void core_nodes_free(struct core_nodes *nodes); /* NULL is allowed */
  */
 bool core_nodes_has_too_many(const struct core_comm *comm);
 
-/*
- * The speaker's part, after CORE_AGREE_READY. Begin once for a call; `flags`: what is true of the
- * node, besides the flags that all its members' offers have.
- */
+/* Whether the speaker has begun its part in the call. */
 bool core_nodes_has_begun(const struct core_agree *agree);
+
+/*
+ * Begin it, once, after CORE_AGREE_READY. `flags`: what is true of the node, besides the flags that
+ * all its members' offers have.
+ */
 void core_nodes_begin(const struct core_agree *agree, uint32_t flags);
 
 /*
@@ -61,9 +66,11 @@ void core_nodes_take_back(struct core_agree *agree);
 
 /*
  * Tell the other nodes that this process could not do its part in the call, or that the
- * communicator has lost a member. core_nodes_has_told: all that was told has left.
+ * communicator has lost a member.
  */
 void core_nodes_tell_failure(struct core_comm *comm, uint64_t call);
+
+/* Whether all that was told has left. */
 bool core_nodes_has_told(const struct core_comm *comm);
 
 /* A member that is waited for, for reports of long waits; -1: none. */

@@ -21,27 +21,30 @@
 #include <stdint.h>
 
 /*
- * Of a blocking call for which all of its node are ready, before anybody else is told so; and when
- * it is known that somebody stages the call, before that is said. By the node's speaker, who alone
- * writes what is remembered.
+ * Of a blocking call for which all of its node are ready, before anybody else is told so. By the
+ * node's speaker, who alone writes what is remembered.
  */
 void core_promise_make(void *area, uint64_t call);
+
+/* It is known that somebody stages the call, which is not said yet. By the node's speaker. */
 void core_promise_forget(void *area, uint64_t call);
 
 /*
- * On the first node, of a nonblocking call. By its speaker, when all nodes are ready: promise.
- * Returns false if the call was taken back. By anybody: take it back, if it was not promised.
+ * On the first node, of a nonblocking call, by its speaker, when all nodes are ready: promise.
+ * False: the call was taken back.
  */
 bool core_promise_commit(void *area, uint64_t call);
+
+/* There, by anybody: take it back, if it was not promised. */
 void core_promise_prevent(void *area, uint64_t call);
 
-/*
- * Whether the node promised the call, which some other rank is not past. On the first node only, of
- * a nonblocking one: whether that has become impossible; whether it is promised, and about to be
- * remembered.
- */
+/* Whether the node promised the call, which some other rank is not past. */
 bool core_promise_was_made(const void *area, uint64_t call);
+
+/* On the first node, of a nonblocking one: whether that has become impossible. */
 bool core_promise_is_prevented(const void *area, uint64_t call);
+
+/* There: whether it is promised, and about to be remembered. */
 bool core_promise_is_being_made(const void *area, uint64_t call);
 
 /* What the board remembers when the communicator is left. */

@@ -27,11 +27,10 @@ struct sched_room core_terms_room(const struct core_comm *comm, size_t arena, bo
 /* Why there can be no messages in this call; NULL: there can. All come to the same answer. */
 const char *core_terms_refuse(const struct core_facts *facts);
 
-/*
- * Whether there can be links between all ranks of this node, and whether they reach each other's
- * buffers, after a vote or without one.
- */
+/* Whether there can be links between all ranks of this node, after a vote or without one. */
 bool core_terms_are_whole(const struct core_agree *agree);
+
+/* Whether all ranks of this node reach each other's buffers, after a vote or without one. */
 bool core_terms_are_mapped(const struct core_agree *agree);
 
 /*
@@ -41,14 +40,19 @@ bool core_terms_are_mapped(const struct core_agree *agree);
 bool core_terms_may_fuse(const struct core_facts *facts, bool gdr);
 
 /*
- * Why kernels can't wait, whatever the algorithm, which all know; NULL: nothing is against it. And,
- * which the ranks of a node know, whether those of some that share a GPU do not run together.
+ * Why kernels can't wait, whatever the algorithm, which all know; NULL: nothing is against it.
  */
 const char *core_terms_why_never_fused(const struct core_facts *facts, bool gdr);
+
+/*
+ * Whether kernels of some that share a GPU do not run together, which the ranks of a node know.
+ */
 bool core_terms_is_any_apart(const struct core_facts *facts);
 
-/* Of two ranks on this node; of any two. */
+/* Whether the two ranks, on this node, share a GPU. */
 bool core_terms_share_gpu(const struct core_agree *agree, int a, int b);
+
+/* Whether no two ranks on this node do. */
 bool core_terms_have_own_gpus(const struct core_agree *agree);
 
 #endif

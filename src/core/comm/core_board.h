@@ -35,7 +35,11 @@ struct core_board_slot; /* in shared memory */
  * Collective over the node. An error leaves no board: everything is staged.
  */
 enum util_status core_board_start(size_t area_bytes);
+
+/* Unmap it, if it is there. */
 void core_board_stop(void);
+
+/* Whether it is there. Any thread. */
 bool core_board_is_up(void);
 
 /*
@@ -58,12 +62,16 @@ void core_board_leave(struct core_board_slot *slot, const uint64_t ready[CORE_BO
 
 /*
  * For who is not a member: look at the communicator's slot and area (NULL: it has none), which
- * stay its while `visit` is at it. False: it has none. core_board_find_left: it had one, and this
- * is remembered of it: of the last million that were left, or fewer if /dev/shm is full.
+ * stay its while `visit` is at it. False: it has none.
  */
 bool core_board_visit(uint64_t id,
 		      void (*visit)(const struct core_board_slot *slot, void *area, void *argument),
 		      void *argument);
+
+/*
+ * Whether the communicator had a slot, and what is remembered of it: of the last million that were
+ * left, or fewer if /dev/shm is full.
+ */
 bool core_board_find_left(uint64_t id, uint64_t ready[CORE_BOARD_REMEMBERED]);
 
 /*

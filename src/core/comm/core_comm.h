@@ -120,9 +120,13 @@ struct core_comm {
 	struct core_member members[];
 };
 
-/* Whether the members are on several nodes; how many are on this one, and on the fullest one. */
+/* Whether the members are on several nodes. */
 bool core_comm_spans(int size, const struct core_member *members);
+
+/* How many members are on this node. */
 uint32_t core_comm_count_near(int size, const struct core_member *members);
+
+/* How many are on the fullest one. */
 int core_comm_most_on_a_node(int size, const struct core_member *members);
 
 /* What is known of the communicator of these processes alone; to be freed. NULL: no memory. */

@@ -78,6 +78,8 @@ struct core_program {
  */
 struct core_program *core_program_make(const struct sched *sched, int rank, const int *peers,
 				       const char **why);
+
+/* Free a program; NULL: there is none. */
 void core_program_free(struct core_program *program);
 
 /* The link that the operand is. */

@@ -19,13 +19,15 @@ struct core_schedule {
 };
 
 /*
- * Take the algorithm's schedule for a request that it does not refuse. core_schedule_put gives it
- * back, which then may be dropped. UTIL_ERR_NO_MEMORY, or UTIL_ERR_UNSUPPORTED where it was
- * refuted or is too large, which has been logged, and `why` says, a static text.
+ * Take the algorithm's schedule for a request that it does not refuse. UTIL_ERR_NO_MEMORY, or
+ * UTIL_ERR_UNSUPPORTED where it was refuted or is too large, which has been logged, and `why` says,
+ * a static text.
  */
 enum util_status core_schedule_take(struct core_comm *comm, const struct algo *algo,
 				    const struct sched_request *request, struct core_schedule **out,
 				    const char **why);
+
+/* Give a schedule back, which may be dropped then. */
 void core_schedule_put(struct core_schedule *schedule);
 
 /* Drop all, of which none is taken. */

@@ -27,11 +27,12 @@ enum util_status core_steps_progress(struct core_steps *steps);
 enum util_status core_steps_settle(struct core_steps *steps);
 
 /*
- * Whether a kernel is running for which this process carries messages, of these steps or of any.
- * Who carries them must not meanwhile do what the driver may let wait for kernels: free, map or
- * unmap memory.
+ * Whether a kernel of these steps is running for which this process carries messages. Who carries
+ * them must not meanwhile do what the driver may let wait for kernels: free, map or unmap memory.
  */
 bool core_steps_carry(const struct core_steps *steps);
+
+/* The same of any steps of this process. Any thread. */
 bool core_steps_any_carry(void);
 
 /* What is waited for, for people. Ranks are the communicator's. */

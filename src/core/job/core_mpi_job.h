@@ -30,12 +30,13 @@ struct core_member {
 	int local_rank; /* among this node's processes; -1: it is on another node */
 };
 
-/*
- * Of a node of the job: whether a process there has a CUDA driver; which machine it is on, of which
- * containers may be several nodes; and the process with local rank 0.
- */
+/* Whether a process on the node of the job has a CUDA driver. */
 bool core_mpi_node_has_driver(int node);
+
+/* Which machine the node is on, of which containers may be several nodes. */
 uint64_t core_mpi_node_machine(int node);
+
+/* The process there with local rank 0. */
 int core_mpi_node_leader(int node);
 
 /* A process of the job as a member of a communicator. */
@@ -63,8 +64,10 @@ enum util_status core_mpi_node_bcast(void *data, int bytes);
  */
 bool core_mpi_has_ended(int local_rank);
 
-/* Whether all processes of the node, of the job, say yes. Collective over the node, the job. */
+/* Whether all processes of the node say yes. Collective over the node. */
 bool core_mpi_node_all(bool yes);
+
+/* The same of the job. Collective over it. */
 bool core_mpi_job_all(bool yes);
 
 /* Whether all processes of the job have the same number. Collective over the job. */

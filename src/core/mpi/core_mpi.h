@@ -29,24 +29,33 @@ enum util_status core_mpi_operands(const struct core_call *call, struct core_ope
  */
 enum util_status core_mpi_find_runs(struct core_operand *operand);
 
+struct core_comm;
+
 /*
  * The call as the accelerated path takes it, into a shape that was cleared for the communicator's
  * ranks. Returns NULL, or the reason why that path can't take it. Cheap; thread-safe.
  */
-struct core_comm;
 const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
 			   struct core_shape *shape);
 
-/*
- * The datatypes of 16-bit floating point numbers (gpucoll.h), made when first asked for. Returns
- * MPI's error code. core_mpi_half_of: which of them a type is, CORE_NUM_HALVES if none.
- * core_mpi_real_op: the operation to give the real MPI, to which they are derived
- * types with which no predefined operation works. Thread-safe.
- */
 enum core_half { CORE_FLOAT16, CORE_BFLOAT16, CORE_NUM_HALVES };
+
+/*
+ * The datatype of a kind of 16-bit floating point numbers (gpucoll.h), made when first asked for.
+ * Returns MPI's error code. Thread-safe.
+ */
 int core_mpi_half_type(enum core_half half, core_handle *type);
+
+/* Which of them the type is; CORE_NUM_HALVES: none. Thread-safe. */
 enum core_half core_mpi_half_of(core_handle type);
+
+/*
+ * The operation to give the real MPI, to which those are derived types with which no predefined
+ * operation works. Thread-safe.
+ */
 core_handle core_mpi_real_op(const struct core_call *call);
+
+/* Free those types, and the operations. */
 void core_mpi_free_halves(void);
 
 /*

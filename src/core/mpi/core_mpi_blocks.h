@@ -19,20 +19,25 @@ struct core_mpi_blocks {
 	const unsigned char *absent; /* NULL, or not 0 where the block is not communicated */
 };
 
-/* `num` blocks of the call's send buffer, of its receive buffer. The arrays stay the call's. */
+/* `num` blocks of the call's send buffer. The arrays stay the call's. */
 struct core_mpi_blocks core_mpi_sent_blocks(const struct core_call *call, int num);
+
+/* The same of its receive buffer. */
 struct core_mpi_blocks core_mpi_received_blocks(const struct core_call *call, int num);
 
-/*
- * Of block i: its elements, which may be negative, as the caller checks; their type; and where it
- * begins, in bytes from the buffer's address, given its type's extent.
- */
+/* The elements of block i; they may be negative, as the caller checks. */
 int64_t core_mpi_block_count(const struct core_mpi_blocks *blocks, int i);
+
+/* The type of its elements. */
 core_handle core_mpi_block_type(const struct core_mpi_blocks *blocks, int i);
+
+/* Where it begins, in bytes from the buffer's address, given its type's extent. */
 int64_t core_mpi_block_offset(const struct core_mpi_blocks *blocks, int i, int64_t extent);
 
 /* Whether the arrays that such a collective needs are missing: to be refused by the real MPI. */
 bool core_mpi_lacks_arrays(const struct core_mpi_blocks *blocks);
+
+/* The same of one among neighbours. */
 bool core_mpi_neighbors_lack_arrays(enum core_coll coll, const struct core_mpi_blocks *from,
 				    const struct core_mpi_blocks *to);
 

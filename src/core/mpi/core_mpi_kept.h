@@ -24,6 +24,8 @@ struct core_mpi_kept {
  */
 enum util_status core_mpi_keep(struct core_mpi_kept *kept, struct core_call *call,
 			       const struct core_comm *comm);
+
+/* Free the copies. */
 void core_mpi_kept_release(struct core_mpi_kept *kept);
 
 #endif

@@ -7,10 +7,12 @@
 #include "util/util_status.h"
 
 /*
- * Turn a status into the MPI error of the same meaning, raised on the communicator, or on the
- * call's. Returns MPI's code.
+ * Turn a status into the MPI error of the same meaning, raised on the communicator. Returns MPI's
+ * code.
  */
 int core_mpi_raise_on(core_handle comm, enum util_status status);
+
+/* The same on the call's communicator. */
 int core_mpi_raise(const struct core_call *call, enum util_status status);
 
 /* The same, not raised. */

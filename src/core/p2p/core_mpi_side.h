@@ -40,6 +40,8 @@ struct core_mpi_side {
  */
 enum util_status core_mpi_side_open(struct core_mpi_side *side, const void *buffer, int64_t count,
 				    core_handle type, MPI_Datatype bytes);
+
+/* Give back the stage, if there is one, after copies that were begun have ended. */
 void core_mpi_side_close(struct core_mpi_side *side);
 
 /* Have the data in the stage. Waits for the copies. */

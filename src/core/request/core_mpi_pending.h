@@ -71,6 +71,8 @@ void core_mpi_pending_open(struct core_mpi_pending *pending,
  * reference. When the request is complete a communicator may have been freed.
  */
 void core_mpi_pending_heed(struct core_mpi_pending *pending, MPI_Errhandler handler);
+
+/* The same of a call on the communicator. */
 void core_mpi_pending_heed_comm(struct core_mpi_pending *pending, core_handle comm);
 
 /*

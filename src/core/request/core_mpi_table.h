@@ -24,12 +24,13 @@
  */
 int core_mpi_table_begin(struct core_mpi_pending *pending, MPI_Request request, bool asks);
 
-/*
- * Take the request's entry out; NULL: it has none. core_mpi_table_take_next: the first entry of the
- * requests from `*index` on, which is set to where it was; `inside`: a call around this one has
- * taken some.
- */
+/* Take the request's entry out; NULL: it has none. */
 struct core_mpi_pending *core_mpi_table_take(MPI_Request request);
+
+/*
+ * The same of the first of the requests from `*index` on that has one, which is set to where it
+ * was; `inside`: a call around this one has taken some.
+ */
 struct core_mpi_pending *core_mpi_table_take_next(const MPI_Request requests[], int count,
 						  int *index, bool inside);
 
@@ -38,13 +39,17 @@ struct core_mpi_pending *core_mpi_table_take_next(const MPI_Request requests[], 
  * out. It lives until core_mpi_table_release. NULL: there is none.
  */
 struct core_mpi_pending *core_mpi_table_find(MPI_Request request);
+
+/* Who has found it has done with it. */
 void core_mpi_table_release(struct core_mpi_pending *pending);
 
 /* Whether this thread has taken some. */
 bool core_mpi_table_is_inside(void);
 
-/* Of what this thread took out: put it back; or it has no request any more, and is freed. */
+/* Put back what this thread took out. */
 void core_mpi_table_put_back(struct core_mpi_pending *pending);
+
+/* What this thread took out has no request any more, and is freed. */
 void core_mpi_table_forget(struct core_mpi_pending *pending);
 
 /* Of such a one: it goes elsewhere. */

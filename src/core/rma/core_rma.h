@@ -43,12 +43,13 @@ static inline bool core_rma_is_pending(void)
 /* To be asked before a synchronisation, which completes the calls that were made before. */
 uint64_t core_rma_mark(void);
 
+enum { CORE_RMA_ALL = -1 }; /* in place of a rank: any */
+
 /*
  * The synchronisation has completed, at their origin, this process's calls before the mark to the
- * rank, or to any rank (CORE_RMA_ALL): have what they have read in its place. Returns an MPI error
- * code, which was raised on the window. Thread-safe.
+ * rank: have what they have read in its place. Returns an MPI error code, which was raised on the
+ * window. Thread-safe.
  */
-enum { CORE_RMA_ALL = -1 };
 int core_rma_complete(core_handle win, int rank, uint64_t mark);
 
 /* The window is freed: the same of all its calls. It has no error handler any more. */

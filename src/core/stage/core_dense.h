@@ -39,17 +39,21 @@ struct core_dense {
 enum util_status core_dense_open(struct core_dense *dense, const struct core_operand *operand,
 				 const struct gpu_pointer *where);
 
-/* All of its data: how many bytes, and where. */
+/* How many bytes its data are. */
 size_t core_dense_bytes(const struct core_dense *dense);
+
+/* Where its data are, one after the other. */
 void *core_dense_data(const struct core_dense *dense);
 
-/*
- * Begin to copy the first `bytes` bytes of the data from where they lie into the stage, or back;
- * and go on until that is no longer UTIL_IN_PROGRESS, which neither waits for earlier work nor for
- * copies.
- */
+/* Begin to copy the first `bytes` bytes of the data from where they lie into the stage. */
 void core_dense_pack(struct core_dense *dense, size_t bytes);
+
+/* Begin to copy the first `bytes` bytes of the stage to where the data lie. */
 void core_dense_unpack(struct core_dense *dense, size_t bytes);
+
+/*
+ * Go on with that. UTIL_IN_PROGRESS: call again. It waits neither for earlier work nor for copies.
+ */
 enum util_status core_dense_progress(struct core_dense *dense);
 
 /* Go on to the end, letting the real MPI make progress meanwhile. */

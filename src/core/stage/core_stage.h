@@ -52,6 +52,7 @@ enum util_status core_stage_poll(struct core_stage *stage);
 /* Wait for what was begun to be copied, and give the stream back: nothing is copied for a while. */
 void core_stage_rest(struct core_stage *stage);
 
+/* The same, and give back all that it holds. */
 void core_stage_close(struct core_stage *stage);
 
 #endif

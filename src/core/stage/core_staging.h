@@ -39,6 +39,7 @@ enum util_status core_staging_poll(struct core_staging *staging);
 /* Nothing is copied for a while: wait for copies that were begun, and give streams back. */
 void core_staging_rest(struct core_staging *staging);
 
+/* The same, and give back all that it holds. */
 void core_staging_close(struct core_staging *staging);
 
 #endif

@@ -31,16 +31,23 @@ enum core_mail_kind {
 /* What is to be done with a message of a kind to the process; under the main port's lock. */
 typedef void core_mail_handler(struct core_comm *comm, const struct net_header *header,
 			       struct net_payload *payload);
+
+/* Have the handler called for messages of the kind. Before core_mail_listen. */
 void core_mail_handle(enum core_mail_kind kind, core_mail_handler *handler);
 
-/*
- * By core_network.c: messages may come from core_mail_listen to core_mail_hush; communicators may
- * use them from core_mail_start to core_mail_stop. core_mail_is_up: whether they may.
- */
+/* By core_network.c, as the next three: from here on messages may come. */
 void core_mail_listen(void);
+
+/* From here on communicators may use them. `sockets`: they go by sockets. */
 void core_mail_start(bool sockets);
+
+/* From here on none comes. */
 void core_mail_hush(void);
+
+/* From here on nobody may use them. */
 void core_mail_stop(void);
+
+/* Whether communicators may use them. */
 bool core_mail_is_up(void);
 
 /*
@@ -49,26 +56,28 @@ bool core_mail_is_up(void);
  */
 bool core_mail_is_by_sockets(void);
 
-/*
- * Start, and stop, delivering messages to this communicator of several nodes, which may be freed
- * after the network came down in MPI_Finalize.
- */
+/* Start to deliver messages to this communicator of several nodes. */
 void core_mail_open(struct core_comm *comm);
+
+/* Stop that; it may be freed after the network came down in MPI_Finalize. */
 void core_mail_close(struct core_comm *comm);
 
 /* The process that answers for the member's node. */
 int core_mail_leader(const struct core_member *member);
 
-/*
- * Tell something of a call to the member's process; send it data; tell the service of another node,
- * by its number in the communicator, or those of all other nodes. See net_tell and net_send.
- */
+/* Tell something of a call to the member's process; see net_tell. */
 void core_mail_tell(const struct core_comm *comm, int rank, const struct net_header *header,
 		    const void *data, size_t bytes, _Atomic int *underway);
+
+/* Send data to the member's process; see net_send. */
 void core_mail_send(const struct core_comm *comm, int rank, const struct net_header *header,
 		    const struct net_data *data, _Atomic int *status);
+
+/* Tell the service of another node, by its number in the communicator. */
 void core_mail_tell_node(const struct core_comm *comm, int node, const struct net_header *header,
 			 _Atomic int *underway);
+
+/* Tell the services of all other nodes. */
 void core_mail_tell_nodes(const struct core_comm *comm, const struct net_header *header,
 			  _Atomic int *underway);
 

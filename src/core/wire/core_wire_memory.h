@@ -29,7 +29,11 @@ enum util_status core_wire_memory_open_host(struct gpu_shm **shm, size_t bytes,
  */
 enum util_status core_wire_memory_open(struct core_wire_arena *in, struct core_wire_arena *out,
 				       size_t bytes, struct gpu_stream *stream, bool *has_device);
+
+/* Give back arenas of one direction; those that are not open stay so. */
 void core_wire_memory_close(struct core_wire_arena *arenas);
+
+/* Exchange the arenas of two directions. */
 void core_wire_memory_swap(struct core_wire_arena *a, struct core_wire_arena *b);
 
 #endif

@@ -89,10 +89,12 @@ static inline char *core_wire_slot_at(const struct core_wire *wire,
 }
 
 /*
- * Messages that wait for their slots: take those whose slots are free by now; drop all. With the
- * main port's lock held.
+ * Of messages that wait for their slots, take those whose slots are free by now. With the main
+ * port's lock held.
  */
 void core_wire_in_take_held(struct core_wire *wire);
+
+/* Drop all messages that wait for their slots. With the main port's lock held. */
 void core_wire_in_drop_held(struct core_wire *wire);
 
 /* A message has come; in the port's handler. */
