@@ -28,6 +28,13 @@ def count_calls(output, path, call=""):
     return sum(int(calls) for name, its_path, calls in rows if its_path == path and call in ("", name))
 
 
+def name_of(coll, form, mpi):
+    """The call of a collective in a form, "nonblocking" or "persistent", as the statistics name it."""
+    if form == "nonblocking":
+        return f"MPI_I{coll}"
+    return f"{'MPIX' if mpi == 'openmpi' else 'MPI'}_{coll.capitalize()}_init"
+
+
 PATHS = {"accel": {"GPUCOLL_STATS": "1", "GPUCOLL_CHECK": "1"}, "stage": {"GPUCOLL_STATS": "1", "GPUCOLL_ACCEL": "0"}}
 TRANSPORTS = {"p2p": {}, "shm": {"CUEMU_DEVICES": "8", "CUEMU_P2P": "none"}}
 # Two channels where the algorithm has them, and little room, so that larger calls take several rounds.

@@ -35,7 +35,8 @@ def test_killed_rank(run_mpi, mpi, shape, victim):
 @pytest.mark.parametrize("form", ["nonblocking", "persistent"])
 def test_killed_rank_with_calls_pending(run_mpi, mpi, ms, form):
     env = {"TEST_PERSISTENT": "1"} if form == "persistent" else {}
-    kill(run_mpi, mpi, "001" if ms == 40 else "000", 1, ("killed", ms), env={"CUEMU_SMS": "8", "TEST_PENDING": "4", **env})
+    shape = "001" if form == "persistent" and ms == 40 else "000"
+    kill(run_mpi, mpi, shape, 1, ("killed", ms), env={"CUEMU_SMS": "8", "TEST_PENDING": "4", **env})
 
 
 @pytest.mark.parametrize("mpi,child", [("openmpi", "program"), ("mpich", "fork")])

@@ -106,10 +106,12 @@ static void tell_no_room(int size, int most)
 			 size, most);
 }
 
-/* Where not so many are taken. */
+/* Where not so many are taken; if there may be as many as there are, that need not be counted. */
 static bool take_slot(uint64_t id, int size, const struct core_member *members, unsigned most)
 {
-	return core_board_used() < most && core_comm_life_take_slot(id, size, members);
+	if (most < CORE_BOARD_SLOTS && core_board_used() >= most)
+		return false;
+	return core_comm_life_take_slot(id, size, members);
 }
 
 /* On one node, who draws the id also takes the slot, so that one broadcast is enough. */

@@ -170,6 +170,10 @@ static void case_before_message(void)
 		}
 		test_result(ok && number == round);
 	}
+	/* One that nothing is in the way of. */
+	snprintf(test_name, sizeof(test_name), "after all messages");
+	begin_at(&sum, MPI_COMM_WORLD, PLACE_DEVICE, 0);
+	test_result(end(&sum));
 }
 
 /* Two communicators, in opposite order, nonblocking and then with a blocking call in the other. */
@@ -397,7 +401,7 @@ static void case_freed_comm(void)
 	}
 }
 
-/* Many at a time, on several communicators, completed from the last to the first. */
+/* Many at a time, on several communicators; in the last round nothing is in their way. */
 static void case_many(void)
 {
 	enum { COMMS = 5, EACH = 20, ALL = COMMS * EACH };
@@ -408,20 +412,21 @@ static void case_many(void)
 
 	for (int c = 0; c < COMMS; c++)
 		MPI_Comm_dup(MPI_COMM_WORLD, &comms[c]);
-	for (int round = 0; round < 3; round++) {
-		int open = ALL, index, some[ALL], num;
+	for (int round = 0; round < 4; round++) {
+		int way = round % 3, open = ALL, index, some[ALL], num;
 		bool ok = true;
 
 		snprintf(test_name, sizeof(test_name), "many, %d", round);
 		for (int k = 0; k < ALL; k++) {
-			begin_at(&sums[k], comms[k % COMMS], place_of(k), k);
+			begin_at(&sums[k], comms[k % COMMS], round < 3 ? place_of(k) : PLACE_DEVICE,
+				 k);
 			requests[k] = sums[k].request;
 		}
-		if (round == 0)
+		if (way == 0)
 			MPI_Waitall(ALL, requests, statuses);
-		for (; round == 1 && open; open--)
+		for (; way == 1 && open; open--)
 			MPI_Waitany(ALL, requests, &index, MPI_STATUS_IGNORE);
-		for (; round == 2 && open; open -= num)
+		for (; way == 2 && open; open -= num)
 			MPI_Waitsome(ALL, requests, &num, some, statuses);
 		for (int k = ALL - 1; k >= 0; k--)
 			ok = check(&sums[k]) && ok;
