@@ -41,7 +41,18 @@ def test_types_and_ops(run_mpi, mpi, ranks, path):
     assert_passed(result)
     if path == "accel" and ranks > 1:
         # All but long double and its pair.
-        assert count_calls(result.output, "accel") > 20 * count_calls(result.output, "stage"), result.output
+        for name in ("MPI_Allreduce", "MPI_Reduce_scatter_block"):
+            assert count_calls(result.output, "accel", name) > 20 * count_calls(result.output, "stage", name), result.output
+        # Of the pairs that move long double's are staged, of all lengths but 0, and under MPICH the longest.
+        for name in ("MPI_Bcast", "MPI_Gather", "MPI_Scatter", "MPI_Allgather"):
+            assert count_calls(result.output, "stage", name) == (4 if mpi == "mpich" else 5), result.output
+
+
+@each_mpi
+def test_types_and_ops_through_windows(run_mpi, mpi):
+    result = run_mpi(mpi, 3, "test_types", "once", "managed", env={"GPUCOLL_WINDOW": "64K", **PATHS["accel"]})
+    assert_passed(result)
+    assert "through windows" in result.output, result.output
 
 
 @each_mpi

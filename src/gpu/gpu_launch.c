@@ -124,6 +124,22 @@ unsigned gpu_type_bytes(enum gpu_type type)
 	return bytes[type];
 }
 
+int gpu_type_parts(enum gpu_type type, struct gpu_type_part parts[GPU_TYPE_MOST_PARTS])
+{
+	if (type == GPU_TYPE_SHORT_INT) {
+		parts[0] = (struct gpu_type_part){0, 2};
+		parts[1] = (struct gpu_type_part){4, 4};
+		return 2;
+	}
+	parts[0] = (struct gpu_type_part){0, gpu_type_bytes(type) - gpu_type_tail(type)};
+	return 1;
+}
+
+unsigned gpu_type_tail(enum gpu_type type)
+{
+	return type == GPU_TYPE_LONG_INT || type == GPU_TYPE_DOUBLE_INT ? 4 : 0;
+}
+
 enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execute_args *args,
 				    const struct gpu_work *work, unsigned num, uint64_t bytes)
 {

@@ -16,6 +16,19 @@
 /* The size of an element; every one divides 16. */
 unsigned gpu_type_bytes(enum gpu_type type);
 
+/* Bytes of an element that hold data, from an offset in it. */
+struct gpu_type_part {
+	unsigned offset, bytes;
+};
+
+enum { GPU_TYPE_MOST_PARTS = 2 };
+
+/* Those of a padded type's element, by offset. Returns how many there are. */
+int gpu_type_parts(enum gpu_type type, struct gpu_type_part parts[GPU_TYPE_MOST_PARTS]);
+
+/* The padding behind the last. */
+unsigned gpu_type_tail(enum gpu_type type);
+
 struct gpu_launch {
 	struct gpu_stream *stream; /* the caller's */
 	struct gpu_staging_block *memory;

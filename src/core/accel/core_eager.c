@@ -4,6 +4,7 @@
 #include "core/call/core_coll.h"
 #include "core/choose/core_wish.h"
 #include "core/wire/core_wire.h"
+#include "gpu/gpu_launch.h"
 #include "util/util_config.h"
 
 #include <string.h>
@@ -25,9 +26,11 @@ static uintptr_t first_byte(const struct core_buffer *in)
 	return in->address + (uintptr_t)in->lo;
 }
 
-static size_t num_bytes(const struct core_buffer *in)
+/* In a record the last pair has its padding. */
+static size_t num_bytes(const struct core_accel *accel, const struct core_buffer *in)
 {
-	return (size_t)(in->hi - in->lo);
+	return in->lo == in->hi ? 0
+				: (size_t)(in->hi - in->lo) + gpu_type_tail(accel->shape.padded);
 }
 
 /* Where in a record, which is aligned, the first byte is. */
@@ -49,7 +52,7 @@ bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *i
 {
 	size_t room = core_area_record_bytes(accel->comm);
 
-	if (accel->offer.wish.algos || !is_short(accel->comm, num_bytes(in)))
+	if (accel->offer.wish.algos || !is_short(accel->comm, num_bytes(accel, in)))
 		return false;
 	/*
 	 * A reduction takes all inputs in one step, and what has a block for each rank has a step
@@ -57,7 +60,7 @@ bool core_eager_fits(const struct core_accel *accel, const struct core_buffer *i
 	 */
 	if (accel->comm->size >= GPU_MAX_OPERANDS)
 		return false;
-	return num_bytes(in) <= room && data_offset(in) + num_bytes(in) <= room;
+	return num_bytes(accel, in) <= room && data_offset(in) + num_bytes(accel, in) <= room;
 }
 
 /* Of all ranks' inputs, in bytes; 0: not all know it. */
@@ -104,10 +107,10 @@ enum util_status core_eager_fetch(const struct core_accel *accel)
 {
 	const struct core_buffer *in = input_of(&accel->shape);
 
-	if (!(accel->offer.flags & CORE_OFFER_EAGER) || !num_bytes(in))
+	if (!(accel->offer.flags & CORE_OFFER_EAGER) || !num_bytes(accel, in))
 		return UTIL_OK;
 	return gpu_stream_copy(accel->stream, core_wire_ahead_out(accel->comm->wire),
-			       (const void *)first_byte(in), num_bytes(in));
+			       (const void *)first_byte(in), (size_t)(in->hi - in->lo));
 }
 
 void core_eager_publish(const struct core_accel *accel)
@@ -118,7 +121,7 @@ void core_eager_publish(const struct core_accel *accel)
 
 	if (!(accel->offer.flags & CORE_OFFER_EAGER))
 		return;
-	record->bytes = (uint32_t)(data + num_bytes(in));
+	record->bytes = (uint32_t)(data + num_bytes(accel, in));
 	record->num_blocks = (uint32_t)in->num_blocks;
 	for (int i = 0; i < in->num_blocks; i++) {
 		const struct core_block *block = &in->blocks[i];
@@ -128,9 +131,9 @@ void core_eager_publish(const struct core_accel *accel)
 		record->blocks[i].offset =
 			block->bytes ? (uint32_t)(data + (size_t)(block->offset - in->lo)) : 0;
 	}
-	if (num_bytes(in))
+	if (num_bytes(accel, in))
 		memcpy((char *)record + data, core_wire_ahead_out(accel->comm->wire),
-		       num_bytes(in));
+		       num_bytes(accel, in));
 }
 
 struct gpu_place core_eager_bring(const struct core_accel *accel, int rank, int block, size_t *used)

@@ -109,6 +109,8 @@ static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto
 		return "ranks are on several nodes";
 	if (!sched_has_near_messages(accel->sched))
 		return "no message stays within a node";
+	if (accel->facts.common.any & CORE_OFFER_PADDED)
+		return "elements have padding";
 	if (!fused)
 		return "the execution is not fused";
 	if (!accel->facts.knows_sizes)
@@ -197,7 +199,8 @@ static void choose_carried(struct core_accel *accel)
 		      (int64_t)out->address + out->hi <= (int64_t)in->address + in->lo);
 
 	accel->steps.carry = accel->steps.early = 0;
-	if (!accel->gdr || !accel->plain || !core_wire_takes_memory(accel->comm->wire))
+	if (!accel->gdr || !accel->plain || !core_wire_takes_memory(accel->comm->wire) ||
+	    accel->shape.padded != GPU_TYPE_NONE)
 		return;
 	accel->steps.carry = apart ? SCHED_CARRY_APART : SCHED_CARRY_ALWAYS;
 	accel->steps.early = apart ? SCHED_CARRY_EARLY_APART : SCHED_CARRY_EARLY_ALWAYS;

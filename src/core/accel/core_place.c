@@ -185,7 +185,7 @@ static void set_args(struct core_accel *accel)
 	args->table = program->table;
 	args->steps = program->address;
 	args->operands = args->steps + program->num_steps * sizeof(struct gpu_step);
-	args->type = accel->shape.type;
+	args->type = accel->shape.op == GPU_OP_NONE ? accel->shape.padded : accel->shape.type;
 	args->op = accel->shape.op;
 	args->pieces = (uint32_t)accel->sched->pieces;
 	args->unit = (uint32_t)sched_unit(accel->sched);

@@ -107,6 +107,8 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 		return core_accel_stage(accel, "host buffer");
 	gpu_synchronous_make(first, &c->where);
 	covered = gpu_pointer_covers(&c->where, first, bytes);
+	if (!covered && accel->shape.padded != GPU_TYPE_NONE)
+		return core_accel_stage(accel, "pairs with padding in several allocations");
 	accel->scattered |= !covered;
 	/* Memory of pools, and of the virtual memory API, has no context. */
 	accel->plain &= covered && c->where.memory == GPU_MEMORY_DEVICE && c->where.context;
@@ -217,7 +219,7 @@ enum util_status core_prepare_offer(struct core_accel *accel)
 	uint64_t in = longest_block(&shape->in), out = longest_block(&shape->out);
 	enum util_status status;
 
-	offer->flags = 0;
+	offer->flags = shape->padded != GPU_TYPE_NONE ? CORE_OFFER_PADDED : 0;
 	offer->coll = (uint16_t)shape->coll;
 	offer->type = (uint16_t)shape->type;
 	offer->op = (uint16_t)shape->op;

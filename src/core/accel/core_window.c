@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_window.h"
+#include "gpu/gpu_launch.h"
 
 enum { SLICE_ALIGNMENT = 16 }; /* where 16-byte accesses can begin */
 
@@ -70,6 +71,26 @@ static bool stays(const struct core_accel *accel, const struct core_buffer *buff
 	return coll == SCHED_SCATTER || (coll == SCHED_ALLGATHER && index == accel->comm->rank);
 }
 
+/* Whole elements: of pairs with padding only the data. */
+static enum util_status copy_slice(struct core_accel *accel, char *to, const char *from,
+				   size_t bytes)
+{
+	enum gpu_type padded = accel->shape.padded;
+	struct gpu_type_part parts[GPU_TYPE_MOST_PARTS];
+	enum util_status status = UTIL_OK;
+	size_t pitch = gpu_type_bytes(padded);
+	int num;
+
+	if (padded == GPU_TYPE_NONE)
+		return gpu_stream_copy_pieces(accel->copies, to, from, bytes);
+	num = gpu_type_parts(padded, parts);
+	for (int i = 0; i < num && status == UTIL_OK; i++)
+		status = gpu_stream_copy_rows(accel->copies, to + parts[i].offset, pitch,
+					      from + parts[i].offset, pitch, parts[i].bytes,
+					      bytes / pitch);
+	return status;
+}
+
 /* Between a buffer's blocks and their slices in its window. */
 static enum util_status copy_slices(struct core_accel *accel, uint64_t round,
 				    const struct core_buffer *buffer,
@@ -86,8 +107,8 @@ static enum util_status copy_slices(struct core_accel *accel, uint64_t round,
 		void *at_window = (void *)(window->address + (uint64_t)ours.offset);
 
 		if (user.bytes && !stays(accel, buffer, i))
-			status = gpu_stream_copy_pieces(accel->copies, out ? at_user : at_window,
-							out ? at_window : at_user, user.bytes);
+			status = copy_slice(accel, out ? at_user : at_window,
+					    out ? at_window : at_user, user.bytes);
 	}
 	return status;
 }

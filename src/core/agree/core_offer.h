@@ -8,7 +8,7 @@
 #include "gpu/kernels/gpu_program.h"
 
 /* Raised when what an offer means has changed and its size has not: see hash_structures. */
-enum { CORE_OFFER_MEANINGS = 3 };
+enum { CORE_OFFER_MEANINGS = 4 };
 
 enum { CORE_OFFER_MOST_FREED = 16 };
 
@@ -44,6 +44,8 @@ enum core_offer_flags {
 	CORE_OFFER_MAPPED = 1 << 15,
 	/* It shows its cards, in `cards`, if it could have any (core_proof.h). */
 	CORE_OFFER_SHOWS_CARDS = 1 << 16,
+	/* Its elements have padding, which only what moves elements leaves alone. */
+	CORE_OFFER_PADDED = 1 << 17,
 };
 
 /* A buffer of the call: where it is in its process, and the allocation, for those who map it. */

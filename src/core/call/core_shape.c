@@ -18,7 +18,7 @@ bool core_shape_clear(struct core_shape *shape, int size)
 						    (shape->many ? (size_t)size : CORE_FEW_BLOCKS)};
 	shape->own = (struct core_block){0};
 	shape->bytes = shape->counts = 0;
-	shape->type = GPU_TYPE_NONE;
+	shape->type = shape->padded = GPU_TYPE_NONE;
 	shape->op = GPU_OP_NONE;
 	return true;
 }

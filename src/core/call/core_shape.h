@@ -36,9 +36,11 @@ struct core_shape {
 	int root;           /* 0 where there is none */
 	bool in_place;      /* one buffer is both */
 	enum gpu_type type; /* of reductions */
-	enum gpu_op op;     /* of reductions */
-	uint64_t bytes;     /* of the block that all ranks must give alike; 0: sizes differ */
-	uint64_t counts;    /* a hash of the counts that all must give alike; 0: there are none */
+	/* Of any call: pairs with padding, which is not to be written; or GPU_TYPE_NONE. */
+	enum gpu_type padded;
+	enum gpu_op op;  /* of reductions */
+	uint64_t bytes;  /* of the block that all ranks must give alike; 0: sizes differ */
+	uint64_t counts; /* a hash of the counts that all must give alike; 0: there are none */
 	/*
 	 * Of the input: whose result is this rank's, where it has one of its own (reduce_scatter,
 	 * scan).

@@ -7,6 +7,7 @@
 #include "core/mpi/core_mpi_arithmetic.h"
 #include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_type.h"
+#include "gpu/gpu_launch.h"
 #include "util/util_hash.h"
 
 #include <string.h>
@@ -26,9 +27,11 @@ static void refuse(struct shaper *s, const char *reason)
 		s->refusal = reason;
 }
 
-static void add_bytes(struct core_buffer *buffer, int64_t offset, uint64_t bytes)
+/* The application's buffer may end where the last pair's padding begins. */
+static void add_bytes(const struct shaper *s, struct core_buffer *buffer, int64_t offset,
+		      uint64_t bytes)
 {
-	int64_t end = offset + (int64_t)bytes;
+	int64_t end = offset + (int64_t)bytes - (int64_t)gpu_type_tail(s->shape->padded);
 
 	buffer->blocks[buffer->num_blocks++] = (struct core_block){offset, bytes};
 	if (!bytes)
@@ -41,6 +44,44 @@ static void add_bytes(struct core_buffer *buffer, int64_t offset, uint64_t bytes
 	buffer->hi = end > buffer->hi ? end : buffer->hi;
 }
 
+/*
+ * What moves between some ranks only may pass others that know nothing of its padding, or of
+ * another's.
+ */
+static bool is_of_all(enum core_coll coll)
+{
+	switch (coll) {
+	case CORE_ALLTOALLV:
+	case CORE_ALLTOALLW:
+	case CORE_NEIGHBOR_ALLGATHER:
+	case CORE_NEIGHBOR_ALLGATHERV:
+	case CORE_NEIGHBOR_ALLTOALL:
+	case CORE_NEIGHBOR_ALLTOALLV:
+	case CORE_NEIGHBOR_ALLTOALLW:
+		return false;
+	default:
+		return true;
+	}
+}
+
+/* Swaps are of bytes. */
+static bool is_swapped(const struct core_shape *shape)
+{
+	return shape->coll == CORE_ALLTOALL && shape->in_place;
+}
+
+/* Of elements that are there. */
+static void note_padding(struct shaper *s, const struct core_mpi_solid *solid)
+{
+	struct core_shape *shape = s->shape;
+
+	if (solid->padded == GPU_TYPE_NONE)
+		return;
+	if (!is_of_all(shape->coll) || is_swapped(shape))
+		refuse(s, gaps);
+	shape->padded = solid->padded;
+}
+
 /* Append `count` elements that begin at `offset`. */
 static void add_solid(struct shaper *s, struct core_buffer *buffer, int64_t offset, int64_t count,
 		      core_handle type)
@@ -51,17 +92,20 @@ static void add_solid(struct shaper *s, struct core_buffer *buffer, int64_t offs
 		refuse(s, count < 0 ? bad : gaps);
 	else if (count > 1 && !solid.follows)
 		refuse(s, gaps);
-	else
-		add_bytes(buffer, offset + solid.lb, (uint64_t)count * solid.bytes);
+	if (count > 0)
+		note_padding(s, &solid);
+	if (!s->refusal)
+		add_bytes(s, buffer, offset + solid.lb, (uint64_t)count * solid.bytes);
 }
 
 /* A buffer of one block begins at the block. */
-static void set_single(struct core_buffer *buffer, uintptr_t address, struct core_block block)
+static void set_single(const struct shaper *s, struct core_buffer *buffer, uintptr_t address,
+		       struct core_block block)
 {
 	buffer->address = address + (uintptr_t)block.offset;
 	buffer->num_blocks = 0;
 	buffer->lo = buffer->hi = 0;
-	add_bytes(buffer, 0, block.bytes);
+	add_bytes(s, buffer, 0, block.bytes);
 }
 
 static void shape_single(struct shaper *s, struct core_buffer *buffer, const void *address,
@@ -69,7 +113,7 @@ static void shape_single(struct shaper *s, struct core_buffer *buffer, const voi
 {
 	add_solid(s, buffer, 0, count, type);
 	if (!s->refusal)
-		set_single(buffer, (uintptr_t)address, buffer->blocks[0]);
+		set_single(s, buffer, (uintptr_t)address, buffer->blocks[0]);
 }
 
 static void shape_blocks(struct shaper *s, struct core_buffer *buffer, const void *address,
@@ -86,7 +130,7 @@ static void shape_blocks(struct shaper *s, struct core_buffer *buffer, const voi
 		if (count <= 0) {
 			if (count < 0)
 				refuse(s, bad);
-			add_bytes(buffer, 0, 0);
+			add_bytes(s, buffer, 0, 0);
 			continue;
 		}
 		if ((blocks->each_type || !solid.bytes) &&
@@ -97,7 +141,8 @@ static void shape_blocks(struct shaper *s, struct core_buffer *buffer, const voi
 		}
 		if (count > 1 && !solid.follows)
 			refuse(s, gaps);
-		add_bytes(buffer, core_mpi_block_offset(blocks, i, solid.extent) + solid.lb,
+		note_padding(s, &solid);
+		add_bytes(s, buffer, core_mpi_block_offset(blocks, i, solid.extent) + solid.lb,
 			  (uint64_t)count * solid.bytes);
 	}
 }
@@ -154,7 +199,9 @@ static void shape_reduce_scatter(struct shaper *s)
 			refuse(s, bad);
 			return;
 		}
-		add_bytes(&shape->in, at, (uint64_t)count * solid.bytes);
+		if (count)
+			note_padding(s, &solid);
+		add_bytes(s, &shape->in, at, (uint64_t)count * solid.bytes);
 		at += count * (int64_t)solid.bytes;
 		hash = util_hash(hash, &count, sizeof(count));
 	}
@@ -164,7 +211,8 @@ static void shape_reduce_scatter(struct shaper *s)
 	shape->counts = hash;
 	shape->bytes = (uint64_t)at;
 	shape->own = shape->in.blocks[s->comm->rank];
-	set_single(&shape->out, (uintptr_t)call->recvbuf, (struct core_block){0, shape->own.bytes});
+	set_single(s, &shape->out, (uintptr_t)call->recvbuf,
+		   (struct core_block){0, shape->own.bytes});
 }
 
 static void shape_bcast(struct shaper *s)
@@ -185,7 +233,7 @@ static void shape_gathered(struct shaper *s)
 	struct core_shape *shape = s->shape;
 
 	if (shape->in_place)
-		set_single(&shape->in, shape->out.address, shape->out.blocks[s->comm->rank]);
+		set_single(s, &shape->in, shape->out.address, shape->out.blocks[s->comm->rank]);
 	else
 		shape_single(s, &shape->in, call->sendbuf, call->sendcount, call->sendtype);
 }
@@ -224,7 +272,7 @@ static void shape_scatter(struct shaper *s)
 	if (s->refusal)
 		return;
 	if (shape->in_place)
-		set_single(&shape->out, shape->in.address, shape->in.blocks[s->comm->rank]);
+		set_single(s, &shape->out, shape->in.address, shape->in.blocks[s->comm->rank]);
 	else
 		shape_single(s, &shape->out, call->recvbuf, call->recvcount, call->recvtype);
 	if (!s->refusal && call->coll == CORE_SCATTER)
@@ -288,7 +336,7 @@ static void order_by_rank(const struct shaper *s, struct core_buffer *buffer, co
 	buffer->num_blocks = 0;
 	buffer->lo = buffer->hi = 0;
 	for (int i = 0; i < s->comm->size; i++)
-		add_bytes(buffer, blocks[i].offset, blocks[i].bytes);
+		add_bytes(s, buffer, blocks[i].offset, blocks[i].bytes);
 }
 
 /* The same block for all. */

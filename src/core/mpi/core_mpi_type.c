@@ -3,6 +3,7 @@
 #include "core/mpi/core_mpi_type.h"
 #include "core/call/core_mpi_handle.h"
 #include "core/mpi/core_mpi.h"
+#include "gpu/gpu_launch.h"
 #include "util/util_limit.h"
 #include "util/util_log.h"
 
@@ -377,11 +378,10 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	map->lo = true_lb;
 	map->hi = true_lb + true_extent;
 	map->size = (size_t)size;
-	/* A predefined pair type has padding inside its C struct, which belongs to the element. */
 	map->only_run = (struct core_span){true_lb, (size_t)true_extent};
 	map->num_runs = size > 0;
 	map->in_order = making.combiner == MPI_COMBINER_NAMED;
-	if (size == true_extent || making.combiner == MPI_COMBINER_NAMED)
+	if (size == true_extent)
 		map->runs = &map->only_run;
 	return true;
 }
@@ -417,16 +417,39 @@ bool core_mpi_type_is_plain(core_handle handle)
 	return false;
 }
 
+/* A pair type is a C struct. Kernels know these with padding. */
+static enum gpu_type padded_pair(MPI_Datatype type, MPI_Aint extent)
+{
+	const struct {
+		MPI_Datatype type;
+		enum gpu_type ours;
+	} rows[] = {{MPI_SHORT_INT, GPU_TYPE_SHORT_INT},
+		    {MPI_LONG_INT, GPU_TYPE_LONG_INT},
+		    {MPI_DOUBLE_INT, GPU_TYPE_DOUBLE_INT}};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		if (rows[i].type == type)
+			return extent == gpu_type_bytes(rows[i].ours) ? rows[i].ours
+								      : GPU_TYPE_NONE;
+	}
+	return GPU_TYPE_NONE;
+}
+
 static bool look_up_named(MPI_Datatype type, struct core_mpi_solid *solid)
 {
+	enum gpu_type padded = GPU_TYPE_NONE;
 	MPI_Aint lb, extent;
 	MPI_Count size;
 
 	if (PMPI_Type_size_x(type, &size) != MPI_SUCCESS ||
 	    PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS)
 		return false;
-	/* A pair type is a C struct, whose padding belongs to the element. */
-	*solid = (struct core_mpi_solid){size ? (uint64_t)extent : 0, lb, extent, true};
+	if (size && size != extent) {
+		padded = padded_pair(type, extent);
+		if (padded == GPU_TYPE_NONE)
+			return false;
+	}
+	*solid = (struct core_mpi_solid){size ? (uint64_t)extent : 0, lb, extent, true, padded};
 	return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/call/core_layout.h"
 #include "core/call/core_mpi_handle.h"
+#include "gpu/kernels/gpu_types.h"
 
 /*
  * All but the runs of a type with gaps (core_mpi_find_runs). False: the MPI does not know the type.
@@ -19,12 +20,15 @@ enum util_status core_mpi_find_order(struct core_typemap *map);
 
 /*
  * A type whose elements are solid bytes, in the order in which MPI sends them: equal size and
- * extent don't tell that, since a type may list its parts in any order.
+ * extent don't tell that, since a type may list its parts in any order. Or one of pairs as kernels
+ * know them.
  */
 struct core_mpi_solid {
-	uint64_t bytes;
+	uint64_t bytes; /* with padding */
 	int64_t lb, extent;
 	bool follows; /* elements follow on each other without a gap */
+	/* Made of pairs of this type, which has padding; GPU_TYPE_NONE: without any. */
+	enum gpu_type padded;
 };
 
 /* False: the type is not known to be one. */

@@ -124,7 +124,7 @@ GPU_DEVICE void gpu_combine_vecs(const struct gpu_chunk *c, uint64_t at, uint64_
 
 template <typename T, bool ALIGNED> GPU_DEVICE T gpu_load_element(uint64_t address)
 {
-	return ALIGNED ? gpu_load<T>(address) : gpu_load_bytes<T>(address);
+	return ALIGNED ? element_of<T>::load(address) : element_of<T>::load_bytes(address);
 }
 
 template <typename T, typename F, bool ALIGNED>
@@ -138,9 +138,9 @@ GPU_DEVICE void gpu_combine_element(const struct gpu_chunk *c, uint64_t at)
 	GPU_ROLLED
 	for (uint32_t t = 0; t < c->num_targets; t++) {
 		if (ALIGNED)
-			gpu_store<T>(c->targets[t] + at, sum);
+			element_of<T>::store(c->targets[t] + at, sum);
 		else
-			gpu_store_bytes<T>(c->targets[t] + at, sum);
+			element_of<T>::store_bytes(c->targets[t] + at, sum);
 	}
 }
 
@@ -177,7 +177,7 @@ template <typename T, typename F, bool HOT> GPU_DEVICE void gpu_combine(const st
 		gpu_combine_elements<T, F, false>(c, 0, c->bytes);
 		return;
 	}
-	if (differ || (first & (sizeof(T) - 1))) {
+	if (element_of<T>::IS_PADDED || differ || (first & (sizeof(T) - 1))) {
 		gpu_combine_elements<T, F, true>(c, 0, c->bytes);
 		return;
 	}

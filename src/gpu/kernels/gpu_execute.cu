@@ -23,6 +23,11 @@ template <typename T, typename F> struct known_type {
 		gpu_combine<T, F, true>(c);
 	}
 
+	GPU_DEVICE void copy(uint32_t, const struct gpu_chunk *c)
+	{
+		gpu_copy(c);
+	}
+
 	GPU_DEVICE bool combine_ll(uint32_t, const struct gpu_ll *ll, const struct gpu_chunk *c)
 	{
 		return gpu_ll_combine<T, F, true>(ll, c);
@@ -61,6 +66,15 @@ struct any_type {
 		struct combination what = {c};
 
 		gpu_for_type(type, &what);
+	}
+
+	/* Combining one source is a copy by elements. */
+	GPU_DEVICE void copy(uint32_t type, const struct gpu_chunk *c)
+	{
+		if (gpu_type_is_padded(type))
+			combine(type, c);
+		else
+			gpu_copy(c);
 	}
 
 	GPU_DEVICE bool combine_ll(uint32_t type, const struct gpu_ll *ll,
@@ -347,7 +361,7 @@ GPU_DEVICE bool combine(const struct gpu_execute_args &args, const struct state 
 		gpu_swap(&chunk);
 	else if (c->step.num_sources == 1 &&
 		 (c->step.num_targets > 1 || state->addresses[0] != state->addresses[1]))
-		gpu_copy(&chunk); /* in place, a block may be where it belongs */
+		K::copy(args.type, &chunk); /* in place, a block may be where it belongs */
 	else if (c->step.num_sources == 1)
 		return true;
 	else

@@ -17,6 +17,61 @@ template <typename V, typename I> struct pair_of {
 	I index;
 };
 
+/*
+ * An element in memory. Of a pair only the fields are read and written: its padding belongs to the
+ * application, and behind the last one the buffer may end.
+ */
+template <typename T> struct element_of {
+	enum { IS_PADDED = 0 };
+
+	GPU_DEVICE T load(uint64_t address)
+	{
+		return gpu_load<T>(address);
+	}
+
+	GPU_DEVICE T load_bytes(uint64_t address)
+	{
+		return gpu_load_bytes<T>(address);
+	}
+
+	GPU_DEVICE void store(uint64_t address, T element)
+	{
+		gpu_store<T>(address, element);
+	}
+
+	GPU_DEVICE void store_bytes(uint64_t address, T element)
+	{
+		gpu_store_bytes<T>(address, element);
+	}
+};
+
+template <typename V, typename I> struct element_of<pair_of<V, I>> {
+	typedef pair_of<V, I> P;
+	enum { IS_PADDED = sizeof(P) != sizeof(V) + sizeof(I), INDEX = offsetof(P, index) };
+
+	GPU_DEVICE P load(uint64_t address)
+	{
+		return P{gpu_load<V>(address), gpu_load<I>(address + INDEX)};
+	}
+
+	GPU_DEVICE P load_bytes(uint64_t address)
+	{
+		return P{gpu_load_bytes<V>(address), gpu_load_bytes<I>(address + INDEX)};
+	}
+
+	GPU_DEVICE void store(uint64_t address, P element)
+	{
+		gpu_store<V>(address, element.value);
+		gpu_store<I>(address + INDEX, element.index);
+	}
+
+	GPU_DEVICE void store_bytes(uint64_t address, P element)
+	{
+		gpu_store_bytes<V>(address, element.value);
+		gpu_store_bytes<I>(address + INDEX, element.index);
+	}
+};
+
 template <typename T> GPU_DEVICE T apply_bits(uint32_t op, T a, T b)
 {
 	switch (op) {

@@ -122,9 +122,10 @@ struct gpu_execute_args {
 	uint64_t shm;             /* peers, as bits, whose links use pinned memory of the host */
 	uint64_t slots[GPU_PROTOCOL_NUM]; /* where they begin in an arena */
 	uint64_t mine[GPU_TRANSPORT_NUM]; /* this rank's arenas */
-	uint32_t type, op;                /* enum gpu_type, gpu_op */
-	uint32_t protocol;                /* enum gpu_protocol, on the node */
-	uint32_t flag;                    /* LL: the flag of message 0, less 1 */
+	/* enum gpu_type, gpu_op. Without an operation, a type that is padded, or none. */
+	uint32_t type, op;
+	uint32_t protocol; /* enum gpu_protocol, on the node */
+	uint32_t flag;     /* LL: the flag of message 0, less 1 */
 	uint32_t num_slots, parts, pieces, unit;
 	uint32_t waits;  /* for messages, in the kernel: fused */
 	uint32_t spread; /* each step of a lane has blocks of its own */

@@ -3,6 +3,9 @@
 #ifndef GPU_TYPES_H
 #define GPU_TYPES_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /* A function that both have. */
 #ifdef __CUDACC__
 #define GPU_COMMON static __device__ __forceinline__
@@ -39,6 +42,13 @@ enum gpu_type {
 	GPU_TYPE_DOUBLE_DOUBLE,
 	GPU_TYPE_NUM
 };
+
+/* Whether there are bytes in or behind the C structure that belong to no field. */
+GPU_COMMON bool gpu_type_is_padded(uint32_t type)
+{
+	return type == GPU_TYPE_SHORT_INT || type == GPU_TYPE_LONG_INT ||
+	       type == GPU_TYPE_DOUBLE_INT;
+}
 
 enum gpu_op {
 	GPU_OP_NONE,
