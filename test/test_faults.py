@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from conftest import BUILD, SANITIZED, assert_passed, environment, launcher, run_command
-from helpers import PATHS, count_calls, each_mpi, emulated_only, on_one_rank
+from conftest import BUILD, SANITIZED, SOURCE, assert_passed, environment, launcher, run_command
+from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only, on_one_rank
 
 
 @emulated_only
@@ -93,22 +93,39 @@ def test_fault(run_mpi, mpi, fault):
     assert f"fault: {FAULTS[fault]}" in result.output
 
 
+def under_valgrind(mpi, tmp_path, ranks, program, *arguments, tools=(), env=None):
+    """What valgrind says of all ranks of a program that passes."""
+    if shutil.which("valgrind") is None or SANITIZED:
+        pytest.skip("valgrind is not there, or the build has sanitizers that it can't run with")
+    env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0"), *tools],
+                      {"CUEMU_ARENA": "4G", "CUEMU_DELAY_US": "0", "CUEMU_THREADS": "1", **(env or {})})
+    command = [*launcher(mpi, ranks), "env", *[f"{k}={v}" for k, v in env.items()], "valgrind", "--leak-check=full",
+               "--num-callers=30", f"--log-file={tmp_path}/{program}.%p.log", str(BUILD / "mpi" / mpi / program), *arguments]
+    assert_passed(run_command(command, os.environ.copy(), 300))
+    text = "".join(log.read_text() for log in tmp_path.glob(f"{program}.*.log"))
+    assert text.count("LEAK SUMMARY") + text.count("no leaks are possible") >= ranks
+    return text
+
+
+@each_mpi
+@emulated_only
+def test_freed_in_blocking(mpi, tmp_path):
+    """Calls that the real MPI refuses, and whose error handler frees the communicator: none of ours uses it afterwards."""
+    tool = tmp_path / "refuses.so"
+    compile_with(f"mpicc.{mpi}", "-shared", "-fPIC", "-o", tool, SOURCE / "test/door/refuses.c")
+    text = under_valgrind(mpi, tmp_path, 2, "test_queue", "freed_in_blocking", tools=[str(tool)], env={"GPUCOLL_STATS": "1"})
+    ours = re.findall(r"Invalid (?:read|write) .*\n.*at .*: (?:core|gpu|pmpi|util)_\w+ .*", text)
+    assert not ours, "\n".join(ours)
+
+
 @each_mpi
 @emulated_only
 def test_no_leaks(mpi, tmp_path):
     """1,200 communicators, some derived types, some hundred messages and requests, files and windows under valgrind: no block that was lost came from the library.
     MPICH 4.0 alone does not come back from MPI_Probe for a message to oneself in a job of one."""
-    if shutil.which("valgrind") is None or SANITIZED:
-        pytest.skip("valgrind is not there, or the build has sanitizers that it can't run with")
     for ranks, *program in ((1, "test_life", "communicators"), (1, "test_coll", "1"), (2, "test_message", "stress", "60"),
                             (2, "test_async", "random", "1", "300"), (1, "test_io", str(tmp_path / "file")), (2, "test_rma", "calls")):
-        env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")],
-                          {"CUEMU_ARENA": "4G", "CUEMU_DELAY_US": "0", "CUEMU_THREADS": "1"})
-        command = [*launcher(mpi, ranks), "env", *[f"{k}={v}" for k, v in env.items()], "valgrind", "--leak-check=full",
-                   "--num-callers=30", f"--log-file={tmp_path}/{program[0]}.%p.log", str(BUILD / "mpi" / mpi / program[0]), *program[1:]]
-        assert_passed(run_command(command, os.environ.copy(), 300))
-        text = "".join(log.read_text() for log in tmp_path.glob(f"{program[0]}.*.log"))
-        assert text.count("LEAK SUMMARY") + text.count("no leaks are possible") >= ranks
+        text = under_valgrind(mpi, tmp_path, ranks, *program)
         # A function of ours that called the allocator itself; what the MPI allocates under our calls is the MPI's.
         ours = re.findall(r"at .*: (?:malloc|calloc|realloc|memalign) \(.*\n.*by .*: (?:core|gpu|pmpi|util)_\w+ \(.*", text)
         assert not ours, "\n".join(ours)

@@ -88,7 +88,7 @@ struct core_comm *core_comm_life_begin(uint64_t id, int rank, int size,
 	if (comm->arena && (no_slot || join(comm)))
 		return comm;
 	free(comm->arena);
-	free(comm);
+	core_comm_free(comm);
 	return NULL;
 }
 
@@ -127,5 +127,5 @@ void core_comm_life_end(struct core_comm *comm)
 	core_graph_free(comm->graph);
 	core_known_clear(&comm->known);
 	free(comm->arena);
-	free(comm);
+	core_comm_free(comm);
 }

@@ -14,6 +14,7 @@
 #include "core/core_mpi_queued.h"
 #include "core/core_number.h"
 #include "core/core_queue.h"
+#include "core/core_real.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/mpi/core_mpi_type.h"
@@ -170,9 +171,9 @@ static int call_real(const struct core_call *call, const struct place *place)
 	if (place->comm)
 		core_queue_yield(place->comm);
 	if (!place->comm || call->persistent)
-		return core_number_call(call, NULL);
+		return core_real_call(call, NULL);
 	core_meet_pass(place->comm, place->number);
-	return core_number_call(call, place->comm);
+	return core_real_call(call, place->comm);
 }
 
 /* Takes the operation. */
@@ -195,7 +196,8 @@ static int pass(const struct core_call *call, const struct place *place)
 {
 	int result = call_real(call, place);
 
-	count(call, place, CORE_PATH_PASS, 0);
+	if (result == MPI_SUCCESS)
+		count(call, place, CORE_PATH_PASS, 0);
 	return result;
 }
 

@@ -13,7 +13,7 @@
 #include "core/core_comm_life.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_mpi_queued.h"
-#include "core/core_number.h"
+#include "core/core_real.h"
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/p2p/core_message.h"
@@ -299,7 +299,7 @@ static int begin(struct persistent *persistent)
 
 	if (pending->kind == &persistent_kind)
 		persistent->real.request = &persistent->base.hidden;
-	result = core_number_call(&persistent->real, NULL);
+	result = core_real_call(&persistent->real, NULL);
 	persistent->call.request = &persistent->base.hidden;
 	persistent->call.real = start_hidden;
 	if (result == MPI_SUCCESS && pending->kind == &persistent_kind)

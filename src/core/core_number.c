@@ -3,7 +3,6 @@
 #include "core/agree/core_meet.h"
 #include "core/call/core_flags.h"
 #include "core/core_mpi_comm.h"
-#include "core/mpi/core_mpi.h"
 
 struct core_comm *core_number(const struct core_call *call, uint64_t *number)
 {
@@ -19,20 +18,4 @@ struct core_comm *core_number(const struct core_call *call, uint64_t *number)
 	if (comm->in_real)
 		core_meet_retire(comm);
 	return comm;
-}
-
-int core_number_call(const struct core_call *call, struct core_comm *comm)
-{
-	struct core_call real = *call;
-	int result;
-
-	real.op = core_mpi_real_op(call);
-	if (!comm)
-		return call->real(&real);
-	comm->in_real = true;
-	result = call->real(&real);
-	comm->in_real = false;
-	if (result)
-		core_meet_retire(comm);
-	return result;
 }

@@ -12,10 +12,4 @@
  */
 struct core_comm *core_number(const struct core_call *call, uint64_t *number);
 
-/*
- * A call in the real MPI, which knows no 16-bit floating point; `comm`: as it was numbered. One
- * that is refused here may not have been refused elsewhere. Returns MPI's result.
- */
-int core_number_call(const struct core_call *call, struct core_comm *comm);
-
 #endif

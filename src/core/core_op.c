@@ -4,6 +4,7 @@
 #include "core/accel/core_ready.h"
 #include "core/accel/core_say.h"
 #include "core/agree/core_meet.h"
+#include "core/core_real.h"
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi.h"
 
@@ -77,21 +78,17 @@ static enum util_status progress_accel(struct core_op *op, enum core_op_may may)
  */
 static enum util_status make_call(struct core_op *op)
 {
-	/* A nonblocking one may be called for by another thread than the communicator's calls. */
-	bool marks = op->comm && !op->call.request;
-
 	if (!op->call.request && op->call.coll != CORE_REDUCE_LOCAL)
 		core_drive_yield();
-	if (marks)
-		op->comm->in_real = true;
-	op->mpi_result = op->call.real(&op->call);
-	if (marks)
-		op->comm->in_real = false;
-	if (!op->mpi_result)
-		return UTIL_OK;
-	if (op->comm) /* refused here, and perhaps not elsewhere */
-		core_meet_retire(op->comm);
-	return UTIL_ERR_MPI;
+	/* A nonblocking one may be called for by another thread than the communicator's calls. */
+	if (op->comm && !op->call.request) {
+		op->mpi_result = core_real_make(&op->call, &op->comm);
+	} else {
+		op->mpi_result = op->call.real(&op->call);
+		if (op->mpi_result && op->comm)
+			core_meet_retire(op->comm);
+	}
+	return op->mpi_result ? UTIL_ERR_MPI : UTIL_OK;
 }
 
 /* The communicator may have been freed by now. */

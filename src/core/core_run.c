@@ -12,6 +12,7 @@
 #include "core/core_number.h"
 #include "core/core_op.h"
 #include "core/core_queue.h"
+#include "core/core_real.h"
 #include "core/job/core_drive.h"
 #include "core/job/core_machines.h"
 #include "core/job/core_mpi_drive.h"
@@ -26,6 +27,9 @@
 #include "util/util_hash.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
+
+/* The name of a communicator on which a call failed, whose error handler may have freed it. */
+static const char *const unknown = "unknown";
 
 static double now(void)
 {
@@ -177,11 +181,12 @@ int core_run_host(const struct core_call *call)
 	if (comm)
 		core_meet_pass(comm, number);
 	if (!util_config.stats)
-		return core_number_call(call, comm);
-	start = now();
-	result = core_number_call(call, comm);
+		return core_real_call(call, comm);
 	stats.comm_id = comm ? comm->id : 0;
 	stats.bytes = core_mpi_call_bytes(call);
+	start = now();
+	result = core_real_call(call, comm);
+	stats.comm_name = result ? unknown : NULL;
 	stats.seconds = now() - start;
 	core_stats_add(&stats);
 	return result;
@@ -246,6 +251,7 @@ static void count(const struct core_op *op, double seconds)
 					.why = op->why,
 					.comm_id = op->comm ? op->comm->id : 0,
 					.comm = op->call.comm,
+					.comm_name = op->mpi_result ? unknown : NULL,
 					.bytes = op->bytes,
 					.seconds = seconds};
 
@@ -254,7 +260,7 @@ static void count(const struct core_op *op, double seconds)
 		core_stats_add_stages(op->accel.spent);
 	if (op->path == CORE_PATH_PASS && !util_config.stats)
 		return;
-	if (op->path == CORE_PATH_PASS)
+	if (op->path == CORE_PATH_PASS && !op->mpi_result)
 		stats.bytes = core_mpi_call_bytes(&op->call);
 	core_stats_add(&stats);
 	util_log(UTIL_LOG_TRACE, UTIL_SUBSYS_CORE, "%s: %s, %llu bytes, %.1f us",

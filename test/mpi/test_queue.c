@@ -624,6 +624,31 @@ static void case_freed_in_handler(void)
 	MPI_Errhandler_free(&handler);
 }
 
+/* The same of blocking calls that the real MPI gets, of host buffers and staged. */
+static void case_freed_in_blocking(void)
+{
+	enum { REFUSED = 4321 };
+	MPI_Errhandler handler;
+
+	MPI_Comm_create_errhandler(free_comm, &handler);
+	for (int place = PLACE_HOST; place <= PLACE_DEVICE; place++) {
+		size_t bytes = REFUSED * sizeof(long double);
+		struct buffer buffer = buffer_new((enum place)place, bytes);
+		int result;
+
+		snprintf(test_name, sizeof(test_name), "freed in a blocking call's handler, %s",
+			 place == PLACE_HOST ? "host" : "device");
+		handled = 0;
+		MPI_Comm_dup(MPI_COMM_WORLD, &freed_by_handler);
+		MPI_Comm_set_errhandler(freed_by_handler, handler);
+		result = MPI_Allreduce(MPI_IN_PLACE, buffer.data, REFUSED, MPI_LONG_DOUBLE, MPI_SUM,
+				       freed_by_handler);
+		test_result(result && handled == 1 && freed_by_handler == MPI_COMM_NULL);
+		buffer_free(&buffer);
+	}
+	MPI_Errhandler_free(&handler);
+}
+
 /* ---- persistent ones ---- */
 
 static void prepare(struct sum *sum, MPI_Comm comm, enum place place)
@@ -942,6 +967,7 @@ static void case_persistent_refused(void)
 
 static const struct test_case cases[] = {{"late", case_late},
 					 {"freed_in_handler", case_freed_in_handler},
+					 {"freed_in_blocking", case_freed_in_blocking},
 					 {"persistent_orders", case_persistent_orders},
 					 {"persistent_before", case_persistent_before},
 					 {"persistent_alone", case_persistent_alone},

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/comm/core_comm.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct core_comm *all; /* under the lock */
 
 uint32_t core_comm_count_near(int size, const struct core_member *members)
 {
@@ -102,5 +106,34 @@ struct core_comm *core_comm_new(uint64_t id, int rank, int size, const struct co
 	memcpy(comm->members, members, (size_t)size * sizeof(*members));
 	number_nodes(comm);
 	number_near(comm);
+	pthread_mutex_lock(&lock);
+	comm->older = all;
+	all = comm;
+	pthread_mutex_unlock(&lock);
 	return comm;
+}
+
+void core_comm_free(struct core_comm *comm)
+{
+	struct core_comm **link = &all;
+
+	pthread_mutex_lock(&lock);
+	while (*link != comm)
+		link = &(*link)->older;
+	*link = comm->older;
+	pthread_mutex_unlock(&lock);
+	free(comm);
+}
+
+bool core_comm_is_there(const struct core_comm *comm, uint64_t id)
+{
+	const struct core_comm *one;
+	bool found;
+
+	pthread_mutex_lock(&lock);
+	for (one = all; one && one != comm; one = one->older)
+		;
+	found = one && one->id == id;
+	pthread_mutex_unlock(&lock);
+	return found;
 }

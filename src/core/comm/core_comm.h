@@ -115,6 +115,7 @@ struct core_comm {
 	struct core_nodes *agreement; /* see core_nodes.h */
 	struct core_wire *wire;       /* see core_wire.h */
 	struct core_comm *next;       /* see core_mail.h */
+	struct core_comm *older;      /* of all that there are */
 	struct core_graph *graph;     /* see core_graph.h; NULL: it has none */
 	struct core_comm_queue queue;
 	struct core_member members[];
@@ -129,8 +130,15 @@ uint32_t core_comm_count_near(int size, const struct core_member *members);
 /* How many are on the fullest one. */
 int core_comm_most_on_a_node(int size, const struct core_member *members);
 
-/* What is known of the communicator of these processes alone; to be freed. NULL: no memory. */
+/* What is known of the communicator of these processes alone. NULL: no memory. */
 struct core_comm *core_comm_new(uint64_t id, int rank, int size, const struct core_member *members);
+void core_comm_free(struct core_comm *comm);
+
+/*
+ * Whether the communicator, which had this id, has not been freed. An error handler of the
+ * application may do so in a call of the real MPI that fails. Any thread.
+ */
+bool core_comm_is_there(const struct core_comm *comm, uint64_t id);
 
 /* Whether the member is on this node. Its number among the members there, then. */
 static inline bool core_comm_is_near(const struct core_comm *comm, int rank)
