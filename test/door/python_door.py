@@ -51,6 +51,15 @@ requests = [comm.Iallreduce(send, recv, MPI.SUM), comm.Ibcast(send, root=0)]
 MPI.Request.Waitall(requests)
 ok &= recv.get() == [i * comm.size + comm.size * (comm.size - 1) // 2 for i in range(N)]
 ok &= send.get() == list(range(N))
+if hasattr(comm, "Allreduce_init"):
+    request = comm.Allreduce_init(send, recv, MPI.SUM)
+    for k in range(3):
+        send.put(i + k * comm.rank for i in range(N))
+        request.Start()
+        request.Wait()
+        ok &= recv.get() == [i * comm.size + k * comm.size * (comm.size - 1) // 2 for i in range(N)]
+    request.Free()
+    print("persistent")
 failed = comm.allreduce(0 if ok else 1)
 if comm.rank == 0:
     print(f"{comm.size - failed} checks passed, {failed} failed")
