@@ -5,7 +5,7 @@ import os
 import pytest
 
 from conftest import BUILD, ON_GPU, SANITIZED, SOURCE, assert_passed, run_command
-from helpers import PATHS, count_calls
+from helpers import CUDART, PATHS, count_calls
 
 PREFIXES = {"openmpi5": "openmpi5", "mpich5": "mpich5", "mpi_abi": "mpich5"}
 PROGRAMS = ["test_async", "test_coll", "test_queue"]
@@ -39,6 +39,20 @@ def test_newer_mpis(run_mpi, build, mpi):
     assert_passed(run_mpi(mpi, 2, "test_async", "random", 7, 1000, env=PATHS["accel"]))
     for case in ("alone", "before_host", "before_message", "many", "persistent_alone", "persistent_before", "persistent_orders"):
         assert_passed(run_mpi(mpi, 2, "test_queue", case, env=PATHS["accel"]))
+
+
+@pytest.mark.parametrize("mpi", ["openmpi5", "mpich5"])
+def test_mpi4py_on_newer_mpis(run_mpi, build, mpi, monkeypatch):
+    """A build for several MPIs, which loads the one that it finds, and has persistent calls."""
+    build(mpi)
+    got = run_command([str(SOURCE / "tools/get-mpis.sh"), str(BUILD / "mpis"), "mpi4py"], os.environ.copy(), 300)
+    if got.status != 0:
+        pytest.skip(f"no mpi4py could be got here: {got.output[-300:]}")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(BUILD / "mpis" / PREFIXES[mpi] / "lib"))
+    env = {"PYTHONPATH": str(BUILD / "mpis/mpi4py"), **PATHS["accel"]}
+    result = run_mpi(mpi, 2, "/usr/bin/python3", SOURCE / "test/door/python_door.py", CUDART, env=env)
+    assert_passed(result)
+    assert "persistent" in result.output and count_calls(result.output, "accel") == 7, result.output
 
 
 def test_standard_abi_on_another_mpi(run_mpi, build):

@@ -6,8 +6,8 @@
 #     tools/get-mpis.sh FOLDER [NAME...]
 #
 # NAME: openmpi5, mpich5, which has the standard ABI, too (mpicc_abi), or intelmpi; without names the first two. Each gets into
-# FOLDER/NAME, a prefix for configure's --with-mpi. What is there already stays. Says what it could not get, and goes on; the
-# exit status is 1 then.
+# FOLDER/NAME, a prefix for configure's --with-mpi. Or mpi4py, which works with all of them: FOLDER/mpi4py is for PYTHONPATH.
+# What is there already stays. Says what it could not get, and goes on; the exit status is 1 then.
 set -uo pipefail
 
 say() {
@@ -38,18 +38,38 @@ packages_of() {
 		echo "impi-rt==2021.19.0 --hash=sha256:708b4336c9d303a3d807b58054c502ed4f716dfb074dfa48904180b46d14bb40"
 		echo "impi-devel==2021.19.0 --hash=sha256:50efbbc6eb3c41681fac95d2e9443af128d73b6bfbb61d827d894f93bab4b6ad"
 		;;
+	mpi4py)
+		echo "mpi4py==4.1.2" "--hash=sha256:1b3fc4f09e9be07a8ab9970a1f426e31b3dadb93f0bebb0559581b601aec9f7a" \
+			"--hash=sha256:bd98d3322c1c3d21b00ed27567a9e4cdcb0d5daf277dc2160fb864721f72e71d" \
+			"--hash=sha256:de484475b80f9e1ffe98cb85e1b776eb9f42bb73ae4d79449d42953f80025bf4" \
+			"--hash=sha256:a05ce06c564044d6a605f197ad81335af760f4294963263d953e46c38819f554" \
+			"--hash=sha256:00f4cce8999d19f35243c3442ea22debbe3336f69c309cd5d3176df4e51c717a" \
+			"--hash=sha256:0a58e164776acb7b52414548b1bf0e5caafce0ee90345deff147873a64b6b2cc" \
+			"--hash=sha256:085e0cb05427398fe2281856f27a87984b9f234cd6d98a2a384a6fbfe679a56f" \
+			"--hash=sha256:429437883b4511583d56a57bc58ad0d02965fb6c19f84f39e30c0646e6c0cab9" \
+			"--hash=sha256:d53e8f7182bf125b37155f679b301a21cd64e5ae6861ca0ab989c9d2b2073bbd" \
+			"--hash=sha256:7cbf982d3425fd06890fbcff79ba19a7435e93bc74e5711ca8ac0b64d0c3ece9" \
+			"--hash=sha256:5eb46b74c0f0f354af441906dda452bbf8565821dae15373a78ab02c02c9f97c" \
+			"--hash=sha256:12351f5ee42a4223451c8b43d3a91a42e3d5f60cf62c1330477caaad4508821f"
+		;;
 	*) return 1 ;;
 	esac
 }
 
+# A prefix, or a folder of Python packages.
+is_whole() {
+	[ -e "$1/bin/mpicc" ] || [ -d "$1/mpi4py" ]
+}
+
 get() {
-	local name=$1 packages=$2 work
+	local name=$1 packages=$2 work into=--prefix
+	[ "$name" != mpi4py ] || into=--target
 	work=$(mktemp -d "$folder/.$name.XXXXXX") || return 1
 	echo "$packages" >"$work/packages"
 	# Without what they in turn depend on: libraries of UCX and libfabric that they bring themselves, or do without.
 	if python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
-		--prefix "$work/prefix" -r "$work/packages" 2>"$work/said" && [ -e "$work/prefix/bin/mpicc" ]; then
-		mv "$work/prefix" "$folder/$name" && rm -rf "$work"
+		"$into" "$work/got" -r "$work/packages" 2>"$work/said" && is_whole "$work/got"; then
+		mv "$work/got" "$folder/$name" && rm -rf "$work"
 		return
 	fi
 	tail -n 3 "$work/said" >&2
@@ -65,11 +85,11 @@ mkdir -p "$folder"
 failed=0
 for name in "${names[@]}"; do
 	packages=$(packages_of "$name") || {
-		say "no MPI is known here by the name '$name': openmpi5, mpich5 and intelmpi are"
+		say "no MPI is known here by the name '$name': openmpi5, mpich5, intelmpi and mpi4py are"
 		failed=1
 		continue
 	}
-	[ -e "$folder/$name/bin/mpicc" ] && continue
+	is_whole "$folder/$name" && continue
 	say "getting $name"
 	get "$name" "$packages" || {
 		say "could not get $name, see above"
