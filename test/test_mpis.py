@@ -37,7 +37,7 @@ def test_newer_mpis(run_mpi, build, mpi):
         assert_passed(result)
         assert count_calls(result.output, "accel") > 30, result.output
     assert_passed(run_mpi(mpi, 2, "test_async", "random", 7, 1000, env=PATHS["accel"]))
-    for case in ("alone", "before_host", "before_message", "many", "persistent_alone", "persistent_before", "persistent_orders"):
+    for case in ("alone", "before_host", "before_message", "late_comm", "many", "persistent_alone", "persistent_before", "persistent_orders"):
         assert_passed(run_mpi(mpi, 2, "test_queue", case, env=PATHS["accel"]))
 
 

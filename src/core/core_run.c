@@ -8,6 +8,7 @@
 #include "core/choose/core_wish.h"
 #include "core/comm/core_board.h"
 #include "core/core_mpi_comm.h"
+#include "core/core_mpi_late.h"
 #include "core/core_network.h"
 #include "core/core_number.h"
 #include "core/core_op.h"
@@ -153,6 +154,7 @@ void core_stop(void)
 	core_awake = false;
 	core_network_stop();
 	core_mpi_comm_stop();
+	core_mpi_late_stop();
 	core_mpi_forget_types();
 	core_mpi_stop();
 	core_proof_stop();
@@ -175,8 +177,10 @@ int core_run_host(const struct core_call *call)
 
 	core_last_path = CORE_PATH_PASS;
 	core_choice_forget();
-	if (call->coll != CORE_REDUCE_LOCAL)
+	if (call->coll != CORE_REDUCE_LOCAL) {
 		core_drive_yield();
+		core_mpi_late_look(call->comm);
+	}
 	comm = core_number(call, &number);
 	if (comm)
 		core_meet_pass(comm, number);
@@ -315,6 +319,8 @@ int core_run(const struct core_call *call)
 	bool was_lost;
 
 	util_config_load(); /* a process with MPI sessions only has not been through core_start */
+	if (call->coll != CORE_REDUCE_LOCAL)
+		core_mpi_late_look(call->comm);
 	comm = core_number(call, &number);
 	was_lost = comm && comm->lost;
 	core_op_start(&op, call, comm, number);

@@ -90,7 +90,7 @@ def read_table(path):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
         if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own",
-                                          "block", "poll"):
+                                          "block", "poll", "late", "end"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -165,10 +165,13 @@ def body(f, door):
         separator = ", " if f.arguments else ""
         return (f"\tpmpi_bind_once();\n{yields}"
                 f"\treturn pmpi_own_{f.name}(next_{f.symbol}[{door}]{separator}{f.arguments});\n")
-    if f.kind == "comm":
+    if f.kind in ("comm", "late"):
+        leave = "pmpi_leave_constructor" if f.kind == "comm" else "pmpi_leave_late_constructor"
         return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
                 f"\tpmpi_enter({door});\n\tint result = {forward};\n"
-                f"\treturn pmpi_leave_constructor(result, newcomm);\n")
+                f"\treturn {leave}(result, newcomm);\n")
+    if f.kind == "end":
+        return f"{yields}\tif (comm)\n\t\tcore_mpi_late_forget((core_handle)*comm);\n\treturn {forward};\n"
     if f.kind == "sync":
         rank = "rank" if "rank" in f.arguments.split(", ") else "CORE_RMA_ALL"
         frees = f.params == [("MPI_Win *win", "win")]

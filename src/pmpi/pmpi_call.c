@@ -207,6 +207,14 @@ int pmpi_leave_constructor(int result, MPI_Comm *newcomm)
 	return result;
 }
 
+int pmpi_leave_late_constructor(int result, MPI_Comm *newcomm)
+{
+	if (result == MPI_SUCCESS)
+		core_mpi_late_expect((core_handle)*newcomm);
+	pmpi_leave();
+	return result;
+}
+
 /* Not seen before, in a process with CUDA, of an MPI that is not known to take device memory. */
 static bool is_for_an_unaware_mpi(void)
 {

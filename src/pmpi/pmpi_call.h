@@ -12,6 +12,7 @@
 
 #include "core/call/core_call.h"
 #include "core/call/core_flags.h"
+#include "core/core_mpi_late.h"
 #include "core/io/core_io.h"
 #include "core/job/core_drive.h"
 #include "core/p2p/core_message.h"
@@ -160,6 +161,9 @@ int pmpi_rma(const struct core_rma_call *call, enum pmpi_door door);
  * After a constructor of communicators returned `result`: give the new one an identity, and leave.
  */
 int pmpi_leave_constructor(int result, MPI_Comm *newcomm);
+
+/* The same of one that does not wait: the identity comes later. */
+int pmpi_leave_late_constructor(int result, MPI_Comm *newcomm);
 
 /* Whether the MPI says that it is CUDA-aware. */
 bool pmpi_mpi_is_cuda_aware(void);

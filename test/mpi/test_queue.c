@@ -401,6 +401,64 @@ static void case_freed_comm(void)
 	}
 }
 
+static void check_late(MPI_Comm comm, bool ok)
+{
+	struct sum sum;
+
+	/* Nothing was agreed on yet. */
+	begin_at(&sum, comm, PLACE_DEVICE, 1);
+	ok = end(&sum) && ok;
+	for (int k = 0; k < 3; k++) {
+		int word = test_rank == 1 ? 5 + k : -1;
+		struct buffer buffer = buffer_new(PLACE_DEVICE, sizeof(word));
+
+		buffer_put(&buffer, &word, sizeof(word));
+		MPI_Bcast(buffer.data, 1, MPI_INT, 1, comm);
+		word = 5 + k;
+		ok = buffer_equals(&buffer, &word, "word") && ok;
+		buffer_free(&buffer);
+	}
+	begin_at(&sum, comm, PLACE_DEVICE, 2);
+	ok = end(&sum) && ok;
+	test_result(ok);
+}
+
+/* Communicators that are made in other ways than by a call that waits for all of another's. */
+static void case_late_comm(void)
+{
+	MPI_Comm comms[3];
+	MPI_Request requests[3];
+	MPI_Status statuses[3];
+	MPI_Group group;
+	struct sum sum;
+
+	/* What is pending meanwhile has nothing to do with it. */
+	begin_at(&sum, MPI_COMM_WORLD, PLACE_DEVICE, 7);
+	for (int k = 0; k < 3; k++)
+		MPI_Comm_idup(MPI_COMM_WORLD, &comms[k], &requests[k]);
+	MPI_Waitall(3, requests, statuses);
+	MPI_Comm_free(&comms[1]);
+	snprintf(test_name, sizeof(test_name), "MPI_Comm_idup");
+	check_late(comms[2], true);
+	check_late(comms[0], end(&sum));
+	/* A handle that is used again. */
+	MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
+	check_late(comms[1], true);
+	for (int k = 0; k < 3; k++)
+		MPI_Comm_free(&comms[k]);
+#if MPI_VERSION >= 4
+	snprintf(test_name, sizeof(test_name), "MPI_Comm_create_from_group");
+	MPI_Comm_group(MPI_COMM_WORLD, &group);
+	MPI_Comm_create_from_group(group, "org.gpucoll.test", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL,
+				   &comms[0]);
+	check_late(comms[0], true);
+	MPI_Comm_free(&comms[0]);
+	MPI_Group_free(&group);
+#else
+	(void)group;
+#endif
+}
+
 /* Many at a time, on several communicators; in the last round nothing is in their way. */
 static void case_many(void)
 {
@@ -986,6 +1044,7 @@ static const struct test_case cases[] = {{"late", case_late},
 					 {"later_work", case_later_work},
 					 {"gone_arguments", case_gone_arguments},
 					 {"freed_comm", case_freed_comm},
+					 {"late_comm", case_late_comm},
 					 {"many", case_many}};
 
 int main(int argc, char **argv)
