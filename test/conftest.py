@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 import warnings
+import zlib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,8 @@ BUILD = Path(os.environ.get("GPUTEST_BUILD", SOURCE / "build")).resolve()
 ON_GPU = os.environ.get("GPUTEST_GPU") == "1"
 # Those that configure found; test_mpis.py builds for others, which it gets into the build tree.
 MPIS = sorted(p.parent.name for p in BUILD.glob("mpi/*/wrapper") if str(BUILD / "mpis") not in p.read_text())
+# Those of today, if they were built for, share the tests with them.
+NEWER = ["openmpi5", "mpich5"] if (BUILD / "mpis/shared").exists() and not ON_GPU else []
 SANITIZED = b"__asan_init" in (BUILD / "emu/libcuda.so.1").read_bytes() if MPIS else False
 
 
@@ -191,6 +194,8 @@ def assert_passed(result):
 
 
 def pytest_addoption(parser):
+    parser.addoption("--mpis", choices=["share", "found", "newer", "all"], default="share",
+                     help="of the MPIs that configure found and those of today: each has a part of a test's cases (share), or one sort, or all, have all")
     parser.addoption("--quick", action="store_true", help="the tests for before each commit, some two minutes: those that are marked quick, of two ranks")
 
 
@@ -210,8 +215,30 @@ def is_quick(item):
 ONE_AT_A_TIME = {"test_doctor", "test_hosts", "test_install", "test_mpis"}
 
 
+def pick_mpis(items, which):
+    """Of cases that differ in the MPI only, one for each family: the cases of a test take turns, and so do tests."""
+    cases, seen, left = {}, {}, []
+    for item in items:
+        parameters = getattr(item, "callspec", None) and dict(item.callspec.params) or {}
+        mpi = parameters.pop("mpi", None)
+        if mpi not in MPIS + NEWER:
+            continue
+        case = (item.parent.nodeid, item.originalname, family(mpi), repr(sorted(parameters.items(), key=lambda p: p[0])))
+        cases.setdefault(case, {})[mpi in NEWER] = item
+    for case, both in cases.items():
+        turn = seen.get(case[:3], zlib.crc32(f"{case[1]} {case[2]}".encode()) % 2)
+        seen[case[:3]] = 1 - turn
+        keep = {"share": bool(turn) if len(both) == 2 else True in both, "found": False, "newer": True}[which]
+        left += [item for newer, item in both.items() if newer != keep]
+    return left
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    if config.getoption("--mpis") != "all":
+        left = set(map(id, pick_mpis(items, config.getoption("--mpis"))))
+        config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
+        items[:] = [item for item in items if id(item) not in left]
     for item in items:
         if item.module.__name__ in ONE_AT_A_TIME:
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))

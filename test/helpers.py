@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from conftest import ASAN_OPTIONS, BUILD, MPIS, ON_GPU, SOURCE, run_command, tool
+from conftest import ASAN_OPTIONS, BUILD, MPIS, NEWER, ON_GPU, SOURCE, run_command, tool
 
-each_mpi = pytest.mark.parametrize("mpi", MPIS)
+each_mpi = pytest.mark.parametrize("mpi", MPIS + NEWER)
 emulated_only = pytest.mark.skipif(ON_GPU, reason="the emulated device makes the fault or the timing that is tested")
 
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, assert_passed, environment, run_on_hosts
+from conftest import BUILD, MPIS, assert_passed, environment, family, run_on_hosts, tool
 from helpers import SURVIVING, assert_survived, count_calls, each_mpi, on_nodes
 
 
@@ -23,7 +23,7 @@ def is_up(interface):
         return False
 
 
-@each_mpi
+@pytest.mark.parametrize("mpi", MPIS)
 def test_network_devices(run_mpi, mpi, tmp_path):
     """Ranks use the NICs of their GPUs, if all are there, and if the user has not chosen."""
     nic = next((name for _, name in socket.if_nameindex() if name != "lo" and is_up(name)), "lo")
@@ -42,7 +42,8 @@ def on_hosts(cluster, mpi, ranks, program, *arguments, env=(), options=(), timeo
     """Run a test program on hosts of a cluster with so many ranks each."""
     rank_env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")],
                            {"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", "UCX_NET_DEVICES": "eth0", **dict(env)})
-    command = [*cluster.command(mpi, ranks, options), "env", *[f"{k}={v}" for k, v in rank_env.items() if v is not None],
+    launcher = tool(mpi, "mpiexec" if family(mpi) == "mpich" else "mpirun")
+    command = [*cluster.command(mpi, ranks, options, launcher), "env", *[f"{k}={v}" for k, v in rank_env.items() if v is not None],
                str(BUILD / "mpi" / mpi / program), *map(str, arguments)]
     return run_on_hosts(command, os.environ.copy(), timeout, when)
 
@@ -96,9 +97,9 @@ def disturb(ports, ended, taken):
             connections.pop(source.randrange(len(connections))).close()
 
 
-@each_mpi
+@pytest.mark.parametrize("mpi", MPIS)
 def test_strangers_on_the_port(run_mpi, mpi):
-    """Others connect to UCX's ports and send what is no message: nothing happens, in as many jobs as it takes until they
+    """Others connect to UCX's ports, here on the loopback, and send what is no message: nothing happens, in as many jobs as it takes until they
     have done so often enough."""
     ports, ended, taken, jobs = range(27100, 27400), threading.Event(), [], 0
     with concurrent.futures.ThreadPoolExecutor() as pool:

@@ -203,7 +203,7 @@ def test_log_file(run_mpi, mpi, tmp_path):
                      env={"GPUCOLL_DEBUG": "trace", "GPUCOLL_DEBUG_FILE": f"{tmp_path}/%h.%p.log"})
     assert_passed(result)
     logs = list(tmp_path.glob("*.log"))
-    assert len(logs) == 1 and re.search("MPI_Allreduce on .*: stage, communicator without identity", logs[0].read_text())
+    assert len(logs) == 1 and re.search("MPI_Allreduce on .*: stage, one process", logs[0].read_text())
 
 
 @emulated_only

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from conftest import BUILD, SANITIZED, assert_passed
+from conftest import BUILD, SANITIZED, assert_passed, family
 from helpers import (HOSTID, SURVIVING, UCX_WITH_CUDA, assert_survived, compile_with, count_calls, each_mpi,
                      emulated_only, on_nodes)
 
@@ -17,7 +17,7 @@ RECOVERY = {"mpich": ["-disable-auto-cleanup"], "openmpi": ["--enable-recovery"]
 def kill(run_mpi, mpi, shape, victim, test=("killed", 5), **more):
     script = SURVIVING.format(environment=HOSTID.format(shape=shape))
     result = run_mpi(mpi, len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", test[0], victim, test[1],
-                     options=RECOVERY[mpi], timeout=60, **more)
+                     options=RECOVERY[family(mpi)], timeout=60, **more)
     assert_survived(result, len(shape) - 1)
     assert result.output.count("and the others: 0 wrong") == len(shape) - 1, result.output[-4000:]
     return result

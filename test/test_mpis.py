@@ -1,37 +1,46 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""MPIs newer than the distribution's, as tools/get-mpis.sh gets them into the build tree: the library is built for each there."""
+"""MPIs newer than the distribution's, as tools/get-mpis.sh gets them into the build tree. Two of them share the other files'
+tests with those that configure found (conftest.py); here is what they have alone."""
 import os
 
 import pytest
 
-from conftest import BUILD, ON_GPU, SANITIZED, SOURCE, assert_passed, run_command
+from conftest import BUILD, NEWER, ON_GPU, SANITIZED, SOURCE, assert_passed, run_command
 from helpers import CUDART, PATHS, count_calls
 
-PREFIXES = {"openmpi5": "openmpi5", "mpich5": "mpich5", "mpi_abi": "mpich5"}
+NAMES = ["openmpi5", "mpich5"]
 PROGRAMS = ["test_async", "test_coll", "test_queue"]
 
 
+def get(name):
+    got = run_command([str(SOURCE / "tools/get-mpis.sh"), str(BUILD / "mpis"), name], os.environ.copy(), 300)
+    if got.status != 0:
+        pytest.skip(f"no {name} could be got here: {got.output[-300:]}")
+
+
 @pytest.fixture(scope="module")
-def build():
-    """Build the library and the programs for one, once."""
-    def get(mpi):
-        if ON_GPU or SANITIZED:
-            pytest.skip("newer MPIs are tried on the emulated device, without sanitizers")
-        prefix = BUILD / "mpis" / PREFIXES[mpi]
-        got = run_command([str(SOURCE / "tools/get-mpis.sh"), str(BUILD / "mpis"), PREFIXES[mpi]], os.environ.copy(), 300)
-        if got.status != 0:
-            pytest.skip(f"no {PREFIXES[mpi]} could be got here: {got.output[-300:]}")
-        wrapper = prefix / "bin" / ("mpicc_abi" if mpi == "mpi_abi" else "mpicc")
-        targets = [f"mpi/{mpi}/{name}" for name in ["libgpucoll.so.0", *PROGRAMS]]
-        made = run_command(["make", "-s", "-C", str(BUILD), f"MPI_NAMES={mpi}", f"MPI_WRAPPERS={wrapper}", *targets], os.environ.copy(), 300)
-        assert made.status == 0, made.output
-    return get
+def newer():
+    """Those that the library was built for."""
+    if ON_GPU or SANITIZED:
+        pytest.skip("newer MPIs are tried on the emulated device, without sanitizers")
+    for name in NAMES:
+        get(name)
+    assert NEWER == NAMES, "they were got, but not built for: make -C build newer-mpis does that"
 
 
-@pytest.mark.parametrize("mpi", PREFIXES)
-def test_newer_mpis(run_mpi, build, mpi):
+@pytest.fixture(scope="module")
+def standard_abi(newer):
+    """The library and the programs for the standard ABI."""
+    targets = [f"mpi/mpi_abi/{name}" for name in ["libgpucoll.so.0", *PROGRAMS]]
+    wrapper = BUILD / "mpis/mpich5/bin/mpicc_abi"
+    made = run_command(["make", "-s", "-C", str(BUILD), "MPI_NAMES=mpi_abi", f"MPI_WRAPPERS={wrapper}", *targets], os.environ.copy(), 300)
+    assert made.status == 0, made.output
+    return "mpi_abi"
+
+
+def test_standard_abi(run_mpi, standard_abi):
     """Blocking, nonblocking and persistent collectives of all kinds, random programs, and what is queued."""
-    build(mpi)
+    mpi = standard_abi
     for form in ([], ["nonblocking"], ["persistent"]):
         result = run_mpi(mpi, 2, "test_coll", 1, "all", *form, env=PATHS["accel"])
         assert_passed(result)
@@ -41,26 +50,22 @@ def test_newer_mpis(run_mpi, build, mpi):
         assert_passed(run_mpi(mpi, 2, "test_queue", case, env=PATHS["accel"]))
 
 
-@pytest.mark.parametrize("mpi", ["openmpi5", "mpich5"])
-def test_mpi4py_on_newer_mpis(run_mpi, build, mpi, monkeypatch):
+@pytest.mark.parametrize("name", NAMES)
+def test_mpi4py_on_newer_mpis(run_mpi, newer, name, monkeypatch):
     """A build for several MPIs, which loads the one that it finds, and has persistent calls."""
-    build(mpi)
-    got = run_command([str(SOURCE / "tools/get-mpis.sh"), str(BUILD / "mpis"), "mpi4py"], os.environ.copy(), 300)
-    if got.status != 0:
-        pytest.skip(f"no mpi4py could be got here: {got.output[-300:]}")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(BUILD / "mpis" / PREFIXES[mpi] / "lib"))
+    get("mpi4py")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(BUILD / "mpis" / name / "lib"))
     env = {"PYTHONPATH": str(BUILD / "mpis/mpi4py"), **PATHS["accel"]}
-    result = run_mpi(mpi, 2, "/usr/bin/python3", SOURCE / "test/door/python_door.py", CUDART, env=env)
+    result = run_mpi(name, 2, "/usr/bin/python3", SOURCE / "test/door/python_door.py", CUDART, env=env)
     assert_passed(result)
     assert "persistent" in result.output and count_calls(result.output, "accel") == 7, result.output
 
 
-def test_standard_abi_on_another_mpi(run_mpi, build):
+def test_standard_abi_on_another_mpi(standard_abi):
     """One program, and one library, for the standard ABI also run on Intel MPI, if that was got by hand."""
     prefix = BUILD / "mpis" / "intelmpi"
     if not (prefix / "bin/mpiexec.hydra").exists():
         pytest.skip("no Intel MPI, of 130 MB: tools/get-mpis.sh build/mpis intelmpi gets it")
-    build("mpi_abi")
     env = {**os.environ, "I_MPI_ROOT": str(prefix), "I_MPI_FABRICS": "shm", "LD_LIBRARY_PATH": f"{prefix}/lib:{BUILD}/emu"}
     for form in ([], ["nonblocking"]):
         command = [str(prefix / "bin/mpiexec.hydra"), "-n", "2", "-env", "LD_PRELOAD", str(BUILD / "mpi/mpi_abi/libgpucoll.so.0"),

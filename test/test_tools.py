@@ -74,7 +74,7 @@ def test_exec_reaches_spawned_processes(tmp_path, way):
 def test_tools_above(tmp_path, mpi):
     """A preloaded tool sees all of the program's calls, and the library accelerates them."""
     tool = tmp_path / "tool.so"
-    compile_with({"mpich": "mpicc.mpich", "openmpi": "mpicc.openmpi"}[mpi], "-shared", "-fPIC", "-o", tool, SOURCE / "test/door/tool.c")
+    compile_with(f"mpicc.{mpi}", "-shared", "-fPIC", "-o", tool, SOURCE / "test/door/tool.c")
     env = {**environment(mpi, []), "GPUCOLL_STATS": "1"}
     env["LD_PRELOAD"] = f"{env['LD_PRELOAD']}:{tool}".strip(":")
     command = [*launcher(mpi, 2), "env", *[f"{k}={v}" for k, v in env.items()], str(EXEC), str(BUILD / "mpi" / mpi / "gpucoll-bench"),

@@ -59,6 +59,19 @@ bool net_ucx_load(void)
 	return true;
 }
 
+bool net_ucx_takes_loopback(void)
+{
+	unsigned major = 0, minor = 0, release = 0;
+	void *handle = open_quietly(), *address = handle ? dlsym(handle, "ucp_get_version") : NULL;
+	__typeof__(&ucp_get_version) get_version;
+
+	if (!address)
+		return true;
+	memcpy(&get_version, &address, sizeof(address));
+	get_version(&major, &minor, &release);
+	return major != 1 || minor != 20;
+}
+
 enum util_status net_ucx_fail(const char *call, ucs_status_t status)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "%s failed: %s (%d)", call,

@@ -122,17 +122,21 @@ class Cluster:
             process.wait()
         shutil.rmtree(self.state, ignore_errors=True)
 
-    def command(self, mpi, ranks, options=()):
+    def command(self, mpi, ranks, options=(), launcher=None):
         """The launcher's command line, in the control namespace, for so many ranks on each host; ranks are placed host after
-        host."""
+        host. `launcher`: another one than that of the MPI's name."""
         hosts = ",".join(f"{a}:{n}" for a, n in zip(self.addresses, ranks) if n)
         inside = ["nsenter", "--target", str(self.control), "--net", "env", f"CLUSTER_STATE={self.state}"]
-        if mpi == "mpich":
-            name = "mpiexec.mpich" if shutil.which("mpiexec.mpich") else "mpiexec"
+        if mpi.startswith("mpich"):
+            name = launcher or ("mpiexec.mpich" if shutil.which("mpiexec.mpich") else "mpiexec")
             return [*inside, name, "-launcher", "ssh", "-launcher-exec", str(AGENT), "-iface", "br0", *options, "-n",
                     str(sum(ranks)), "-hosts", hosts]
-        name = "mpirun.openmpi" if shutil.which("mpirun.openmpi") else "mpirun"
+        name = launcher or ("mpirun.openmpi" if shutil.which("mpirun.openmpi") else "mpirun")
         network = f"{NETWORKS[0]}.0/24"
+        if mpi == "openmpi5":
+            return [*inside, name, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--prtemca", "plm_ssh_agent", str(AGENT),
+                    "--prtemca", "plm_ssh_no_tree_spawn", "1", "--prtemca", "prte_if_include", network, "--mca", "btl_tcp_if_include", network,
+                    *options, "-n", str(sum(ranks)), "--host", hosts]
         return [*inside, name, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "op", "^avx", "--mca", "plm_rsh_agent",
                 str(AGENT), "--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "btl_tcp_if_include", network, "--mca",
                 "oob_tcp_if_include", network, *options, "-n", str(sum(ranks)), "--host", hosts]

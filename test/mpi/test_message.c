@@ -443,6 +443,10 @@ static void complete_one(int index)
 
 	if (here.requests[index] == MPI_REQUEST_NULL)
 		return;
+#if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 50000000
+	/* MPI_Request_get_status makes a persistent one inactive, whose status is empty then. */
+	form = form == 2 ? 0 : form;
+#endif
 	while (form == 1 && !flag)
 		MPI_Test(&here.requests[index], &flag, &status);
 	while (form == 2 && !flag)

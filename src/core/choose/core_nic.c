@@ -89,9 +89,9 @@ static uint64_t network_identity(void)
 	return util_hash(UTIL_HASH_START, identity, sizeof(identity));
 }
 
-bool core_nic_interface(char *text, size_t bytes)
+bool core_nic_interface(bool loopback, char *text, size_t bytes)
 {
-	if (core_mpi_job_same(network_identity()))
+	if (loopback && core_mpi_job_same(network_identity()))
 		return snprintf(text, bytes, "lo") < (int)bytes;
 	return topo_nic_interface(TOPO_SYSFS, text, bytes);
 }

@@ -23,9 +23,10 @@ bool core_nic_choose(char *text, size_t bytes);
 
 /*
  * The interface for messages by sockets: one, as the ports on it take anybody's packets (see
- * docs/security.md). The loopback where the job is in one machine, which no other one reaches; else
- * a guess. Collective over the job. False: there is none.
+ * docs/security.md). The loopback, if it will do, where the job is in one machine, which no other
+ * one reaches; else a guess. Collective over the job; `loopback`: the same in all. False: there is
+ * none.
  */
-bool core_nic_interface(char *text, size_t bytes);
+bool core_nic_interface(bool loopback, char *text, size_t bytes);
 
 #endif
