@@ -113,7 +113,7 @@ emu/runtime.map:
 emu/$(CUDART_SO): emu/emu_cudart.o emu/emu_config.o emu/runtime_stubs.c emu/libcuda.so.1 emu/runtime.map
 	$(AM_V_CCLD)$(EMU_LD) -Wl,-soname,$(CUDART_SO) -Wl,--version-script=emu/runtime.map -o $@ \
 		emu/emu_cudart.o emu/emu_config.o emu/runtime_stubs.c -Lemu -l:libcuda.so.1
-emu/.stamp: emu/libcuda.so.1 emu/$(CUDART_SO) emu/yield_shim.so emu/emu_ucp.so
+emu/.stamp: emu/libcuda.so.1 emu/$(CUDART_SO) emu/yield_shim.so emu/emu_ucp.so emu/nvml/libnvidia-ml.so.1
 	$(AM_V_at)touch $@
 -include $(wildcard emu/*.d)
 
@@ -121,6 +121,9 @@ emu/.stamp: emu/libcuda.so.1 emu/$(CUDART_SO) emu/yield_shim.so emu/emu_ucp.so
 emu/yield_shim.so: $(top_srcdir)/test/mpi/yield_shim.c
 	$(AM_V_at)$(MKDIR_P) emu
 	$(AM_V_CCLD)$(CC) -D_GNU_SOURCE -std=gnu11 -fPIC $(WARN_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
+emu/nvml/libnvidia-ml.so.1: $(top_srcdir)/test/emu/emu_nvml.c
+	$(AM_V_at)$(MKDIR_P) emu/nvml
+	$(AM_V_CCLD)$(CC) -std=gnu11 -fPIC $(WARN_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 emu/emu_ucp.so: $(top_srcdir)/test/emu/emu_ucp.c
 	$(AM_V_at)$(MKDIR_P) emu
 	$(AM_V_CCLD)$(CC) -std=gnu11 -fPIC $(WARN_CFLAGS) $(CUDA_CPPFLAGS) $(UCX_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl

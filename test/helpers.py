@@ -66,6 +66,9 @@ def on_nodes(run_mpi, mpi, shape, program, *arguments, first="", env=(), timeout
                    env={"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", **dict(env)}, timeout=timeout, **more)
 
 
+# Launchers are told to leave the survivors alone. Hydra's proxy still ends them when its own child is killed, which is
+# therefore a shell; it tells of the death by SIGUSR1.
+RECOVERY = {"mpich": ["-disable-auto-cleanup"], "openmpi": ["--enable-recovery"]}
 SURVIVING = 'trap "" USR1; {environment} "$@"; sleep 1'
 
 

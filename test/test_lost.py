@@ -6,12 +6,8 @@ import pathlib
 import pytest
 
 from conftest import BUILD, SANITIZED, assert_passed, family
-from helpers import (HOSTID, SURVIVING, UCX_WITH_CUDA, assert_survived, compile_with, count_calls, each_mpi,
+from helpers import (HOSTID, RECOVERY, SURVIVING, UCX_WITH_CUDA, assert_survived, compile_with, count_calls, each_mpi,
                      emulated_only, on_nodes)
-
-# Launchers are told to leave the survivors alone. Hydra's proxy still ends them when its own child is killed, which is
-# therefore a shell; it tells of the death by SIGUSR1.
-RECOVERY = {"mpich": ["-disable-auto-cleanup"], "openmpi": ["--enable-recovery"]}
 
 
 def kill(run_mpi, mpi, shape, victim, test=("killed", 5), **more):

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from conftest import BUILD, NEWER, ON_GPU, SANITIZED, SOURCE, assert_passed, run_command
-from helpers import CUDART, PATHS, count_calls
+from conftest import BUILD, MPIS, NEWER, ON_GPU, SANITIZED, SOURCE, assert_passed, run_command
+from helpers import CUDART, HOSTID, PATHS, RECOVERY, SURVIVING, assert_survived, count_calls, on_nodes
 
 NAMES = ["openmpi5", "mpich5"]
 PROGRAMS = ["test_async", "test_coll", "test_queue"]
@@ -59,6 +59,30 @@ def test_mpi4py_on_newer_mpis(run_mpi, newer, name, monkeypatch):
     result = run_mpi(name, 2, "/usr/bin/python3", SOURCE / "test/door/python_door.py", CUDART, env=env)
     assert_passed(result)
     assert "persistent" in result.output and count_calls(result.output, "accel") == 7, result.output
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_newer_ucx(run_mpi, mpi, monkeypatch):
+    """UCX 1.22, which the MPI then uses, too: messages of all kinds of collectives from the host's memory, and by its own CUDA
+    module from the device's; a peer that is lost."""
+    if ON_GPU or SANITIZED:
+        pytest.skip("UCX 1.22 is tried on the emulated device, without sanitizers")
+    get("ucx")
+    folders = [str(BUILD / "mpis/ucx/libucx/lib"), str(BUILD / "emu/nvml")]
+    far = {"GPUCOLL_EAGER_MAX": "0"}
+    for env, way, nvml in (({}, "eager", False), ({"GPUCOLL_EXEC": "fused", "CUEMU_SMS": "16", **far}, "fused", False),
+                           ({"GPUCOLL_NET_GDR": "on", **far}, "stepped gdr", True)):
+        # Without NVML the module is not loaded.
+        monkeypatch.setenv("LD_LIBRARY_PATH", ":".join(folders if nvml else folders[:1]))
+        result = on_nodes(run_mpi, mpi, "0011", "test_coll", 1, env={"GPUCOLL_DEBUG": "info", **env})
+        assert_passed(result)
+        assert result.output.count(" UCX 1.22.") >= 4 and " WARN net" not in result.output, result.output
+        assert way in result.output, result.output
+    assert_passed(on_nodes(run_mpi, mpi, "01", "test_message", "stress", 100, env={"GPUCOLL_NET_GDR": "on"}))
+    script = SURVIVING.format(environment=HOSTID.format(shape="0011"))
+    result = run_mpi(mpi, 4, "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "killed", 3, 5,
+                     options=RECOVERY[mpi], timeout=60, env={"CUEMU_SMS": "8", "GPUCOLL_NET_GDR": "on"})
+    assert_survived(result, 3)
 
 
 def test_standard_abi_on_another_mpi(standard_abi):

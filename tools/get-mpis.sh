@@ -6,7 +6,8 @@
 #     tools/get-mpis.sh FOLDER [NAME...]
 #
 # NAME: openmpi5, mpich5, which has the standard ABI, too (mpicc_abi), or intelmpi; without names the first two. Each gets into
-# FOLDER/NAME, a prefix for configure's --with-mpi. Or mpi4py, which works with all of them: FOLDER/mpi4py is for PYTHONPATH.
+# FOLDER/NAME, a prefix for configure's --with-mpi. Or what works with all of them: mpi4py, FOLDER/mpi4py is for PYTHONPATH; and
+# ucx, built with CUDA, FOLDER/ucx/libucx/lib is for LD_LIBRARY_PATH.
 # What is there already stays. Says what it could not get, and goes on; the exit status is 1 then.
 set -uo pipefail
 
@@ -38,6 +39,10 @@ packages_of() {
 		echo "impi-rt==2021.19.0 --hash=sha256:708b4336c9d303a3d807b58054c502ed4f716dfb074dfa48904180b46d14bb40"
 		echo "impi-devel==2021.19.0 --hash=sha256:50efbbc6eb3c41681fac95d2e9443af128d73b6bfbb61d827d894f93bab4b6ad"
 		;;
+	ucx)
+		echo "libucx-cu13==1.22.0 --hash=sha256:c6e0aaa82dc6e49dc3ddaac465b530e014f48b6c1c6b5ae74fbdd199d824351b" \
+			"--hash=sha256:e9699f91804388ebc8b983c24e5bd8493eed769536fd6f93db523d2eb8f26f9a"
+		;;
 	mpi4py)
 		echo "mpi4py==4.1.2" "--hash=sha256:1b3fc4f09e9be07a8ab9970a1f426e31b3dadb93f0bebb0559581b601aec9f7a" \
 			"--hash=sha256:bd98d3322c1c3d21b00ed27567a9e4cdcb0d5daf277dc2160fb864721f72e71d" \
@@ -58,12 +63,12 @@ packages_of() {
 
 # A prefix, or a folder of Python packages.
 is_whole() {
-	[ -e "$1/bin/mpicc" ] || [ -d "$1/mpi4py" ]
+	[ -e "$1/bin/mpicc" ] || [ -d "$1/mpi4py" ] || [ -d "$1/libucx" ]
 }
 
 get() {
 	local name=$1 packages=$2 work into=--prefix
-	[ "$name" != mpi4py ] || into=--target
+	case $name in mpi4py | ucx) into=--target ;; esac
 	work=$(mktemp -d "$folder/.$name.XXXXXX") || return 1
 	echo "$packages" >"$work/packages"
 	# Without what they in turn depend on: libraries of UCX and libfabric that they bring themselves, or do without.
@@ -85,7 +90,7 @@ mkdir -p "$folder"
 failed=0
 for name in "${names[@]}"; do
 	packages=$(packages_of "$name") || {
-		say "no MPI is known here by the name '$name': openmpi5, mpich5, intelmpi and mpi4py are"
+		say "no MPI is known here by the name '$name': openmpi5, mpich5, intelmpi, mpi4py and ucx are"
 		failed=1
 		continue
 	}

@@ -39,6 +39,7 @@ static void *open_quietly(void)
 bool net_ucx_load(void)
 {
 	void *handle = open_quietly(), *address = NULL;
+	unsigned major, minor, release;
 
 	if (!handle) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
@@ -56,6 +57,8 @@ bool net_ucx_load(void)
 		}
 		memcpy((char *)&net_ucx + calls[i].offset, &address, sizeof(address));
 	}
+	net_ucx.ucp_get_version(&major, &minor, &release);
+	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_NET, "UCX %u.%u.%u", major, minor, release);
 	return true;
 }
 

@@ -601,6 +601,31 @@ EMU_API CUresult CUDAAPI cuPointerGetAttribute(void *data, CUpointer_attribute a
 	return CUDA_SUCCESS;
 }
 
+/* Where managed memory is, nobody has said, and nobody has sent it there. */
+EMU_API CUresult CUDAAPI cuMemRangeGetAttribute(void *data, size_t size,
+						CUmem_range_attribute attribute,
+						CUdeviceptr address, size_t bytes)
+{
+	struct emu_alloc alloc;
+
+	EMU_ENTER();
+	(void)bytes;
+	look_up(address, &alloc);
+	if (alloc.kind != EMU_MANAGED || size != sizeof(int))
+		return CUDA_ERROR_INVALID_VALUE;
+	switch (attribute) {
+	case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
+		*(int *)data = 0;
+		return CUDA_SUCCESS;
+	case CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION:
+	case CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION:
+		*(int *)data = CU_DEVICE_INVALID;
+		return CUDA_SUCCESS;
+	default:
+		emu_die("cuMemRangeGetAttribute: attribute %d is not emulated", (int)attribute);
+	}
+}
+
 EMU_API CUresult CUDAAPI cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
 					       CUdeviceptr address)
 {
