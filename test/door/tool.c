@@ -25,6 +25,12 @@ int MPI_Start(MPI_Request *request)
 	return PMPI_Start(request);
 }
 
+int MPI_Startall(int count, MPI_Request requests[])
+{
+	starts += count;
+	return PMPI_Startall(count, requests);
+}
+
 int MPI_Wait(MPI_Request *request, MPI_Status *status)
 {
 	completions++;

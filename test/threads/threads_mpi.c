@@ -264,6 +264,10 @@ void core_mpi_late_look(core_handle comm)
 	(void)comm;
 }
 
+void core_mpi_late_stop(void)
+{
+}
+
 void rank_comm(struct threads_group *group)
 {
 	core_mpi_comm_identify((core_handle)group);

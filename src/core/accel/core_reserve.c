@@ -167,7 +167,9 @@ static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
 
 /*
  * The process carries messages for one call's kernel between nodes at a time, whatever devices it
- * has: who carries one's does nothing for others (core_queue.c). Relaxed, as for a device.
+ * has: who carries one's does nothing for others (core_queue.c). Relaxed, as for a device. Kernels
+ * wait on a process's first device only, for now (core_board_share_gpu), whose own reservation
+ * comes first.
  */
 static bool carries;
 
