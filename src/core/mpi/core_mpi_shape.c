@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The call as the accelerated path takes it. */
+#include "core/call/core_coll.h"
 #include "core/call/core_mpi_handle.h"
 #include "core/comm/core_comm.h"
 #include "core/comm/core_graph.h"
@@ -48,20 +49,9 @@ static void add_bytes(const struct shaper *s, struct core_buffer *buffer, int64_
  * What moves between some ranks only may pass others that know nothing of its padding, or of
  * another's.
  */
-static bool is_of_all(enum core_coll coll)
+static bool is_of_some(enum core_coll coll)
 {
-	switch (coll) {
-	case CORE_ALLTOALLV:
-	case CORE_ALLTOALLW:
-	case CORE_NEIGHBOR_ALLGATHER:
-	case CORE_NEIGHBOR_ALLGATHERV:
-	case CORE_NEIGHBOR_ALLTOALL:
-	case CORE_NEIGHBOR_ALLTOALLV:
-	case CORE_NEIGHBOR_ALLTOALLW:
-		return false;
-	default:
-		return true;
-	}
+	return core_coll_sizes_differ(coll) && core_coll_sched(coll) == SCHED_ALLTOALL;
 }
 
 /* Swaps are of bytes. */
@@ -77,7 +67,7 @@ static void note_padding(struct shaper *s, const struct core_mpi_solid *solid)
 
 	if (solid->padded == GPU_TYPE_NONE)
 		return;
-	if (!is_of_all(shape->coll) || is_swapped(shape))
+	if (is_of_some(shape->coll) || is_swapped(shape))
 		refuse(s, gaps);
 	shape->padded = solid->padded;
 }
