@@ -121,7 +121,7 @@ emu/.stamp: emu/libcuda.so.1 emu/$(CUDART_SO) emu/yield_shim.so emu/emu_ucp.so e
 emu/yield_shim.so: $(top_srcdir)/test/mpi/yield_shim.c
 	$(AM_V_at)$(MKDIR_P) emu
 	$(AM_V_CCLD)$(CC) -D_GNU_SOURCE -std=gnu11 -fPIC $(WARN_CFLAGS) $(CFLAGS) -shared -o $@ $< -ldl
-emu/nvml/libnvidia-ml.so.1: $(top_srcdir)/test/emu/emu_nvml.c
+emu/nvml/libnvidia-ml.so.1: $(top_srcdir)/test/emu/emu_no_nvml.c
 	$(AM_V_at)$(MKDIR_P) emu/nvml
 	$(AM_V_CCLD)$(CC) -std=gnu11 -fPIC $(WARN_CFLAGS) $(CFLAGS) -shared -Wl,-soname,libnvidia-ml.so.1 -o $@ $<
 emu/emu_ucp.so: $(top_srcdir)/test/emu/emu_ucp.c
