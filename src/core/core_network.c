@@ -10,7 +10,6 @@
 #include "core/wire/core_wire.h"
 #include "net/net_port.h"
 #include "net/net_rest.h"
-#include "net/net_ucx.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -193,7 +192,7 @@ static enum util_status bring_up(const struct net_devices *devices, bool *guesse
 static bool find_ways(void)
 {
 	char nic[64], interface[64];
-	bool loopback = core_mpi_job_all(net_ucx_takes_loopback());
+	bool loopback = core_mpi_job_all(util_config.net != UTIL_NET_UCX || net_takes_loopback());
 	struct net_devices devices = {
 		core_nic_choose(nic, sizeof(nic)) ? nic : NULL,
 		core_nic_interface(loopback, interface, sizeof(interface)) ? interface : NULL};

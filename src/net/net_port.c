@@ -910,6 +910,16 @@ static enum util_status start_port(enum net_port number)
 	return status == UTIL_OK ? add_address(number) : status;
 }
 
+bool net_takes_loopback(void)
+{
+	unsigned major, minor, release;
+
+	if (!net_ucx_load())
+		return true;
+	net_ucx.ucp_get_version(&major, &minor, &release);
+	return major != 1 || minor != 20;
+}
+
 enum util_status net_start(uint64_t job, int process, int num, bool with_service,
 			   const struct net_devices *devices)
 {

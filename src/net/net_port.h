@@ -69,6 +69,12 @@ struct net_payload *net_payload_keep(struct net_payload *payload);
 void net_payload_drop(struct net_payload *kept);
 
 /*
+ * Whether UCX's processes reach each other by the loopback interface, which UCX 1.20 takes for
+ * unreachable (openucx, pull request 11202). For any time.
+ */
+bool net_takes_loopback(void);
+
+/*
  * Start UCX: a main port, and a service port if wanted. `job`: a number that the job's processes
  * agree on; `process`: this one's, of `num`. An error has been logged, and leaves nothing.
  */

@@ -36,7 +36,7 @@ static void *open_quietly(void)
 	return handle;
 }
 
-bool net_ucx_load(void)
+static bool load(void)
 {
 	void *handle = open_quietly(), *address = NULL;
 	unsigned major, minor, release;
@@ -62,17 +62,14 @@ bool net_ucx_load(void)
 	return true;
 }
 
-bool net_ucx_takes_loopback(void)
+bool net_ucx_load(void)
 {
-	unsigned major = 0, minor = 0, release = 0;
-	void *handle = open_quietly(), *address = handle ? dlsym(handle, "ucp_get_version") : NULL;
-	__typeof__(&ucp_get_version) get_version;
+	static bool tried, loaded;
 
-	if (!address)
-		return true;
-	memcpy(&get_version, &address, sizeof(address));
-	get_version(&major, &minor, &release);
-	return major != 1 || minor != 20;
+	if (!tried)
+		loaded = load();
+	tried = true;
+	return loaded;
 }
 
 enum util_status net_ucx_fail(const char *call, ucs_status_t status)

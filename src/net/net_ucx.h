@@ -50,14 +50,8 @@ struct net_ucx {
 /* Valid once net_ucx_load was true. */
 extern struct net_ucx net_ucx;
 
-/* Load UCX. False: it can't be had, which has been logged. Not thread-safe. */
+/* Load UCX, once. False: it can't be had, which has been logged. Not thread-safe. */
 bool net_ucx_load(void);
-
-/*
- * Whether its processes reach each other by the loopback interface, which UCX 1.20 takes for
- * unreachable (openucx, pull request 11202). For any time.
- */
-bool net_ucx_takes_loopback(void);
 
 /* Log that a call of UCX failed, and say it in a status of ours. */
 enum util_status net_ucx_fail(const char *call, ucs_status_t status);
