@@ -98,7 +98,9 @@ static bool is_possible(const struct algo_table *table, const struct algo *algo)
 		return false;
 	if (algo->needs & ALGO_NEEDS_NODES_MAPPED && !setting->nodes_mapped)
 		return false;
-	return is_linked(algo) || (setting->mapped && !(algo->needs & ALGO_NEEDS_ALL_MAPPED));
+	if (algo->needs & ALGO_NEEDS_ALL_MAPPED && !table->request.all_mapped)
+		return false;
+	return is_linked(algo) || setting->mapped;
 }
 
 static void add(struct algo_table *table, const struct algo *algo, int channels,
@@ -222,6 +224,7 @@ static bool make_sample(struct view *v, int i, bool *enough)
 	request.nodes = sample->nodes;
 	request.num_rings = sample->num_rings;
 	request.rings = sample->rings;
+	request.gpus = request.gpus ? sample->fabric->sites : NULL;
 	request.channels = c->channels;
 	if (v->num > 1 && algo_refuses(&any, &request, v->table->setting.sizes_differ))
 		return false;

@@ -47,7 +47,7 @@ struct algo_setting {
 	uint32_t most_lanes;    /* of a rank at a time */
 	uint32_t most_places;   /* that a rank's steps touch */
 	uint32_t most_operands; /* of a step */
-	bool mapped;            /* ranks reach each other's buffers, but not all (see algo.h) */
+	bool mapped;            /* ranks reach each other's buffers (see the request for which) */
 	bool nodes_mapped;      /* those of each of several nodes do, all */
 	bool gdr;               /* the network reaches device memory */
 	bool fused;             /* kernels can wait for messages; then: */

@@ -7,13 +7,24 @@
  * once, but for prefix sums, of which rank r reads r + 1 inputs. What is reduced in place (a rank's
  * block of all inputs in a reduce_scatter, the inputs up to the rank's own in a scan) is somebody's
  * input, so the result waits in HOLD until all are done. A gather pushes, all others pull; an
- * alltoall in place swaps: of each pair, either exchanges a half of their two blocks.
+ * alltoall in place swaps: of each pair, either exchanges a half of their two blocks. Of ranks that
+ * share a GPU one does what others there would, where it reaches all that they do.
  */
 #include "algos/algo.h"
 
+/* What waits in HOLD only its own rank reaches; an alltoall in place is in buffers all reach. */
+static bool has_workers(const struct sched_request *request)
+{
+	if (request->in_place && request->coll == SCHED_ALLTOALL)
+		return true;
+	return request->all_mapped && !(request->in_place && sched_coll_reduces(request->coll));
+}
+
 static void lane(struct sched *sched, int rank)
 {
-	sched_lane(sched, rank, 0);
+	const struct sched_request *request = &sched->request;
+
+	sched_lane(sched, has_workers(request) ? sched_worker(request, rank) : rank, 0);
 }
 
 /* The block of the inputs of ranks [0, end). */

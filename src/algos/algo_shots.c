@@ -2,7 +2,8 @@
 /*
  * One-shot and two-shot: all-pairs over mapped memory. In one shot every rank that has an output
  * makes it from all inputs by itself. In two shots rank r reduces piece r of all inputs and writes
- * it to all outputs (reduce: to the root's; bcast: it reads piece r of the root's input only).
+ * it to all outputs (reduce: to the root's; bcast: it reads piece r of the root's input only); of
+ * ranks that share a GPU one has a piece for all of them.
  *
  * When: all ranks reach each other's memory, or have copies of all inputs (core_eager.h). One-shot
  * for small messages where each rank has a GPU for itself, two-shot otherwise. Cost: no message,
@@ -71,12 +72,14 @@ static void to_all(struct sched *sched, int rank)
 void algo_twoshot(struct sched *sched)
 {
 	const struct sched_request *request = &sched->request;
+	int pieces = 0;
 
-	sched->pieces = request->ranks * request->channels;
 	for (int rank = 0; rank < request->ranks; rank++) {
+		if (sched_worker(request, rank) != rank)
+			continue;
 		for (int channel = 0; channel < request->channels; channel++) {
 			sched_lane(sched, rank, channel);
-			sched_step(sched, rank * request->channels + channel);
+			sched_step(sched, pieces++);
 			if (request->coll == SCHED_BCAST)
 				sched_from(sched, sched_place(SCHED_IN, request->root, 0));
 			else
@@ -84,4 +87,5 @@ void algo_twoshot(struct sched *sched)
 			to_all(sched, rank);
 		}
 	}
+	sched->pieces = pieces;
 }

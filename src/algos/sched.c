@@ -249,6 +249,17 @@ static bool has_output(const struct sched_request *r, int rank, int block)
 	}
 }
 
+int sched_worker(const struct sched_request *request, int rank)
+{
+	int worker = 0;
+
+	if (!request->gpus)
+		return rank;
+	while (request->gpus[worker] != request->gpus[rank])
+		worker++;
+	return worker;
+}
+
 bool sched_has_block(const struct sched_request *request, int rank, enum sched_buffer buffer,
 		     int block)
 {

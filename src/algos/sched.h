@@ -73,6 +73,14 @@ struct sched_request {
 	 */
 	int num_rings;
 	const int *rings;
+	/*
+	 * Of each rank the number of its GPU; lives as long. One of those that share a GPU then
+	 * does the work of all, where that only touches buffers: of several kernels there each
+	 * costs a launch, and, where they take turns, a change of contexts. NULL: each has its own.
+	 */
+	const int *gpus;
+	/* Ranks also reach those buffers that only their own rank need touch (see algo.h). */
+	bool all_mapped;
 };
 
 struct sched_operand {
@@ -185,6 +193,8 @@ bool sched_coll_has_root(enum sched_coll coll);
 int sched_num_blocks(const struct sched_request *request);
 /* The rank's own block, or the one that all share. */
 int sched_own_block(const struct sched_request *request, int rank);
+/* Who does the rank's work in memory: the first of those that share its GPU. */
+int sched_worker(const struct sched_request *request, int rank);
 /* Whether the rank's buffer, IN or OUT, has the block. */
 bool sched_has_block(const struct sched_request *request, int rank, enum sched_buffer buffer,
 		     int block);

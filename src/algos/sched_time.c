@@ -623,15 +623,17 @@ static int lanes_in(const struct run *run, int phase)
 }
 
 /*
- * Without messages the blocks are there for one lane after the other. There are as many as their
- * bytes are worth; parts of a block smooth what would be steps.
+ * Without messages the blocks are there for one lane after the other, and a launch has all of the
+ * GPU, or its turn on it. There are as many as their bytes are worth; parts of a block smooth what
+ * would be steps.
  */
 static double rate_of_lane(const struct run *run, int phase)
 {
 	const double worth = 4096; /* bytes, of a block */
 	const struct sched_costs *costs = &run->fabric->costs;
 	uint64_t width = run->terms->slots.width, bytes = run->terms->bytes;
-	double blocks = run->links && run->terms->fused ? run->terms->blocks : costs->blocks;
+	double all = (double)costs->blocks * sched_fabric_fullest(run->fabric);
+	double blocks = !run->links ? all : run->terms->fused ? run->terms->blocks : costs->blocks;
 	int lanes = lanes_in(run, phase);
 	double most;
 

@@ -150,10 +150,11 @@ enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execut
 	args->done = device_address(launch, offsetof(struct gpu_launch_memory, words));
 	args->abort = device_address(launch, offsetof(struct gpu_launch_memory, abort));
 	args->work = 0;
-	args->only = work[0];
-	if (num > 1) {
+	if (num > GPU_FEW_LANES) {
 		args->work = device_address(launch, offsetof(struct gpu_launch_memory, work));
 		memcpy(launch->host->work, work, num * sizeof(*work));
+	} else {
+		memcpy(args->few_work, work, num * sizeof(*work));
 	}
 	return start(launch, kernel_for(args->type, args->op), args, blocks, threads_for(bytes));
 }

@@ -689,8 +689,8 @@ static void test_warm(void)
 	stress_init(&world, MPI_COMM_WORLD, 9, LARGE_COUNT);
 	send = &world.buffers[0][PLACE_DEVICE];
 	recv = &world.buffers[1][PLACE_DEVICE];
-	for (int round = 0; round < 6; round++) {
-		if (round == 3 && add_faults)
+	for (int round = 0; round < 12; round++) {
+		if (round == 8 && add_faults)
 			add_faults("cuMemAlloc+,cuIpcOpenMemHandle+,cuIpcGetMemHandle+,"
 				   "cuModuleLoadData+,cuMemHostRegister+,cuStreamCreate+,"
 				   "cuEventCreate+");

@@ -290,6 +290,19 @@ static void set_args(struct a_case *c, int rank, int phase)
 		r->work[i].num_rounds = linked ? (uint32_t)rounds_of(c) : 1;
 	}
 	memset(r->done, 0, sizeof(r->done));
+	if (c->table)
+		return;
+	if (r->program->num_lanes[phase] <= GPU_FEW_LANES) {
+		args->work = 0;
+		memcpy(args->few_work, r->work, r->program->num_lanes[phase] * sizeof(r->work[0]));
+	}
+	if (core_program_is_short(r->program)) {
+		args->steps = args->operands = 0;
+		memcpy(args->few_steps, r->program->steps,
+		       r->program->num_steps * sizeof(struct gpu_step));
+		memcpy(args->few_operands, r->program->operands,
+		       r->program->num_operands * sizeof(struct gpu_operand));
+	}
 }
 
 struct job {

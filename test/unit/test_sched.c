@@ -78,6 +78,49 @@ static void all_are_proved(void **state)
 		for_all(ranks, 3, 1, prove);
 }
 
+/* Of ranks that share a GPU one does the work, but for what waits in another's HOLD. */
+static void workers_alone_work(const struct algo *algo, const struct sched_request *request)
+{
+	bool direct = algo->needs & ALGO_NEEDS_MAPPED && strcmp(algo->name, "oneshot") &&
+		      !(request->in_place && !strcmp(algo->name, "direct") &&
+			sched_coll_reduces(request->coll));
+	struct sched *sched = algo_make(algo, request);
+
+	assert_non_null(sched);
+	for (uint32_t i = 0; direct && request->ranks > 1 && i < sched->num_lanes; i++) {
+		int rank = sched->lanes[i].rank;
+
+		if (sched->lanes[i].num && sched_worker(request, rank) != rank)
+			fail_msg("%s %s: rank %d of %d works", algo->name,
+				 sched_coll_name(request->coll), rank, request->ranks);
+	}
+	sched_free(sched);
+	prove(algo, request);
+}
+
+static void shared_gpus_are_proved(void **state)
+{
+	int gpus[17];
+
+	(void)state;
+	for (int ranks = 1; ranks <= 17; ranks++) {
+		struct sched_request like = {
+			.ranks = ranks, .channels = 1, .gpus = gpus, .all_mapped = true};
+
+		/* All on one, on two of one after the other, on three in turn. */
+		for (int how = 0; how < 3; how++) {
+			for (int rank = 0; rank < ranks; rank++)
+				gpus[rank] = how == 0 ? 5 : how == 1 ? rank / 9 : rank % 3;
+			for (const struct algo *algo = algo_catalogue; algo->name; algo++)
+				for_all_of(algo, &like, 1, workers_alone_work);
+			like.all_mapped = false;
+			for (const struct algo *algo = algo_catalogue; algo->name; algo++)
+				for_all_of(algo, &like, 3, prove);
+			like.all_mapped = true;
+		}
+	}
+}
+
 /* ---- over nodes ---- */
 
 enum { MAX_SHAPE = 64 };
@@ -1180,6 +1223,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_are_proved),
+		cmocka_unit_test(shared_gpus_are_proved),
 		cmocka_unit_test(hierarchies_are_proved),
 		cmocka_unit_test(oracle_finds_hierarchies_right),
 		cmocka_unit_test(oracle_finds_the_network_right),

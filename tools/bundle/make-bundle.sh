@@ -19,8 +19,9 @@ fail() {
 
 [ -d $lib/openmpi/lib/openmpi3 ] || fail "the layout of Debian's Open MPI is needed, and $lib/openmpi/lib/openmpi3 is not there"
 
-# What was built, without objects, and the tests.
-(cd "$build" && find mpi emu -type f \( -perm -u+x -o -name '*.so*' \) ! -name '*.o' -print0 | tar -c --null -T - -f -) | tar -x -C "$to/build"
+# What was built, without objects, and the tests. Of the MPIs those that are installed: others have their runtime in the build tree.
+mpis=$(cd "$build" && grep -L "$build/mpis" mpi/*/wrapper)
+(cd "$build" && find emu $(dirname $mpis) -type f \( -perm -u+x -o -name '*.so*' -o -name wrapper \) ! -name '*.o' -print0 | tar -c --null -T - -f -) | tar -x -C "$to/build"
 find "$build" -maxdepth 1 -type f -perm -u+x \( -name 'test_*' -o -name 'threads-rank.so' -o -name 'gpucoll-*' \) -exec cp -t "$to/build" {} +
 cp -r "$source"/test/{*.py,cluster,door,emu,model,topo} "$to/test"
 cp -r "$source/src" "$to/src"
@@ -30,7 +31,7 @@ cp -L "$cudart" "$to/cudart/$(basename "$cudart")"
 
 # The tests' harness is pure Python.
 python3_dir=/usr/lib/python3/dist-packages
-for module in pytest _pytest py py.py pluggy iniconfig packaging attr attrs; do
+for module in pytest _pytest py py.py pluggy iniconfig packaging attr attrs xdist execnet; do
 	[ ! -e "$python3_dir/$module" ] || cp -r "$python3_dir/$module" "$to/python"
 done
 

@@ -9,6 +9,8 @@
 #include "core/exec/core_steps.h"
 #include "core/wire/core_arena.h"
 
+#include <string.h>
+
 /* ---- blocks ---- */
 
 /*
@@ -32,31 +34,50 @@ static struct core_block own_block(const struct core_accel *accel, const struct 
 	return mine->blocks[*index];
 }
 
+/* Of a buffer that is one block. */
+static struct core_block whole(const struct core_accel *accel, const struct core_place *place)
+{
+	const struct core_offer *offer = core_agree_offer(&accel->agree, place->rank);
+
+	return (struct core_block){0,
+				   place->buffer == SCHED_IN ? offer->in.bytes : offer->out.bytes};
+}
+
+/* Of an output that has one for each rank: see is_regular in core_prepare.c. */
+static struct core_block regular(const struct core_accel *accel, const struct core_place *place)
+{
+	uint64_t bytes = accel->shape.bytes;
+
+	return (struct core_block){(int64_t)bytes * place->block, bytes};
+}
+
 /*
- * A block of another's buffer that concerns this rank. Who has one for each rank told where they
- * are, but for what is where it is for all.
+ * A block of another's buffer that concerns this rank, or one whose work this one does; and its
+ * number in the buffer. Who has one for each rank told where they are, but for what is where it is
+ * for all.
  */
 static struct core_block others_block(const struct core_accel *accel,
 				      const struct core_place *place, int *index)
 {
-	*index = 0;
-	switch (accel->sched->request.coll) {
-	case SCHED_ALLTOALL:
-	case SCHED_SCATTER:
-	case SCHED_GATHER:
-		*index = place->block;
+	enum sched_coll coll = accel->sched->request.coll;
+	bool in = place->buffer == SCHED_IN;
+
+	*index = place->block;
+	if (coll == SCHED_ALLTOALL && !in && !is_one_buffer(accel))
+		return regular(accel, place);
+	if (coll == SCHED_ALLGATHER && !in && !accel->comm->spans)
+		return regular(accel, place);
+	if (coll == SCHED_ALLTOALL || (coll == SCHED_SCATTER && in) ||
+	    (coll == SCHED_GATHER && !in) || (coll == SCHED_ALLGATHER && !in))
 		return core_agree_table(&accel->agree, place->rank)[place->block];
-	case SCHED_REDUCE_SCATTER:
-		*index = place->block;
+	if (coll == SCHED_REDUCE_SCATTER && in)
 		return accel->shape.in.blocks[place->block];
-	case SCHED_ALLGATHER:
-		if (place->buffer == SCHED_OUT)
-			return core_agree_table(&accel->agree, place->rank)[place->block];
-		return (struct core_block){0,
-					   core_agree_offer(&accel->agree, place->rank)->in.bytes};
-	default:
-		return (struct core_block){0, accel->shape.bytes};
-	}
+	*index = 0;
+	if (coll == SCHED_REDUCE_SCATTER)
+		return (struct core_block){0, accel->shape.in.blocks[place->block].bytes};
+	if (coll == SCHED_SCATTER || coll == SCHED_GATHER || coll == SCHED_ALLGATHER)
+		return whole(accel, place);
+	return (struct core_block){0, accel->shape.bytes};
 }
 
 /* Scratch blocks stand in the arena; the one of a number is as long as the collective's. */
@@ -116,6 +137,21 @@ static struct gpu_place look_up(struct core_accel *accel, const struct core_plac
 }
 
 /*
+ * Whether what is too long for the step's target is this rank's error. Who pushes its block into
+ * the root's buffer has none.
+ */
+static bool is_received_here(const struct core_accel *accel, const struct gpu_step *step)
+{
+	const struct core_program *program = accel->schedule->program;
+	const struct gpu_operand *target = &program->operands[step->first + step->num_sources];
+
+	if (accel->sched->request.coll == SCHED_GATHER)
+		return false;
+	return step->swap || core_program_is_link(target) ||
+	       program->places[target->index].rank == accel->comm->rank;
+}
+
+/*
  * A sender's block may be longer than its receiver's, which is an error of the program: the step is
  * cut to what all its places have. Returns that.
  */
@@ -136,8 +172,8 @@ static uint64_t cut_step(struct core_accel *accel, const struct gpu_step *step)
 		longest = i == sent ? bytes : longest;
 		least = bytes < least ? bytes : least;
 	}
-	/* Who pushes its block does not know; see is_sent_too_much. */
-	if (accel->eager || accel->sched->request.coll != SCHED_GATHER)
+	/* Who does another's work does not know of its error; see is_sent_too_much. */
+	if (accel->eager || is_received_here(accel, step))
 		accel->truncates |= longest > least;
 	places[step->sized].bytes = least;
 	return least;
@@ -146,6 +182,7 @@ static uint64_t cut_step(struct core_accel *accel, const struct gpu_step *step)
 /* What the steps of a phase move to each of their targets. */
 struct volume {
 	uint64_t total, longest;
+	uint32_t steps, most_steps; /* how many there are, and of a lane */
 };
 
 static struct volume set_places(struct core_accel *accel, uint32_t phase)
@@ -160,6 +197,9 @@ static struct volume set_places(struct core_accel *accel, uint32_t phase)
 	for (uint32_t i = 0; i < program->num_lanes[phase]; i++) {
 		const struct gpu_work *lane = &program->lanes[phase][i];
 
+		volume.steps += lane->num_steps;
+		if (lane->num_steps > volume.most_steps)
+			volume.most_steps = lane->num_steps;
 		for (uint32_t j = 0; j < lane->num_steps; j++) {
 			const struct gpu_step *step = &program->steps[lane->first_step + j];
 			uint64_t block = cut_step(accel, step);
@@ -183,8 +223,16 @@ static void set_args(struct core_accel *accel)
 	struct gpu_execute_args *args = &accel->steps.args;
 
 	args->table = program->table;
-	args->steps = program->address;
-	args->operands = args->steps + program->num_steps * sizeof(struct gpu_step);
+	args->steps = args->operands = 0;
+	if (core_program_is_short(program)) {
+		memcpy(args->few_steps, program->steps,
+		       program->num_steps * sizeof(struct gpu_step));
+		memcpy(args->few_operands, program->operands,
+		       program->num_operands * sizeof(struct gpu_operand));
+	} else {
+		args->steps = program->address;
+		args->operands = args->steps + program->num_steps * sizeof(struct gpu_step);
+	}
 	args->type = accel->shape.op == GPU_OP_NONE ? accel->shape.padded : accel->shape.type;
 	args->op = accel->shape.op;
 	args->pieces = (uint32_t)accel->sched->pieces;
@@ -196,12 +244,13 @@ static void set_direct(struct core_accel *accel, uint32_t phase, struct volume v
 {
 	const struct core_program *program = accel->schedule->program;
 	struct gpu_execute_args *args = &accel->steps.args;
-	uint32_t num = program->num_lanes[phase] ? program->lanes[phase][0].num_steps : 0;
+	uint32_t lanes = program->num_lanes[phase];
 
-	args->parts = gpu_launch_blocks(volume.total, gpu_launch_most(&accel->launch));
+	args->parts = gpu_launch_blocks(volume.total, gpu_launch_most(&accel->launch)) / lanes;
+	args->parts = args->parts ? args->parts : 1;
 	/* The teams are of one size, so the copies must be nearly so. */
-	args->spread = program->spreads[phase] && num <= args->parts &&
-		       volume.longest * num <= 2 * volume.total;
+	args->spread = program->spreads[phase] && volume.most_steps <= args->parts &&
+		       volume.longest * volume.steps <= 2 * volume.total;
 	args->width = 0;
 	args->waits = 0;
 	args->protocol = GPU_PROTOCOL_SIMPLE;
@@ -221,9 +270,11 @@ static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 		set_places(accel, phase);
 	if (!program->num_lanes[phase] || !accel->launches)
 		return UTIL_OK;
-	status = core_program_upload(program, accel->stream);
-	if (status != UTIL_OK)
-		return status;
+	if (!core_program_is_short(program)) {
+		status = core_program_upload(program, accel->stream);
+		if (status != UTIL_OK)
+			return status;
+	}
 	accel->steps.comm = accel->comm;
 	accel->steps.call = accel->number;
 	accel->steps.program = program;

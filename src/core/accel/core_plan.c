@@ -13,12 +13,19 @@
 
 /* ---- the algorithm ---- */
 
-/* Senders that send more than the root expects: the root knows, and it is the root's error. */
+/*
+ * Of what others may do for this rank, whose error it is all the same: senders that send more than
+ * the root expects, a root that sends more than this rank does.
+ */
 static bool is_sent_too_much(const struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
 	const struct core_comm *comm = accel->comm;
 
+	if (accel->sched->request.coll == SCHED_SCATTER && accel->sched->request.all_mapped)
+		return shape->out.num_blocks &&
+		       core_agree_table(&accel->agree, shape->root)[comm->rank].bytes >
+			       shape->out.blocks[0].bytes;
 	if (accel->sched->request.coll != SCHED_GATHER || comm->rank != shape->root)
 		return false;
 	for (int i = 0; i < comm->num_near; i++) {
@@ -46,12 +53,12 @@ static bool is_all_mapped(const struct core_accel *accel)
 
 /* Why an algorithm on mapped memory can't be taken, where that is not in the catalogue. */
 static const char *why_not_mapped(const struct core_accel *accel, const struct algo *algo,
-				  enum sched_coll coll)
+				  enum sched_coll coll, bool all_mapped)
 {
 	if (!is_all_mapped(accel))
 		return "memory that can't be mapped";
 	/* See others_write and others_read in core_prepare.c. */
-	if (algo->needs & ALGO_NEEDS_ALL_MAPPED)
+	if (algo->needs & ALGO_NEEDS_ALL_MAPPED && !all_mapped)
 		return coll == SCHED_BCAST ? "receive buffers are not offered to others"
 					   : "send buffers are not offered to others";
 	if (strcmp(algo->name, "oneshot"))
@@ -61,6 +68,27 @@ static const char *why_not_mapped(const struct core_accel *accel, const struct a
 	if (accel->facts.common.any & CORE_OFFER_IN_PLACE)
 		return "it can't work in place, as some rank does";
 	return NULL;
+}
+
+/* Whether to be in place is the root's matter, by which nobody else's steps change. */
+static bool is_roots_matter(enum sched_coll coll)
+{
+	return coll == SCHED_GATHER || coll == SCHED_SCATTER;
+}
+
+/*
+ * Whether ranks may do others' work in all buffers of the call. Who is in place is each rank's own
+ * matter, and shapes its schedule: where one does the work of several, they must be alike.
+ */
+static bool is_all_shared(const struct core_accel *accel, enum sched_coll coll)
+{
+	const struct core_summary *common = &accel->facts.common;
+
+	if (!(common->all & CORE_OFFER_EXPORTED) || accel->comm->spans)
+		return false;
+	if (!(common->any & CORE_OFFER_IN_PLACE) || is_roots_matter(coll))
+		return true;
+	return coll == SCHED_ALLGATHER && common->all & CORE_OFFER_IN_PLACE;
 }
 
 /*
@@ -83,7 +111,7 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 
 	if (!why)
 		why = linked ? core_terms_refuse(&accel->facts)
-			     : why_not_mapped(accel, algo, request->coll);
+			     : why_not_mapped(accel, algo, request->coll, request->all_mapped);
 	if (!why && algo->needs & ALGO_NEEDS_NODES_MAPPED &&
 	    !core_summary_is_mapped(&accel->facts.common))
 		why = "memory that can't be mapped";
@@ -145,6 +173,7 @@ static bool take_fastest(struct core_accel *accel, struct sched_request *request
 	attempt->status = num < 0 ? UTIL_ERR_NO_MEMORY : UTIL_OK;
 	request->num_rings = alike.num_rings;
 	request->rings = alike.rings;
+	request->gpus = alike.gpus;
 	for (int i = 0; i < num && !is_fatal(attempt->status); i++) {
 		if (try_to_take(accel, &choices[i], request, attempt))
 			return true;
@@ -289,6 +318,9 @@ enum util_status core_plan_make(struct core_accel *accel)
 	accel->width = 0;
 	if (accel->facts.common.all & CORE_OFFER_EAGER)
 		return take_eager(accel, &request);
+	request.all_mapped = is_all_shared(accel, request.coll);
+	if (request.all_mapped && is_roots_matter(request.coll))
+		request.in_place = accel->facts.common.any & CORE_OFFER_IN_PLACE;
 	core_window_plan(accel, sched_num_blocks(&request));
 	why = choose(accel, &request, &status);
 	if (why && accel->comm->spans && !accel->facts.common.arena)

@@ -9,6 +9,7 @@
 #include "core/agree/core_nodes.h"
 #include "core/call/core_coll.h"
 #include "core/call/core_layout.h"
+#include "core/choose/core_choices.h"
 #include "core/choose/core_wish.h"
 #include "core/comm/core_graph.h"
 #include "gpu/gpu_pointer.h"
@@ -123,7 +124,15 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 		c->exported = c->windowed = false;
 		c->region->memory.buffer_id = 0;
 	}
-	c->missing = c->touched && !c->exported;
+	if (c->shared && !c->windowed) {
+		c->exported = gpu_ipc_export(c->buffer->address + (uint64_t)c->buffer->lo,
+					     &c->where, &c->region->memory) == UTIL_OK;
+		c->missing = !c->exported;
+		if (c->missing)
+			c->region->memory.buffer_id = 0;
+	} else {
+		c->missing = c->touched && !c->exported;
+	}
 	return UTIL_OK;
 }
 
@@ -145,11 +154,42 @@ static void describe_region(const struct core_candidate *c)
 	c->region->memory.buffer_id = 0;
 }
 
+/*
+ * Where another of this rank's GPU can do all of its work: the output's blocks are where all know,
+ * and what comes for them fits.
+ */
+static bool is_regular(const struct core_shape *shape)
+{
+	const struct core_buffer *out = &shape->out;
+
+	switch (shape->coll) {
+	case CORE_ALLGATHER:
+	case CORE_ALLTOALL:
+		break;
+	case CORE_ALLTOALLV:
+	case CORE_ALLTOALLW:
+	case CORE_ALLGATHERV:
+		return false;
+	default:
+		return !core_coll_is_neighbor(shape->coll);
+	}
+	for (int i = 0; i < out->num_blocks; i++) {
+		if (out->blocks[i].bytes != shape->bytes ||
+		    out->blocks[i].offset != (int64_t)shape->bytes * i)
+			return false;
+	}
+	for (int i = 0; i < shape->in.num_blocks; i++) {
+		if (shape->in.blocks[i].bytes != shape->bytes)
+			return false;
+	}
+	return true;
+}
+
 static enum util_status offer_buffers(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
 	bool root = shape->root == accel->comm->rank;
-	bool rails = has_rails(accel);
+	bool rails = has_rails(accel), shares = core_choices_share_gpus(accel->comm);
 	bool together = !accel->comm->spans || (rails && accel->comm->num_near > 1);
 	/*
 	 * What goes with the agreement nobody touches; an output shows that an input elsewhere is
@@ -167,6 +207,8 @@ static enum util_status offer_buffers(struct core_accel *accel)
 
 	in.exported = in.touched && !short_one;
 	out.exported = out.touched && !short_one;
+	in.shared = shares && !in.touched;
+	out.shared = shares && !out.touched;
 	describe_region(&in);
 	describe_region(&out);
 	status = classify(accel, &in);
@@ -174,7 +216,7 @@ static enum util_status offer_buffers(struct core_accel *accel)
 		status = classify(accel, &out);
 	if (status != UTIL_OK)
 		return status;
-	if (rails && !in.missing && !out.missing)
+	if ((rails || (shares && is_regular(shape))) && !in.missing && !out.missing)
 		accel->offer.flags |= CORE_OFFER_EXPORTED;
 	if (!has_in && !has_out)
 		return core_reserve_without_data(accel);

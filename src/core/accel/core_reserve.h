@@ -10,6 +10,7 @@ struct core_candidate {
 	const struct core_buffer *buffer;
 	bool touched;  /* by others */
 	bool exported; /* so that they can */
+	bool shared;   /* by another of this GPU, in this rank's stead, if that is possible */
 	bool missing;  /* they can't, though they would */
 	bool windowed; /* kernels use a window in its stead */
 	struct gpu_pointer where;

@@ -101,11 +101,13 @@ static bool is_same(const struct core_choices_entry *entry, const struct sched_r
 	const struct algo_setting *mine = &entry->setting;
 
 	return entry->request.coll == request->coll &&
-	       entry->request.in_place == request->in_place && mine->mapped == setting->mapped &&
-	       mine->nodes_mapped == setting->nodes_mapped && mine->fused == setting->fused &&
-	       mine->gdr == setting->gdr && mine->protos == setting->protos &&
-	       mine->resident == setting->resident && mine->sizes_differ == setting->sizes_differ &&
-	       mine->channels == setting->channels && mine->lines == setting->lines &&
+	       entry->request.in_place == request->in_place &&
+	       entry->request.all_mapped == request->all_mapped &&
+	       mine->mapped == setting->mapped && mine->nodes_mapped == setting->nodes_mapped &&
+	       mine->fused == setting->fused && mine->gdr == setting->gdr &&
+	       mine->protos == setting->protos && mine->resident == setting->resident &&
+	       mine->sizes_differ == setting->sizes_differ && mine->channels == setting->channels &&
+	       mine->lines == setting->lines &&
 	       mine->room.bytes[SCHED_SIMPLE] == setting->room.bytes[SCHED_SIMPLE] &&
 	       sched_pairs_equal(entry->request.pairs, request->pairs);
 }
@@ -260,6 +262,7 @@ int core_choice_make(struct core_comm *comm, const struct core_facts *facts,
 	request->num_rings = all->cluster.parts[0].num_rings;
 	request->rings = all->cluster.parts[0].rings;
 	request->nodes = all->cluster.parts[0].nodes;
+	request->gpus = all->fullest_gpu > 1 ? all->cluster.parts[0].fabric->sites : NULL;
 	pthread_mutex_lock(&all->lock);
 	entry = get_faster(facts, all, request, &setting, wish, gdr);
 	num = entry ? entry->num : -1;

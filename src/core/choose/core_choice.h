@@ -12,9 +12,9 @@
 
 /*
  * The ways to do the call that the wish grants, the fastest first, into `choices`, CORE_CHOICE_MOST
- * at most. Sets the request's rings and nodes, which then live as long as the communicator; `*gdr`:
- * messages between nodes are to go by GPUDirect. The communicator is that of the facts, and keeps
- * its tables. Returns their number; -1: no memory.
+ * at most. Sets the request's rings, nodes and GPUs, which then live as long as the communicator;
+ * `*gdr`: messages between nodes are to go by GPUDirect. The communicator is that of the facts, and
+ * keeps its tables. Returns their number; -1: no memory.
  */
 int core_choice_make(struct core_comm *comm, const struct core_facts *facts,
 		     struct sched_request *request, bool mapped, const struct algo_wish *wish,

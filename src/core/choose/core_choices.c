@@ -178,6 +178,11 @@ struct core_choices *core_choices_of(struct core_comm *comm, const struct core_f
 	return comm->choices;
 }
 
+bool core_choices_share_gpus(const struct core_comm *comm)
+{
+	return !comm->spans && comm->choices && comm->choices->fullest_gpu > 1;
+}
+
 void core_choices_drop(struct core_comm *comm)
 {
 	struct core_choices **link = &first, *all = comm->choices;

@@ -205,16 +205,12 @@ static void add_lanes(struct maker *m)
 	}
 }
 
-/* Of one lane without messages, of copies or swaps that do not touch each other's places. */
-static bool spreads(const struct core_program *program, int phase)
+/* Of a lane of copies or swaps that do not touch each other's places. */
+static bool is_spread(const struct core_program *program, const struct gpu_work *lane)
 {
 	enum { READ = 1, WRITTEN = 2 };
-	const struct gpu_work *lane = &program->lanes[phase][0];
-	uint8_t uses[GPU_FEW_PLACES] = {0};
+	uint8_t uses[GPU_MAX_PLACES] = {0};
 
-	if (program->num_lanes[phase] != 1 || program->has_links ||
-	    program->num_places > GPU_FEW_PLACES)
-		return false;
 	for (uint32_t i = 0; i < lane->num_steps; i++) {
 		const struct gpu_step *step = &program->steps[lane->first_step + i];
 		const struct gpu_operand *o = &program->operands[step->first];
@@ -230,6 +226,15 @@ static bool spreads(const struct core_program *program, int phase)
 		}
 	}
 	return true;
+}
+
+static bool spreads(const struct core_program *program, int phase)
+{
+	for (uint32_t i = 0; i < program->num_lanes[phase]; i++) {
+		if (!is_spread(program, &program->lanes[phase][i]))
+			return false;
+	}
+	return !program->has_links;
 }
 
 /* Note which step has which message. */

@@ -35,7 +35,7 @@ struct core_program {
 	/* Of the rank. */
 	uint32_t num_lanes[CORE_MAX_PHASES];
 	struct gpu_work lanes[CORE_MAX_PHASES][GPU_MAX_LANES];
-	bool spreads[CORE_MAX_PHASES]; /* one lane, of steps that may be done at the same time */
+	bool spreads[CORE_MAX_PHASES]; /* a lane's steps may be done at the same time */
 	int num_places;
 	struct core_place *places;
 	uint32_t num_steps, num_operands;
@@ -85,6 +85,12 @@ void core_program_free(struct core_program *program);
 /* The link that the operand is. */
 const struct core_link *core_program_link(const struct core_program *program,
 					  const struct gpu_operand *o);
+
+/* Whether it goes with each launch's arguments, and need not be brought anywhere. */
+static inline bool core_program_is_short(const struct core_program *program)
+{
+	return program->num_steps <= GPU_FEW_STEPS && program->num_operands <= GPU_FEW_OPERANDS;
+}
 
 /* Bring it into the device memory of the stream's context, in stream order, unless it is there. */
 enum util_status core_program_upload(struct core_program *program, struct gpu_stream *stream);

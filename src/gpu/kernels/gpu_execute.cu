@@ -292,8 +292,17 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct contex
 GPU_DEVICE struct gpu_operand load_operand(const struct gpu_execute_args &args,
 					   const struct gpu_step *step, uint32_t index)
 {
-	return load_record<struct gpu_operand>(args.operands +
-					       sizeof(struct gpu_operand) * (step->first + index));
+	index += step->first;
+	return args.operands ? load_record<struct gpu_operand>(args.operands +
+							       sizeof(struct gpu_operand) * index)
+			     : args.few_operands[index];
+}
+
+GPU_DEVICE struct gpu_step load_step(const struct gpu_execute_args &args, uint32_t index)
+{
+	return args.steps
+		       ? load_record<struct gpu_step>(args.steps + sizeof(struct gpu_step) * index)
+		       : args.few_steps[index];
 }
 
 GPU_DEVICE bool is_link(const struct gpu_operand *o)
@@ -420,14 +429,13 @@ template <typename K>
 GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *state,
 			 struct gpu_work work)
 {
-	uint64_t part = gpu_block() % args.parts, teams = args.spread ? work.num_steps : 1;
-	uint64_t team = part % teams, size = (args.parts - team + teams - 1) / teams;
+	uint32_t part = gpu_block() % args.parts, teams = args.spread ? work.num_steps : 1;
+	uint32_t team = part % teams, size = (args.parts - team + teams - 1) / teams;
 
 	for (uint64_t round = work.first_round;
 	     round < (uint64_t)work.first_round + work.num_rounds; round++) {
-		for (uint64_t i = team; i < work.num_steps; i += teams) {
-			uint64_t at = args.steps + sizeof(struct gpu_step) * (work.first_step + i);
-			struct gpu_step step = load_record<struct gpu_step>(at);
+		for (uint32_t i = team; i < work.num_steps; i += teams) {
+			struct gpu_step step = load_step(args, work.first_step + i);
 
 			if (!run_step<K>(args, state, step, round, part / teams, size))
 				return false;
@@ -439,12 +447,14 @@ GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *stat
 template <typename K> GPU_DEVICE void execute(const struct gpu_execute_args &args)
 {
 	GPU_SHARED struct state state;
-	uint64_t lane = gpu_block() / args.parts;
-	struct gpu_work work = args.only;
+	uint32_t lane = gpu_block() / args.parts;
+	struct gpu_work work;
 	bool well;
 
 	if (args.work)
 		work = load_record<struct gpu_work>(args.work + sizeof(work) * lane);
+	else
+		work = args.few_work[lane];
 	if (gpu_thread() == 0)
 		state.aborted = 0;
 	gpu_block_barrier();

@@ -4,9 +4,10 @@
  * and serves all calls and sizes, and the arguments of a launch, which carry a call's buffers and
  * sizes. Shared by the host and the kernels.
  *
- * A program is three arrays: lanes, their steps, and the steps' operands, at the offsets that the
- * header gives. Places (blocks of buffers) stand in it as numbers, and a launch says where they
- * are; of many, which its arguments have no room for, a table behind the program does.
+ * A program is three arrays: lanes, their steps, and the steps' operands. Places (blocks of
+ * buffers) stand in it as numbers, and a launch says where they are; of many, which its arguments
+ * have no room for, a table behind the program does. A short program is in the arguments itself:
+ * each load from memory before the first byte of data costs a kernel some 0.6 us.
  *
  * A link is a connection as one of its two ranks sees it, numbered among those that come in or that
  * go out. Its message k, counted from 0 in each call, goes through slot k % slots. A launch has
@@ -55,9 +56,12 @@ enum {
 	GPU_PEER_FAR = GPU_MAX_PEERS, /* instead of a peer's number on the node: on another */
 	GPU_MAX_PLACES = 4096,        /* of a program */
 	GPU_FEW_PLACES = 128,         /* of these, in the launch's arguments */
-	GPU_MAX_LINKS = 128,          /* of a program, in each direction */
-	GPU_MAX_PARTS = 32,           /* of a chunk */
-	GPU_MAX_LANES = 64,           /* of a rank at a time */
+	GPU_FEW_LANES = 8,            /* the same; of several kernels' worth of work, too */
+	GPU_FEW_STEPS = 4,            /* of a program that goes with the arguments altogether */
+	GPU_FEW_OPERANDS = 40,
+	GPU_MAX_LINKS = 128, /* of a program, in each direction */
+	GPU_MAX_PARTS = 32,  /* of a chunk */
+	GPU_MAX_LANES = 64,  /* of a rank at a time */
 	/* Of a step: all of a node's buffers on both sides, and a few links. */
 	GPU_MAX_OPERANDS = 2 * GPU_MAX_PEERS + 4,
 	GPU_EPOCH_SHIFT = 24, /* messages of a link in a call: fewer than 1 << this */
@@ -111,8 +115,8 @@ struct gpu_execute_args {
 	 * block, at its end, with an enum gpu_end; reader: the host that launched it.
 	 */
 	uint64_t done;
-	uint64_t steps, operands; /* in device memory */
-	uint64_t work;            /* a row of struct gpu_work, or 0: it is `only` */
+	uint64_t steps, operands; /* in device memory; 0: they are `few_steps`, `few_operands` */
+	uint64_t work;            /* a row of struct gpu_work, or 0: it is `few_work` */
 	uint64_t abort;           /* a word in pinned memory; not 0: leave. 0: none */
 	uint64_t epoch;           /* of the words: the number of the call, above GPU_EPOCH_SHIFT */
 	uint64_t width;           /* bytes of each block in a round; 0: all, there is one round */
@@ -129,7 +133,9 @@ struct gpu_execute_args {
 	uint32_t num_slots, parts, pieces, unit;
 	uint32_t waits;  /* for messages, in the kernel: fused */
 	uint32_t spread; /* each step of a lane has blocks of its own */
-	struct gpu_work only;
+	struct gpu_work few_work[GPU_FEW_LANES];
+	struct gpu_step few_steps[GPU_FEW_STEPS];
+	struct gpu_operand few_operands[GPU_FEW_OPERANDS];
 	/*
 	 * The others' arenas, as this rank's kernels reach them; of GPU_PEER_FAR, its own for what
 	 * goes out.
