@@ -8,7 +8,9 @@
  * block of all inputs in a reduce_scatter, the inputs up to the rank's own in a scan) is somebody's
  * input, so the result waits in HOLD until all are done. A gather pushes, all others pull; an
  * alltoall in place swaps: of each pair, either exchanges a half of their two blocks. Of ranks that
- * share a GPU one does what others there would, where it reaches all that they do.
+ * share a GPU one does what others there would, where it reaches all that they do. If that is all
+ * ranks, results in place need no HOLD: one lane goes through them in an order in which each
+ * overwrites only inputs that are no longer needed.
  */
 #include "algos/algo.h"
 
@@ -27,12 +29,25 @@ static void lane(struct sched *sched, int rank)
 	sched_lane(sched, has_workers(request) ? sched_worker(request, rank) : rank, 0);
 }
 
-/* The block of the inputs of ranks [0, end). */
+static bool has_one_worker(const struct sched_request *request)
+{
+	for (int rank = 0; rank < request->ranks; rank++) {
+		if (sched_worker(request, rank) > 0)
+			return false;
+	}
+	return request->all_mapped;
+}
+
+static bool holds(const struct sched_request *request)
+{
+	return request->in_place && !has_one_worker(request);
+}
+
+/* The block of the inputs of ranks [0, end), as the lane's next step. */
 static void reduce(struct sched *sched, int rank, int end, int block)
 {
-	bool in_place = sched->request.in_place;
+	bool in_place = holds(&sched->request);
 
-	lane(sched, rank);
 	if (!end)
 		return;
 	sched_step(sched, 0);
@@ -94,7 +109,7 @@ static void swap_with_all(struct sched *sched, int rank)
 	}
 }
 
-static void take_part(struct sched *sched, int rank)
+static void reduce_for(struct sched *sched, int rank)
 {
 	switch (sched->request.coll) {
 	case SCHED_REDUCE_SCATTER:
@@ -103,8 +118,36 @@ static void take_part(struct sched *sched, int rank)
 	case SCHED_SCAN:
 		reduce(sched, rank, rank + 1, 0);
 		break;
-	case SCHED_EXSCAN:
+	default:
 		reduce(sched, rank, rank, 0);
+		break;
+	}
+}
+
+/*
+ * All results in place, one after the other. Each block of a kernel has the same part of all
+ * blocks, which are of one size, so it waits for nobody. In a reduce_scatter results replace the
+ * first blocks of inputs, which the first result needs, so that comes first; in a scan that of rank
+ * r replaces an input of all after it, so the last comes first.
+ */
+static void reduce_in_order(struct sched *sched)
+{
+	int n = sched->request.ranks;
+
+	sched->uniform = true;
+	lane(sched, 0);
+	for (int i = 0; i < n; i++)
+		reduce_for(sched, sched->request.coll == SCHED_REDUCE_SCATTER ? i : n - 1 - i);
+}
+
+static void take_part(struct sched *sched, int rank)
+{
+	switch (sched->request.coll) {
+	case SCHED_REDUCE_SCATTER:
+	case SCHED_SCAN:
+	case SCHED_EXSCAN:
+		lane(sched, rank);
+		reduce_for(sched, rank);
 		break;
 	case SCHED_BCAST:
 	case SCHED_SCATTER:
@@ -131,6 +174,10 @@ void algo_direct(struct sched *sched)
 	const struct sched_request *request = &sched->request;
 
 	sched->pieces = request->coll == SCHED_ALLTOALL && request->in_place ? 2 : 1;
+	if (sched_coll_reduces(request->coll) && request->in_place && has_one_worker(request)) {
+		reduce_in_order(sched);
+		return;
+	}
 	for (int rank = 0; rank < request->ranks; rank++)
 		take_part(sched, rank);
 	if (sched_coll_reduces(request->coll) && request->in_place)

@@ -178,13 +178,18 @@ static size_t *first_of(const struct proof *p, int rank, int buffer)
 }
 
 /*
- * In place, the result of a reduce_scatter is written to the beginning of the input, over blocks
- * that depend on all sizes.
+ * In place, the result of a reduce_scatter is written to the beginning of the input: over the first
+ * block, or, where sizes differ, over blocks that depend on all sizes.
  */
-static bool overlaps_input(const struct proof *p)
+static bool begins_input(const struct proof *p)
 {
 	return p->request->coll == SCHED_REDUCE_SCATTER && p->request->in_place &&
 	       p->request->ranks > 1;
+}
+
+static bool overlaps_input(const struct proof *p)
+{
+	return begins_input(p) && !p->sched->uniform;
 }
 
 static struct place *place_of(const struct proof *p, uint32_t round, int rank, int buffer,
@@ -196,7 +201,7 @@ static struct place *place_of(const struct proof *p, uint32_t round, int rank, i
 	/* In place, both buffers are one. */
 	if (buffer == SCHED_OUT && sched_is_in_place(p->request, rank) && !overlaps_input(p) &&
 	    exists(p, rank, SCHED_IN, block))
-		return place_of(p, round, rank, SCHED_IN, block, piece);
+		return place_of(p, round, rank, SCHED_IN, begins_input(p) ? 0 : block, piece);
 	at = (size_t)(blocks > 1 ? block : 0);
 	if (buffer != SCHED_SCRATCH)
 		at += (size_t)blocks * round;

@@ -88,7 +88,10 @@ static bool is_all_shared(const struct core_accel *accel, enum sched_coll coll)
 		return false;
 	if (!(common->any & CORE_OFFER_IN_PLACE) || is_roots_matter(coll))
 		return true;
-	return coll == SCHED_ALLGATHER && common->all & CORE_OFFER_IN_PLACE;
+	/* See algo_direct.c: in place results are in order where blocks are of one size. */
+	if (accel->shape.coll == CORE_REDUCE_SCATTER || coll == SCHED_ALLTOALL)
+		return false;
+	return common->all & CORE_OFFER_IN_PLACE;
 }
 
 /*

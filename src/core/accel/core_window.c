@@ -127,8 +127,8 @@ enum util_status core_window_fill(struct core_accel *accel, uint64_t round)
 
 enum util_status core_window_drain(struct core_accel *accel, uint64_t round)
 {
-	/* The result of a reduce_scatter in place waits in scratch. */
-	if (!accel->window_out || accel->scratch)
+	/* The result of a reduce_scatter in place may wait in scratch, for the last phase. */
+	if (!accel->window_out || accel->sched->holds)
 		return UTIL_OK;
 	return copy_slices(accel, round, &accel->shape.out, accel->window_out, true);
 }
