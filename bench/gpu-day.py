@@ -34,6 +34,10 @@ COLLECTIVES = ["allreduce", "bcast", "alltoall", "allgather"]
 RANKS = [2, 4, 8]
 
 
+def launcher(mpi, ranks):
+    return ["mpiexec.mpich", "-n", ranks] if mpi == "mpich" else ["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root", "-n", ranks]
+
+
 class Day:
     def __init__(self, arguments):
         self.build, self.tests, self.output = (Path(a).resolve() for a in (arguments.build, arguments.tests, arguments.output))
@@ -104,11 +108,10 @@ class Day:
 
     def bench(self, mpi, ranks, collective, sizes, env, timeout):
         """us by bytes; and by which ways the calls went."""
-        launch = ["mpiexec.mpich", "-n", ranks] if mpi == "mpich" else ["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root", "-n", ranks]
         file = self.output / "bench.json"
         file.unlink(missing_ok=True)
         where = [] if self.on_gpu else ["--emulate"]
-        status, output = self.run([self.build / "gpucoll-exec", *where, *launch, self.build / "mpi" / mpi / "gpucoll-bench", collective,
+        status, output = self.run([self.build / "gpucoll-exec", *where, *launcher(mpi, ranks), self.build / "mpi" / mpi / "gpucoll-bench", collective,
                                    *sizes, "-n", "20" if self.on_gpu else "3", "-w", "5" if self.on_gpu else "1", "-J", file], timeout,
                                   {"GPUCOLL_STATS": "1", **env})
         if not file.exists():
@@ -120,7 +123,10 @@ class Day:
                 "ways": sorted(set(re.findall(r" accel +\d+ +\d+ +[\d.]+ +(\S.*?) *$", output, re.M)))}
 
     def sanitize(self, tool, timeout):
-        status, output = self.run(["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", self.build / "test_execute"], timeout)
+        mpi = self.mpis[-1]
+        status, output = self.run([*launcher(mpi, 2), "compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9",
+                                   self.build / "mpi" / mpi / "test_coll", "1"], timeout,
+                                  {"LD_PRELOAD": str(self.build / "mpi" / mpi / "libgpucoll.so.0")})
         return {"status": status, "said": output[-1500:]}
 
     @contextlib.contextmanager

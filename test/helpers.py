@@ -3,12 +3,16 @@
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
 from conftest import ASAN_OPTIONS, BUILD, MPIS, NEWER, ON_GPU, SOURCE, run_command, tool
 
 each_mpi = pytest.mark.parametrize("mpi", MPIS + NEWER)
+# GPUs that the tests' programs see; the emulated device has as many as a test wants.
+NUM_GPUS = len(list(Path("/proc/driver/nvidia/gpus").glob("*"))) if ON_GPU else 64
+
 emulated_only = pytest.mark.skipif(ON_GPU, reason="the emulated device makes the fault or the timing that is tested")
 
 
@@ -16,8 +20,8 @@ def compile_with(wrapper, *arguments):
     """By an MPI's mpicc.NAME, and such."""
     if "." in wrapper and "/" not in wrapper:
         wrapper = tool(wrapper.partition(".")[2], wrapper.partition(".")[0])
-    if shutil.which(wrapper) is None:
-        pytest.skip(f"there is no {wrapper} on this machine to compile the test's program with")
+    if shutil.which(wrapper) is None or run_command([wrapper, "-show"], os.environ.copy(), 20).status != 0:
+        pytest.skip(f"there is no {wrapper} that works on this machine to compile the test's program with")
     result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 120)
     assert result.status == 0, result.output
 
@@ -41,12 +45,12 @@ TRANSPORTS = {"p2p": {}, "shm": {"CUEMU_DEVICES": "8", "CUEMU_P2P": "none"}}
 ROOMS = {"much": {}, "little": {"GPUCOLL_SCRATCH": "1", "GPUCOLL_CHANNELS": "2"}}
 
 
-def on_one_rank(tmp_path, env):
-    """A shell script that runs its arguments, with the environment, or the fault, in rank 1."""
+def on_one_rank(tmp_path, env, rank=1):
+    """A shell script that runs its arguments, with the environment, or the fault, in the rank."""
     script = tmp_path / "one_rank"
     env = {"CUEMU_FAULT": env} if isinstance(env, str) else env
     words = " ".join(f"{name}={value}" for name, value in env.items())
-    script.write_text(f'#!/bin/sh\n[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = 1 ] && export {words}\n'
+    script.write_text(f'#!/bin/sh\n[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = {rank} ] && export {words}\n'
                       'exec "$@"\n')
     script.chmod(0o755)
     return script

@@ -161,6 +161,20 @@ def test_types_and_ops_in_messages(run_mpi, mpi, algo, way, ranks):
     assert f"{algo} {way}" in result.output, result.output
 
 
+BENCHED = ["allreduce", "bcast", "reduce", "allgather", "reduce_scatter", "alltoall", "gather", "scatter"]
+
+
+@emulated_only
+@pytest.mark.parametrize("coll,mpi", list(zip(BENCHED, itertools.cycle(MPIS))))
+def test_one_rank_works_for_its_gpu(run_mpi, coll, mpi, tmp_path):
+    """In place and not. In the first calls not all buffers are offered yet, so each rank may have its own kernel."""
+    script = on_one_rank(tmp_path, "kernel:3+=719")
+    result = run_mpi(mpi, 3, script, BUILD / "mpi" / mpi / "gpucoll-bench", coll, "-b", "8", "-e", "1M", "-f", "512", "-n", "3",
+                     env={"CUEMU_DEVICES": "1", **PATHS["accel"]})
+    assert result.status == 0 and "# 0 wrong values" in result.output and "WARN" not in result.output, result.output
+    assert count_calls(result.output, "accel") > 15 and count_calls(result.output, "stage") == 0, result.output
+
+
 @emulated_only
 @pytest.mark.parametrize("mpi,exec_mode", list(zip(MPIS, ["auto", "fused"])))
 def test_kernels_that_do_not_run_together(run_mpi, mpi, exec_mode):

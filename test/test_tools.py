@@ -263,17 +263,17 @@ def test_simulation(shape):
 
 @with_simgrid
 def test_simulation_of_short_calls():
-    """Near the bound, and not under it where ranks have several messages under way."""
+    """Near the bound, which has a step of a kernel for each message, and not under it where ranks have several messages under way."""
     rows = simulated("--machine", MACHINES / "dgx-a100.machine", "-b", "8", "-n", "16,128,512")
     ratios = [row["ratio"] for row in rows if row["algorithm"] == "node-aware"]
-    assert len(ratios) == 3 and all(1 <= ratio <= 1.3 for ratio in ratios), rows
+    assert len(ratios) == 3 and all(1 <= ratio <= 1.4 for ratio in ratios), rows
 
 
 @with_simgrid
 @pytest.mark.skipif(not shutil.which("gnuplot"), reason="there is no gnuplot")
 def test_simulation_is_extrapolated(tmp_path):
     """A ring of more ranks than can be simulated takes as much longer as it is longer, and is no simulation."""
-    few, more, most = rows = simulated("--machine", MACHINES / "dgx-a100.machine", "--best", "-a", "ring", "-C", "1", "-b", "8", "-n", "64,256,8192")
+    few, more, most = rows = simulated("--machine", MACHINES / "dgx-a100.machine", "--best", "-a", "ring", "-C", "1", "-b", "64K", "-n", "64,256,8192")
     assert [row["how"] for row in rows] == ["simulated", "simulated", "extrapolated"], rows
     expected = more["us"] + (8192 - 256) * (more["us"] - few["us"]) / (256 - 64)
     assert abs(most["us"] / expected - 1) < 0.15 and most["ratio"] == pytest.approx(most["us"] / most["bound_us"], abs=0.01), rows
@@ -289,10 +289,10 @@ def test_simulation_is_drawn(tmp_path):
     """What is wished for, in a picture with a curve for each algorithm and for the bound."""
     rows = tmp_path / "rows.csv"
     result = run_tool(BUILD / "gpucoll-sim", "--machine", MACHINES / "dgx-a100.machine", "-b", "8,1K", "-n", "16,64", "-a", "^node-aware", "-o", rows)
-    assert result.status == 0 and "doubling" in rows.read_text() and "node-aware" not in rows.read_text(), rows.read_text()
+    assert result.status == 0 and "tree" in rows.read_text() and "node-aware" not in rows.read_text(), rows.read_text()
     svg = run_tool("gnuplot", "-c", SOURCE / "tools/gpucoll-sim.gp", rows)
     assert svg.status == 0 and "</svg>" in svg.output and "extrapolated" not in svg.output, svg.output
-    for title, times in (("doubling", 2), ("tree", 2), ("ring", 2), ("bound", 2), ("allreduce/8 bytes", 1), ("allreduce/1024 bytes", 1)):
+    for title, times in (("tree", 2), ("ring", 2), ("bound", 2), ("allreduce/8 bytes", 1), ("allreduce/1024 bytes", 1)):
         assert len(re.findall(rf"<text>(?:<tspan[^>]*>)?{title}<", svg.output)) == times, (title, svg.output)
 
 

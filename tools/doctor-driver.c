@@ -268,7 +268,9 @@ static double us_since(uint64_t start)
 
 static void say_costs(struct gpu_launch *launch, struct gpu_stream *stream)
 {
-	struct gpu_probe_args args = {.ranks = 1};
+	/* As in a call, but that there is nothing to do. */
+	struct gpu_execute_args args = {.parts = 1, .pieces = 1, .unit = 1};
+	const struct gpu_work work = {0};
 	struct gpu_pointer where;
 	CUdeviceptr memory;
 	uint64_t start;
@@ -283,10 +285,9 @@ static void say_costs(struct gpu_launch *launch, struct gpu_stream *stream)
 	for (int i = 0; i < TIMES; i++)
 		gpu_stream_poll_legacy(stream);
 	query = us_since(start) / TIMES;
-	args.mine = memory;
 	for (int i = 0; i < TIMES / 10; i++) {
 		start = util_now();
-		gpu_launch_probe(launch, &args, 1);
+		gpu_launch_execute(launch, &args, &work, 1, 0);
 		call += us_since(start);
 		while (gpu_launch_poll(launch) == UTIL_IN_PROGRESS)
 			;

@@ -349,7 +349,8 @@ static void say_meetings(const struct board *board)
 		else
 			doctor_say(
 				DOCTOR_WARN, "shared GPU",
-				"stepped: hosts order the steps, which is slower for short calls",
+				"calls with messages are stepped: hosts order the steps; in others one rank "
+				"works for its GPU",
 				"NVIDIA's MPS: nvidia-cuda-mps-control -d, before the job",
 				"kernels of %d processes on device %d take turns%s",
 				sharers_of(board, i), seat->ordinal,

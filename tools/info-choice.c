@@ -42,7 +42,16 @@ static void take_seats(const struct sched_request *request, const struct topo_ma
 	}
 }
 
-/* What schedules are timed on, and the request's rings in it. */
+/* Of ranks that share a GPU one works for all, as core_plan.c has it. */
+static void share_gpus(struct sched_request *request, const struct sched_fabric *fabric)
+{
+	if (request->num_nodes > 1 || sched_fabric_fullest(fabric) < 2)
+		return;
+	request->gpus = fabric->sites;
+	request->all_mapped = true;
+}
+
+/* What schedules are timed on, and the request's rings and GPUs in it. */
 static bool make_cluster(struct sched_request *request, const struct topo_machine *machine,
 			 bool sockets, struct core_samples *cluster)
 {
@@ -58,6 +67,7 @@ static bool make_cluster(struct sched_request *request, const struct topo_machin
 		made = core_samples_make(request->ranks, seats, nodes, machines, sockets, cluster);
 		request->num_rings = cluster->parts[0].num_rings;
 		request->rings = cluster->parts[0].rings;
+		share_gpus(request, cluster->parts[0].fabric);
 	}
 	free(seats);
 	free(machines);

@@ -37,7 +37,7 @@ void core_together_set(struct core_comm *comm, enum core_together together)
 	    !atomic_exchange_explicit(&apart, true, memory_order_relaxed))
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE,
 			 "kernels of ranks that share a GPU take turns there, so hosts order the "
-			 "steps of calls (stepped), which is slower for short ones; under NVIDIA's "
+			 "steps of calls with messages (stepped), which is slower; under NVIDIA's "
 			 "MPS (nvidia-cuda-mps-control -d) they run together");
 }
 
