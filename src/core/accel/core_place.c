@@ -244,13 +244,18 @@ static void set_direct(struct core_accel *accel, uint32_t phase, struct volume v
 {
 	const struct core_program *program = accel->schedule->program;
 	struct gpu_execute_args *args = &accel->steps.args;
-	uint32_t lanes = program->num_lanes[phase];
+	uint32_t lanes = program->num_lanes[phase], most = gpu_launch_most(&accel->launch);
 
-	args->parts = gpu_launch_blocks(volume.total, gpu_launch_most(&accel->launch)) / lanes;
-	args->parts = args->parts ? args->parts : 1;
-	/* The teams are of one size, so the copies must be nearly so. */
-	args->spread = program->spreads[phase] && volume.most_steps <= args->parts &&
+	args->parts = gpu_launch_blocks(volume.total, most) / lanes;
+	/*
+	 * One after the other short steps would take some us each. The teams are of one size, so
+	 * the copies must be nearly so.
+	 */
+	args->spread = program->spreads[phase] && lanes * volume.most_steps <= most &&
 		       volume.longest * volume.steps <= 2 * volume.total;
+	if (args->spread && args->parts < volume.most_steps)
+		args->parts = volume.most_steps;
+	args->parts = args->parts ? args->parts : 1;
 	args->width = 0;
 	args->waits = 0;
 	args->protocol = GPU_PROTOCOL_SIMPLE;
