@@ -40,9 +40,9 @@ def test_freed_communicators(run_mpi, mpi, env):
 @pytest.mark.parametrize("case", ["outside", "host_structure", "two_allocations", "default_stream", "insignificant",
                                   "no_neighbours", "new_type_in_threads", "finalize_callback", "permuted_type",
                                   "pair_in_disguise", "refused_call", "jumping_handler", "full_board", "late_member",
-                                  "scattered_blocks", "no_data_and_a_busy_stream"])
+                                  "scattered_blocks", "no_data_and_a_busy_stream", "swap_too_long"])
 def test_edges(run_mpi, mpi, case):
-    result = run_mpi(mpi, 3 if case == "late_member" else 2, "test_edges", case, env={"GPUCOLL_STATS": "1"})
+    result = run_mpi(mpi, 3 if case in ("late_member", "swap_too_long") else 2, "test_edges", case, env={"GPUCOLL_STATS": "1"})
     assert_passed(result)
     if case == "finalize_callback":
         assert "in MPI_Finalize: right" in result.output, result.output

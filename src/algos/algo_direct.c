@@ -14,11 +14,9 @@
  */
 #include "algos/algo.h"
 
-/* What waits in HOLD only its own rank reaches; an alltoall in place is in buffers all reach. */
+/* What waits in HOLD only its own rank reaches. */
 static bool has_workers(const struct sched_request *request)
 {
-	if (request->in_place && request->coll == SCHED_ALLTOALL)
-		return true;
 	return request->all_mapped && !(request->in_place && sched_coll_reduces(request->coll));
 }
 

@@ -608,28 +608,46 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 	return mapping;
 }
 
+/* Use it, where it could be mapped. Under the lock. */
+static enum util_status take(struct gpu_mapping *mapping, struct gpu_mapping **out)
+{
+	mapping->last_use = ++uses;
+	mapping->uses += mapping->base != 0;
+	*out = mapping->base ? mapping : NULL;
+	return mapping->base ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+}
+
+enum util_status gpu_ipc_find(int owner, uint64_t buffer_id, const struct gpu_stream *stream,
+			      struct gpu_mapping **out)
+{
+	enum util_status status = UTIL_IN_PROGRESS;
+	struct gpu_mapping *mapping;
+
+	*out = NULL;
+	pthread_mutex_lock(&lock);
+	mapping = find(owner, buffer_id, gpu_stream_context_id(stream));
+	if (mapping)
+		status = take(mapping, out);
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
 enum util_status gpu_ipc_map(int owner, const struct gpu_export *export, int fd,
 			     const struct gpu_stream *stream, struct gpu_mapping **out)
 {
-	bool lacks_fd = gpu_export_has_fd(export) && fd < 0;
+	enum util_status status = gpu_ipc_find(owner, export->buffer_id, stream, out);
 	struct gpu_mapping *mapping;
 
+	if (status != UTIL_IN_PROGRESS || (gpu_export_has_fd(export) && fd < 0))
+		return status;
 	pthread_mutex_lock(&lock);
+	/* Another thread may have been faster. */
 	mapping = find(owner, export->buffer_id, gpu_stream_context_id(stream));
-	if (!mapping && !lacks_fd)
-		mapping = map_new(owner, export, fd, stream);
-	lacks_fd = lacks_fd && !mapping;
-	if (mapping) {
-		mapping->last_use = ++uses;
-		mapping->uses += mapping->base != 0;
-	}
-	pthread_mutex_unlock(&lock);
-	*out = mapping && mapping->base ? mapping : NULL;
-	if (lacks_fd)
-		return UTIL_IN_PROGRESS;
 	if (!mapping)
-		return UTIL_ERR_CUDA;
-	return *out ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+		mapping = map_new(owner, export, fd, stream);
+	status = mapping ? take(mapping, out) : UTIL_ERR_CUDA;
+	pthread_mutex_unlock(&lock);
+	return status;
 }
 
 uint64_t gpu_mapping_address(const struct gpu_mapping *mapping, uint64_t address)

@@ -57,6 +57,13 @@ uint64_t gpu_ipc_dropped(void);
 struct gpu_mapping; /* an allocation of another process, mapped in a context of this one */
 
 /*
+ * What was mapped of process `owner` by that id, as gpu_ipc_map would have it, which says what
+ * comes back; but UTIL_IN_PROGRESS: it was not mapped before.
+ */
+enum util_status gpu_ipc_find(int owner, uint64_t buffer_id, const struct gpu_stream *stream,
+			      struct gpu_mapping **out);
+
+/*
  * Map what process `owner` (any number that stands for it) exported, in the stream's context. That
  * two devices can't reach each other is remembered, so that asking again costs nothing:
  * UTIL_ERR_UNSUPPORTED. UTIL_ERR_CUDA: it failed now, and may not later. UTIL_IN_PROGRESS: it takes

@@ -659,6 +659,32 @@ static void gather_too_long(void)
 	}
 }
 
+/* Two that exchange blocks in place, of which one is longer than its place: that is the error of
+ * who receives it. */
+static void swap_too_long(void)
+{
+	enum { COUNT = 3000, MORE = 100, ROOM = COUNT + MORE };
+	int last = test_size - 1, *buffer = device_ints(ROOM * test_size, test_rank);
+	int counts[64], displs[64], class;
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	for (int round = 0; round < 4; round++) {
+		bool cut = round == 3;
+
+		snprintf(test_name, sizeof(test_name), "too much to swap, %d", round);
+		for (int i = 0; i < test_size; i++) {
+			counts[i] = COUNT;
+			displs[i] = ROOM * i;
+		}
+		if (cut && test_rank == last - 1)
+			counts[last] += MORE;
+		MPI_Error_class(MPI_Alltoallv(MPI_IN_PLACE, NULL, NULL, MPI_DATATYPE_NULL, buffer,
+					      counts, displs, MPI_INT, MPI_COMM_WORLD),
+				&class);
+		test_result(class == (cut && test_rank == last ? MPI_ERR_TRUNCATE : MPI_SUCCESS));
+	}
+}
+
 /* What ranks receive stands closer together on some than on others. */
 static void allgather_layouts(void)
 {
@@ -917,6 +943,7 @@ static const struct test_case cases[] = {
 	{"ways", ways},
 	{"too_long_for_nobody", too_long_for_nobody},
 	{"gather_too_long", gather_too_long},
+	{"swap_too_long", swap_too_long},
 	{"allgather_layouts", allgather_layouts},
 	{"many_ranks", many_ranks},
 };

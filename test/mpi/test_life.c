@@ -215,6 +215,26 @@ static void vmm_free(CUdeviceptr address, size_t bytes, int num)
 }
 
 /* New memory in each round, so that descriptors are passed in each. */
+/* In place, the result in the first of `count` elements for each rank. */
+static bool reduce_scatter_works(int *buffer, int count)
+{
+	int num = count * test_size, *values = malloc((size_t)num * sizeof(*values));
+	bool ok = true;
+
+	for (int i = 0; i < num; i++)
+		values[i] = 1000 * test_rank + i % 977;
+	cuda_check(cudaMemcpy(buffer, values, (size_t)num * sizeof(*values), cudaMemcpyDefault),
+		   "cudaMemcpy");
+	MPI_Reduce_scatter_block(MPI_IN_PLACE, buffer, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	cuda_check(cudaMemcpy(values, buffer, (size_t)count * sizeof(*values), cudaMemcpyDefault),
+		   "cudaMemcpy");
+	for (int i = 0; i < count; i++)
+		ok &= values[i] == 1000 * (test_size * (test_size - 1) / 2) +
+					   test_size * ((test_rank * count + i) % 977);
+	free(values);
+	return ok;
+}
+
 static void vmm(bool shareable, int num, int count)
 {
 	enum { ROUNDS = 8 };
@@ -235,6 +255,8 @@ static void vmm(bool shareable, int num, int count)
 			ok &= allreduce_works((int *)(send + (size_t)i * bytes),
 					      (int *)(recv + (size_t)i * bytes), 200000,
 					      MPI_COMM_WORLD);
+		/* Of several, the result is in the first. */
+		ok &= reduce_scatter_works((int *)send, count / test_size);
 		test_result(ok);
 		vmm_free(send, bytes, num);
 		vmm_free(recv, bytes, num);

@@ -65,7 +65,7 @@ static void make_offers(struct call *call, const struct made_up *m)
 		struct core_offer *offer = &core_area_desk_of(call->comm, 0, rank)->offer;
 
 		offer->device = (uint64_t)m->devices[rank];
-		offer->arenas[GPU_TRANSPORT_SHM].memory.buffer_id = m->shm;
+		offer->regions[CORE_REGION_ARENAS + GPU_TRANSPORT_SHM].buffer_id = m->shm;
 	}
 }
 

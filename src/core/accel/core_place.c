@@ -38,9 +38,9 @@ static struct core_block own_block(const struct core_accel *accel, const struct 
 static struct core_block whole(const struct core_accel *accel, const struct core_place *place)
 {
 	const struct core_offer *offer = core_agree_offer(&accel->agree, place->rank);
+	int number = place->buffer == SCHED_IN ? CORE_REGION_IN : CORE_REGION_OUT;
 
-	return (struct core_block){0,
-				   place->buffer == SCHED_IN ? offer->in.bytes : offer->out.bytes};
+	return (struct core_block){0, offer->regions[number].bytes};
 }
 
 /* Of an output that has one for each rank: see is_regular in core_prepare.c. */

@@ -6,6 +6,7 @@
 #include "core/agree/core_terms.h"
 #include "core/call/core_coll.h"
 #include "core/choose/core_choice.h"
+#include "core/choose/core_choices.h"
 #include "core/comm/core_graph.h"
 
 #include <stdio.h>
@@ -31,7 +32,8 @@ static bool is_sent_too_much(const struct core_accel *accel)
 	for (int i = 0; i < comm->num_near; i++) {
 		int rank = comm->near[i];
 
-		if (core_agree_offer(&accel->agree, rank)->in.bytes > shape->out.blocks[rank].bytes)
+		if (core_agree_offer(&accel->agree, rank)->regions[CORE_REGION_IN].bytes >
+		    shape->out.blocks[rank].bytes)
 			return true;
 	}
 	return false;
@@ -76,6 +78,16 @@ static bool is_roots_matter(enum sched_coll coll)
 	return coll == SCHED_GATHER || coll == SCHED_SCATTER;
 }
 
+/* Of one that does the work of all on a GPU: two blocks for each two of its ranks and all. */
+static bool has_too_many_places(const struct core_comm *comm, enum sched_coll coll)
+{
+	struct sched_request request = {.coll = coll, .ranks = comm->size};
+	bool square =
+		coll != SCHED_GATHER && coll != SCHED_SCATTER && sched_num_blocks(&request) > 1;
+
+	return square && 2 * comm->size * core_choices_most_sharers(comm) > GPU_MAX_PLACES;
+}
+
 /*
  * Whether ranks may do others' work in all buffers of the call. Who is in place is each rank's own
  * matter, and shapes its schedule: where one does the work of several, they must be alike.
@@ -84,12 +96,13 @@ static bool is_all_shared(const struct core_accel *accel, enum sched_coll coll)
 {
 	const struct core_summary *common = &accel->facts.common;
 
-	if (!(common->all & CORE_OFFER_EXPORTED) || accel->comm->spans)
+	if (!(common->all & CORE_OFFER_EXPORTED) || accel->comm->spans ||
+	    has_too_many_places(accel->comm, coll))
 		return false;
 	if (!(common->any & CORE_OFFER_IN_PLACE) || is_roots_matter(coll))
 		return true;
 	/* See algo_direct.c: in place results are in order where blocks are of one size. */
-	if (accel->shape.coll == CORE_REDUCE_SCATTER || coll == SCHED_ALLTOALL)
+	if (accel->shape.coll == CORE_REDUCE_SCATTER)
 		return false;
 	return common->all & CORE_OFFER_IN_PLACE;
 }

@@ -115,21 +115,23 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 	accel->plain &= covered && c->where.memory == GPU_MEMORY_DEVICE && c->where.context;
 	c->windowed = c->where.memory != GPU_MEMORY_DEVICE || !covered;
 	if (c->exported && !c->windowed)
-		c->windowed = gpu_ipc_export(c->buffer->address + (uint64_t)c->buffer->lo,
-					     &c->where, &c->region->memory) != UTIL_OK;
+		c->windowed =
+			!core_offer_export(&accel->offer, c->number,
+					   c->buffer->address + (uint64_t)c->buffer->lo, &c->where);
 	if (accel->comm->spans && c->where.memory == GPU_MEMORY_HOST_VMM)
 		return core_accel_stage(accel, "memory on the host's side");
 	/* Over several nodes there are no windows: what others can't have they get in messages. */
 	if (accel->comm->spans && c->windowed) {
 		c->exported = c->windowed = false;
-		c->region->memory.buffer_id = 0;
+		accel->offer.regions[c->number].buffer_id = 0;
 	}
 	if (c->shared && !c->windowed) {
-		c->exported = gpu_ipc_export(c->buffer->address + (uint64_t)c->buffer->lo,
-					     &c->where, &c->region->memory) == UTIL_OK;
+		c->exported =
+			core_offer_export(&accel->offer, c->number,
+					  c->buffer->address + (uint64_t)c->buffer->lo, &c->where);
 		c->missing = !c->exported;
 		if (c->missing)
-			c->region->memory.buffer_id = 0;
+			accel->offer.regions[c->number].buffer_id = 0;
 	} else {
 		c->missing = c->touched && !c->exported;
 	}
@@ -147,11 +149,11 @@ static uint64_t longest_block(const struct core_buffer *buffer)
 	return longest;
 }
 
-static void describe_region(const struct core_candidate *c)
+static void describe_region(struct core_offer *offer, const struct core_candidate *c)
 {
-	c->region->address = c->buffer->address;
-	c->region->bytes = c->buffer->num_blocks == 1 ? c->buffer->blocks[0].bytes : 0;
-	c->region->memory.buffer_id = 0;
+	offer->regions[c->number] = (struct core_region){
+		.address = c->buffer->address,
+		.bytes = c->buffer->num_blocks == 1 ? c->buffer->blocks[0].bytes : 0};
 }
 
 /*
@@ -189,7 +191,7 @@ static enum util_status offer_buffers(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
 	bool root = shape->root == accel->comm->rank;
-	bool rails = has_rails(accel), shares = core_choices_share_gpus(accel->comm);
+	bool rails = has_rails(accel), shares = core_choices_most_sharers(accel->comm) > 1;
 	bool together = !accel->comm->spans || (rails && accel->comm->num_near > 1);
 	/*
 	 * What goes with the agreement nobody touches; an output shows that an input elsewhere is
@@ -198,10 +200,10 @@ static enum util_status offer_buffers(struct core_accel *accel)
 	bool short_one = core_eager_fits(accel, &shape->in) && core_eager_fits(accel, &shape->out);
 	struct core_candidate in = {.buffer = &shape->in,
 				    .touched = together && others_read(accel, root),
-				    .region = &accel->offer.in};
+				    .number = CORE_REGION_IN};
 	struct core_candidate out = {.buffer = &shape->out,
 				     .touched = together && others_write(accel, root),
-				     .region = &accel->offer.out};
+				     .number = CORE_REGION_OUT};
 	bool has_in = !is_empty(&shape->in), has_out = !is_empty(&shape->out);
 	enum util_status status;
 
@@ -209,8 +211,8 @@ static enum util_status offer_buffers(struct core_accel *accel)
 	out.exported = out.touched && !short_one;
 	in.shared = shares && !in.touched;
 	out.shared = shares && !out.touched;
-	describe_region(&in);
-	describe_region(&out);
+	describe_region(&accel->offer, &in);
+	describe_region(&accel->offer, &out);
 	status = classify(accel, &in);
 	if (status == UTIL_OK)
 		status = classify(accel, &out);
@@ -245,11 +247,10 @@ static void set_flags(struct core_accel *accel)
 
 	if (accel->shape.in_place)
 		offer->flags |= CORE_OFFER_IN_PLACE;
-	if (!is_known(comm, offer->in.memory.buffer_id) ||
-	    !is_known(comm, offer->out.memory.buffer_id) ||
-	    !is_known(comm, offer->arenas[GPU_TRANSPORT_P2P].memory.buffer_id) ||
-	    !is_known(comm, offer->arenas[GPU_TRANSPORT_SHM].memory.buffer_id))
-		offer->flags |= CORE_OFFER_ASKS_VOTE;
+	for (int i = 0; i < CORE_REGION_CARDS; i++) {
+		if (!is_known(comm, offer->regions[i].buffer_id))
+			offer->flags |= CORE_OFFER_ASKS_VOTE;
+	}
 	if (context_id != comm->context_id || accel->dropped != comm->dropped)
 		offer->flags |= CORE_OFFER_ASKS_VOTE | CORE_OFFER_FORGET;
 }
@@ -273,8 +274,7 @@ enum util_status core_prepare_offer(struct core_accel *accel)
 	offer->device = 0;
 	offer->wish = *core_wish_of(core_coll_sched(shape->coll));
 	offer->blocks = 0;
-	memset(offer->arenas, 0, sizeof(offer->arenas));
-	memset(&offer->cards, 0, sizeof(offer->cards));
+	memset(offer->regions, 0, sizeof(offer->regions));
 	status = offer_buffers(accel);
 	if (status != UTIL_OK)
 		return status;

@@ -125,7 +125,6 @@ static bool take_cards(struct core_accel *accel)
 
 enum util_status core_proof_offer(struct core_accel *accel)
 {
-	struct core_region *region = &accel->offer.cards;
 	struct gpu_pointer where;
 	void *cards;
 
@@ -141,9 +140,9 @@ enum util_status core_proof_offer(struct core_accel *accel)
 		return core_accel_stage(accel, "earlier work failed");
 	accel->offer.flags |= CORE_OFFER_SHOWS_CARDS;
 	gpu_pointer_classify(cards, &where);
-	region->address = (uint64_t)cards;
+	accel->offer.regions[CORE_REGION_CARDS].address = (uint64_t)cards;
 	/* Where nothing can be exported there are none to see, and nothing is believed. */
-	gpu_ipc_export(region->address, &where, &region->memory);
+	core_offer_export(&accel->offer, CORE_REGION_CARDS, (uint64_t)cards, &where);
 	return UTIL_OK;
 }
 
@@ -188,7 +187,7 @@ static bool both_show(const struct core_offer *a, const struct core_offer *b)
 
 static bool both_are_seen(const struct core_offer *a, const struct core_offer *b)
 {
-	return a->cards.memory.buffer_id && b->cards.memory.buffer_id;
+	return a->regions[CORE_REGION_CARDS].buffer_id && b->regions[CORE_REGION_CARDS].buffer_id;
 }
 
 static bool are_apart(const struct core_offer *a, const struct core_offer *b)
@@ -243,7 +242,7 @@ static void begin(struct core_accel *accel, struct gpu_verify_args *args, bool l
 	*args = (struct gpu_verify_args){.seed = seed_of(accel),
 					 .with = accel->proof.with,
 					 .rank = (uint32_t)number_of_mine(accel),
-					 .mine = accel->offer.cards.address,
+					 .mine = accel->offer.regions[CORE_REGION_CARDS].address,
 					 .looks = looks};
 	accel->proof.busy = true;
 }

@@ -9,23 +9,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Memory that an offer names, and how this process reaches it. */
-enum { FIRST_ARENA = 2, CARDS = FIRST_ARENA + GPU_NUM_SHARED, NUM_REGIONS };
+enum { NUM_REGIONS = CORE_NUM_REGIONS };
 
-static const struct core_region *region_of(const struct core_offer *offer, int index)
-{
-	return index == 0       ? &offer->in
-	       : index == 1     ? &offer->out
-	       : index == CARDS ? &offer->cards
-				: &offer->arenas[index - FIRST_ARENA];
-}
-
+/* How this process reaches a region of a member's. */
 static struct core_reach *reach_of(struct core_accel *accel, int number, int index)
 {
-	return index == 0       ? &accel->in[number]
-	       : index == 1     ? &accel->out[number]
-	       : index == CARDS ? &accel->cards[number]
-				: &accel->arenas[index - FIRST_ARENA][number];
+	return index == CORE_REGION_IN      ? &accel->in[number]
+	       : index == CORE_REGION_OUT   ? &accel->out[number]
+	       : index == CORE_REGION_CARDS ? &accel->cards[number]
+					    : &accel->arenas[index - CORE_REGION_ARENAS][number];
 }
 
 void core_reach_enter(struct core_accel *accel)
@@ -52,9 +44,9 @@ void core_reach_leave(struct core_accel *accel)
 /* Of comm->reach. */
 static int kind_of(int index)
 {
-	return index < FIRST_ARENA ? CORE_REACH_BUFFERS
-	       : index == CARDS    ? CORE_REACH_PROVEN
-				   : index - FIRST_ARENA;
+	return index < CORE_REGION_ARENAS   ? CORE_REACH_BUFFERS
+	       : index == CORE_REGION_CARDS ? CORE_REACH_PROVEN
+					    : index - CORE_REGION_ARENAS;
 }
 
 /*
@@ -66,19 +58,18 @@ static enum util_status pass_fds(struct core_accel *accel)
 	const struct core_comm *comm = accel->comm;
 
 	for (; accel->passed_to < NUM_REGIONS * comm->num_near; accel->passed_to++) {
-		const struct core_region *region =
-			region_of(&accel->offer, accel->passed_to % NUM_REGIONS);
+		int index = accel->passed_to % NUM_REGIONS;
+		uint64_t id = accel->offer.regions[index].buffer_id;
+		const struct gpu_export *export = &accel->offer.exports[index];
 		int rank = comm->near[accel->passed_to / NUM_REGIONS], fd;
 		enum util_status status;
 
-		if (rank == comm->rank || !region->memory.buffer_id ||
-		    !gpu_export_has_fd(&region->memory))
+		if (rank == comm->rank || !id || !gpu_export_has_fd(export))
 			continue;
-		fd = gpu_ipc_export_fd(&region->memory, gpu_stream_where(accel->stream));
+		fd = gpu_ipc_export_fd(export, gpu_stream_where(accel->stream));
 		if (fd < 0)
 			return UTIL_ERR_CUDA;
-		status = util_fdpass_send(core_comm_local_rank(comm, rank),
-					  region->memory.buffer_id, fd);
+		status = util_fdpass_send(core_comm_local_rank(comm, rank), id, fd);
 		close(fd);
 		if (status != UTIL_OK)
 			return status;
@@ -87,8 +78,11 @@ static enum util_status pass_fds(struct core_accel *accel)
 }
 
 static enum util_status reach_region(struct core_accel *accel, int rank,
-				     const struct core_region *region, struct core_reach *reach)
+				     const struct core_offer *offer, int index,
+				     struct core_reach *reach)
 {
+	const struct core_region *region = &offer->regions[index];
+	const struct gpu_export *export = &offer->exports[index];
 	int owner = core_comm_local_rank(accel->comm, rank), fd;
 	enum util_status status;
 
@@ -96,11 +90,13 @@ static enum util_status reach_region(struct core_accel *accel, int rank,
 		reach->address = region->address;
 		return UTIL_OK;
 	}
-	if (!region->memory.buffer_id || reach->mapping)
+	if (!region->buffer_id || reach->mapping)
 		return UTIL_OK;
-	status = gpu_ipc_map(owner, &region->memory, -1, accel->stream, &reach->mapping);
+	status = gpu_ipc_find(owner, region->buffer_id, accel->stream, &reach->mapping);
+	if (status == UTIL_IN_PROGRESS)
+		status = gpu_ipc_map(owner, export, -1, accel->stream, &reach->mapping);
 	if (status == UTIL_IN_PROGRESS) {
-		fd = util_fdpass_take(owner, region->memory.buffer_id);
+		fd = util_fdpass_take(owner, region->buffer_id);
 		reach->took = fd != UTIL_FDPASS_NONE;
 		if (fd == UTIL_FDPASS_LOST) {
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
@@ -110,7 +106,7 @@ static enum util_status reach_region(struct core_accel *accel, int rank,
 		}
 		if (fd < 0)
 			return UTIL_IN_PROGRESS;
-		status = gpu_ipc_map(owner, &region->memory, fd, accel->stream, &reach->mapping);
+		status = gpu_ipc_map(owner, export, fd, accel->stream, &reach->mapping);
 		close(fd);
 	}
 	if (status == UTIL_OK)
@@ -165,10 +161,10 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 
 		if (votes && !(accel->reach[kind_of(index)] >> number & 1))
 			continue; /* found in an earlier look of the same vote */
-		if (!votes && index == CARDS)
+		if (!votes && index == CORE_REGION_CARDS)
 			continue;
 		if (votes || !is_hopeless(accel->comm, number, index))
-			status = reach_region(accel, rank, region_of(offer, index),
+			status = reach_region(accel, rank, offer, index,
 					      reach_of(accel, number, index));
 		if (status == UTIL_IN_PROGRESS && votes && !has_waited_long(accel))
 			return status;
@@ -199,10 +195,8 @@ void core_reach_learn(struct core_accel *accel)
 	if (accel->agree.forget)
 		core_known_clear(&comm->known);
 	gpu_ipc_forget_exports(accel->offer.freed, accel->offer.num_freed);
-	core_known_add(&comm->known, accel->offer.in.memory.buffer_id);
-	core_known_add(&comm->known, accel->offer.out.memory.buffer_id);
-	for (int i = 0; i < GPU_NUM_SHARED; i++)
-		core_known_add(&comm->known, accel->offer.arenas[i].memory.buffer_id);
+	for (int i = 0; i < CORE_REGION_CARDS; i++)
+		core_known_add(&comm->known, accel->offer.regions[i].buffer_id);
 	/* Who asks for all has another context, and perhaps another device. */
 	if (accel->agree.forget) {
 		comm->together = CORE_TOGETHER_UNKNOWN;
@@ -243,14 +237,13 @@ void core_reach_drop_descriptors(struct core_accel *accel)
 	util_fdpass_receive();
 	for (int i = 0; i < NUM_REGIONS * comm->num_near; i++) {
 		int rank = comm->near[i / NUM_REGIONS];
-		const struct core_region *region =
-			region_of(core_agree_offer(&accel->agree, rank), i % NUM_REGIONS);
+		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
+		uint64_t id = offer->regions[i % NUM_REGIONS].buffer_id;
 
-		if (rank != comm->rank && region->memory.buffer_id &&
-		    gpu_export_has_fd(&region->memory) &&
+		if (rank != comm->rank && id &&
+		    gpu_export_has_fd(&offer->exports[i % NUM_REGIONS]) &&
 		    !reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS)->took)
-			util_fdpass_drop(core_comm_local_rank(comm, rank),
-					 region->memory.buffer_id);
+			util_fdpass_drop(core_comm_local_rank(comm, rank), id);
 	}
 }
 

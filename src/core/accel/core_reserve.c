@@ -52,13 +52,14 @@ static bool take_windows(struct core_accel *accel, uint64_t bytes, struct gpu_sc
 }
 
 /* The others' kernels use a window in the buffer's stead. */
-static bool offer_window(struct core_candidate *c, const struct gpu_scratch *window)
+static bool offer_window(struct core_offer *offer, const struct core_candidate *c,
+			 const struct gpu_scratch *window)
 {
 	struct gpu_pointer where;
 
 	gpu_pointer_classify((void *)window->address, &where);
-	c->region->address = window->address;
-	return gpu_ipc_export(window->address, &where, &c->region->memory) == UTIL_OK;
+	offer->regions[c->number].address = window->address;
+	return core_offer_export(offer, c->number, window->address, &where);
 }
 
 enum util_status core_reserve_windows(struct core_accel *accel, struct core_candidate *in,
@@ -84,8 +85,8 @@ enum util_status core_reserve_windows(struct core_accel *accel, struct core_cand
 		return core_accel_stage(accel, "no device memory for a window");
 	if (is_one)
 		accel->window_out = accel->window_in;
-	if ((in->windowed && !offer_window(in, accel->window_in)) ||
-	    (out->windowed && !offer_window(out, accel->window_out)))
+	if ((in->windowed && !offer_window(&accel->offer, in, accel->window_in)) ||
+	    (out->windowed && !offer_window(&accel->offer, out, accel->window_out)))
 		return core_accel_stage(accel, "memory that can't be exported");
 	accel->offer.window = bytes;
 	accel->offer.flags |= in->windowed ? CORE_OFFER_WINDOW_IN : 0;
@@ -220,6 +221,7 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 	struct core_offer *offer = &accel->offer;
+	struct core_region *arenas = &offer->regions[CORE_REGION_ARENAS];
 	struct gpu_pointer where;
 
 	if (!accel->stream || !may_need_links(accel))
@@ -236,16 +238,19 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 		offer->flags |= CORE_OFFER_FLAGS_CLEAR;
 	}
 	gpu_pointer_classify((void *)comm->arena->device->address, &where);
-	offer->arenas[GPU_TRANSPORT_P2P].address = comm->arena->device->address;
-	offer->arenas[GPU_TRANSPORT_P2P].bytes = comm->arena->bytes;
+	arenas[GPU_TRANSPORT_P2P].address = comm->arena->device->address;
+	arenas[GPU_TRANSPORT_P2P].bytes = comm->arena->bytes;
 	if (comm->spans && core_wire_bytes(comm->wire) < comm->arena->bytes)
-		offer->arenas[GPU_TRANSPORT_P2P].bytes = core_wire_bytes(comm->wire);
-	gpu_ipc_export(comm->arena->device->address, &where,
-		       &offer->arenas[GPU_TRANSPORT_P2P].memory);
+		arenas[GPU_TRANSPORT_P2P].bytes = core_wire_bytes(comm->wire);
+	core_offer_export(offer, CORE_REGION_ARENAS + GPU_TRANSPORT_P2P,
+			  comm->arena->device->address, &where);
 	if (comm->arena->shm) {
-		offer->arenas[GPU_TRANSPORT_SHM].address =
+		struct gpu_export *export = &offer->exports[CORE_REGION_ARENAS + GPU_TRANSPORT_SHM];
+
+		gpu_shm_export(comm->arena->shm, export);
+		arenas[GPU_TRANSPORT_SHM].address =
 			gpu_shm_address(comm->arena->shm, accel->stream);
-		gpu_shm_export(comm->arena->shm, &offer->arenas[GPU_TRANSPORT_SHM].memory);
+		arenas[GPU_TRANSPORT_SHM].buffer_id = export->buffer_id;
 	}
 	accel->reserved = may_wait(accel, &offer->blocks) && reserve(accel);
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;

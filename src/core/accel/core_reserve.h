@@ -14,7 +14,7 @@ struct core_candidate {
 	bool missing;  /* they can't, though they would */
 	bool windowed; /* kernels use a window in its stead */
 	struct gpu_pointer where;
-	struct core_region *region;
+	enum core_region_number number;
 };
 
 /* Take a stream, and all else that must not fail later, in the context of the buffers. */

@@ -151,7 +151,7 @@ static enum util_status give_way(struct core_accel *accel)
 	struct core_comm *comm = accel->comm;
 
 	/* Over several nodes nobody finds out later what is missing for links. */
-	if (accel->agree.vote && comm->spans && accel->offer.arenas[GPU_TRANSPORT_P2P].bytes)
+	if (accel->agree.vote && comm->spans && core_offer_arena(&accel->offer))
 		comm->wants_links = comm->wants_shm = true;
 	if (accel->agree.vote)
 		core_proof_doubt(accel);

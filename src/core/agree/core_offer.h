@@ -8,7 +8,7 @@
 #include "gpu/kernels/gpu_program.h"
 
 /* Raised when what an offer means has changed and its size has not: see hash_structures. */
-enum { CORE_OFFER_MEANINGS = 4 };
+enum { CORE_OFFER_MEANINGS = 5 };
 
 enum { CORE_OFFER_MOST_FREED = 16 };
 
@@ -48,11 +48,19 @@ enum core_offer_flags {
 	CORE_OFFER_PADDED = 1 << 17,
 };
 
-/* A buffer of the call: where it is in its process, and the allocation, for those who map it. */
+/* What an offer names of its process's memory: buffers of the call, and its arenas and cards. */
+enum core_region_number {
+	CORE_REGION_IN,
+	CORE_REGION_OUT,
+	CORE_REGION_ARENAS, /* by transport */
+	CORE_REGION_CARDS = CORE_REGION_ARENAS + GPU_NUM_SHARED,
+	CORE_NUM_REGIONS
+};
+
 struct core_region {
 	uint64_t address;
-	uint64_t bytes;           /* where it is one block */
-	struct gpu_export memory; /* nothing where nobody else touches it */
+	uint64_t bytes;     /* where it is one block */
+	uint64_t buffer_id; /* the allocation's; 0: there is none, or nobody else touches it */
 };
 
 /* What a process announces of its call. */
@@ -68,12 +76,35 @@ struct core_offer {
 	/* GPUCOLL_ALGO and so on, which count if it is the communicator's first. */
 	struct algo_wish wish;
 	uint32_t blocks; /* of a kernel that waits, at most */
-	struct core_region in, out;
-	struct core_region arenas[GPU_NUM_SHARED]; /* without memory: there is none */
-	struct core_region cards;                  /* the same */
+	/*
+	 * In a warm call others read no further than this: each line of the cache that they fetch
+	 * from each other is a part of its time.
+	 */
+	struct core_region regions[CORE_NUM_REGIONS];
+	/* The regions' allocations, for those who have not mapped them. */
+	struct gpu_export exports[CORE_NUM_REGIONS];
 	/* With CORE_OFFER_ASKS_VOTE: allocations that it offered before and has freed. */
 	uint64_t freed[CORE_OFFER_MOST_FREED];
 	int32_t num_freed;
 };
+
+/* Bytes of its arena; 0: there is none. */
+static inline uint64_t core_offer_arena(const struct core_offer *offer)
+{
+	return offer->regions[CORE_REGION_ARENAS + GPU_TRANSPORT_P2P].bytes;
+}
+
+/*
+ * Name the allocation at the address, which the region is in, as gpu_ipc_export does. False: it
+ * can't be exported; the region then has its id all the same, by which others find out.
+ */
+static inline bool core_offer_export(struct core_offer *offer, enum core_region_number number,
+				     uint64_t address, const struct gpu_pointer *where)
+{
+	enum util_status status = gpu_ipc_export(address, where, &offer->exports[number]);
+
+	offer->regions[number].buffer_id = offer->exports[number].buffer_id;
+	return status == UTIL_OK;
+}
 
 #endif

@@ -16,7 +16,7 @@ void core_summary_of(struct core_summary *summary, const struct core_offer *offe
 		.all = offer->flags,
 		.any_without_data = !offer->device,
 		.longest = offer->longest,
-		.arena = offer->arenas[GPU_TRANSPORT_P2P].bytes,
+		.arena = core_offer_arena(offer),
 		.blocks = offer->blocks,
 		.has_first = rank == 0,
 		.wish = offer->wish,

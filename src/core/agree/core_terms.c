@@ -31,7 +31,7 @@ static const struct core_offer *offer_of(const struct core_agree *agree, int ran
 
 static bool has_arena(const struct core_agree *agree, int rank, enum gpu_transport transport)
 {
-	return offer_of(agree, rank)->arenas[transport].memory.buffer_id != 0;
+	return offer_of(agree, rank)->regions[CORE_REGION_ARENAS + transport].buffer_id != 0;
 }
 
 /* What the last vote said, and what this call's says, which may not be over yet for all nodes. */

@@ -178,9 +178,9 @@ struct core_choices *core_choices_of(struct core_comm *comm, const struct core_f
 	return comm->choices;
 }
 
-bool core_choices_share_gpus(const struct core_comm *comm)
+int core_choices_most_sharers(const struct core_comm *comm)
 {
-	return !comm->spans && comm->choices && comm->choices->fullest_gpu > 1;
+	return comm->spans || !comm->choices ? 1 : comm->choices->fullest_gpu;
 }
 
 void core_choices_drop(struct core_comm *comm)

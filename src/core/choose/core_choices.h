@@ -50,10 +50,11 @@ struct core_choices {
 struct core_choices *core_choices_of(struct core_comm *comm, const struct core_facts *facts);
 
 /*
- * Whether some of the communicator's ranks, which are all on one node, share a GPU; false before
- * its first choice. All come to the same answer after as many choices.
+ * How many of the communicator's ranks, which are all on one node, are on the GPU that has most; 1
+ * before its first choice, and with several nodes. All come to the same answer after as many
+ * choices.
  */
-bool core_choices_share_gpus(const struct core_comm *comm);
+int core_choices_most_sharers(const struct core_comm *comm);
 
 /* The communicator makes no more choices. Any thread. */
 void core_choices_drop(struct core_comm *comm);
