@@ -12,6 +12,7 @@ rehearsal, whose figures mean nothing.
 """
 import argparse
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -29,7 +30,11 @@ TESTS = [("results are right", "test_collectives and accel and 2-", 60),
          ("kernels that do not", "test_algorithm and stepped and 2", 50),
          ("types and operations", "test_types_and_ops and 2", 60),
          ("memory of other kinds", "memory_without_handles or return_early", 40),
-         ("contexts", "test_life and (reset or other_context)", 40)]
+         ("contexts", "test_life and (reset or other_context)", 40),
+         ("nonblocking and persistent", "test_async and not nodes", 60),
+         ("messages", "test_messages or test_rma or test_io", 60),
+         ("nodes of one machine", "test_nodes", 60)]
+WORKERS = 8  # tests at a time: on a GPU they mostly wait
 COLLECTIVES = ["allreduce", "bcast", "alltoall", "allgather"]
 RANKS = [2, 4, 8]
 
@@ -47,7 +52,7 @@ class Day:
         self.most_steps = arguments.steps
         self.report = {"on_gpu": self.on_gpu, "steps": []}
         self.output.mkdir(parents=True, exist_ok=True)
-        self.mpis = sorted(path.parent.name for path in self.build.glob("mpi/*/gpucoll-bench"))
+        self.mpis = [mpi for mpi in ("mpich", "openmpi") if (self.build / "mpi" / mpi / "gpucoll-bench").exists()]
 
     def left(self):
         return self.seconds - (time.monotonic() - self.start)
@@ -76,7 +81,8 @@ class Day:
             status = None
             with contextlib.suppress(subprocess.TimeoutExpired):
                 status = process.wait(timeout)
-            for end in (signal.SIGTERM, signal.SIGKILL):
+            # Asked to by SIGINT pytest tells what failed so far.
+            for end in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
                 if process.poll() is None:
                     os.killpg(process.pid, end)
                     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -93,18 +99,18 @@ class Day:
 
     def group(self, expression, timeout):
         pytest = os.environ.get("PYTEST", "").split() or [sys.executable, "-m", "pytest"]
-        status, output = self.run([*pytest, "-q", "-x", "-p", "no:cacheprovider", self.tests, "-k", expression],
+        several = ["-n", WORKERS, "--dist", "loadgroup"] if self.on_gpu and importlib.util.find_spec("xdist") else []
+        status, output = self.run([*pytest, "-v", "-p", "no:cacheprovider", "--tb", "short", *several, self.tests, "-k", expression],
                                   timeout, {"GPUTEST_BUILD": str(self.build)})
-        last = re.findall(r"^(\d+ passed, \d+ failed.*)$", output, re.M)
-        failures = re.findall(r"^FAILED (.*)$", output, re.M)
-        if last:
-            said = last[-1]
-        else:  # it was ended: how far it was is in the dots
-            dots = "".join(re.findall(r"^([.sFE]+)", output, re.M))
-            if not dots and status is not None:
-                raise OSError(f"the tests do not start: {output[-300:]}")
-            said = f"{dots.count('.')} passed, {dots.count('F') + dots.count('E')} failed when the time was over"
-        return {"said": said, "status": status, "failures": failures, "tail": output[-3000:] if failures else ""}
+        # A line for each, so that they are known also when it was ended.
+        ends = re.findall(r"\b(PASSED|FAILED|ERROR) +(\S+::.*)$|(\S+::.*?) (PASSED|FAILED|ERROR)", output, re.M)
+        results = {name or other: end or other_end for end, name, other, other_end in ends}
+        if not results and status is not None:
+            raise OSError(f"the tests do not start: {output[-300:]}")
+        failures = sorted(name for name, end in results.items() if end != "PASSED")
+        over = " when the time was over" if status is None else ""
+        return {"said": f"{len(results) - len(failures)} passed, {len(failures)} failed{over}", "status": status, "failures": failures,
+                "tail": output[-6000:] if failures else ""}
 
     def bench(self, mpi, ranks, collective, sizes, env, timeout):
         """us by bytes; and by which ways the calls went."""

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,16 @@ int main(int argc, char **argv)
     for page in ("man1/gpucoll-exec.1", "man7/gpucoll-env.7"):
         assert (root / "share/man" / page).stat().st_size > 500
     assert "GPUCOLL_STAGING_POOL" in (root / "share/man/man7/gpucoll-env.7").read_text()
+
+
+@pytest.mark.skipif(ON_GPU or not Path("/usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3").exists(), reason="the bundle is made of Debian's MPIs")
+def test_bundle(tmp_path):
+    """For a machine with a GPU and no MPI: what is unpacked elsewhere knows its MPIs, and its tests start."""
+    bundle = tmp_path / "gpucoll-bundle.tar.xz"
+    made = run_command(["env", "BUNDLE_XZ=-0", str(SOURCE / "tools/bundle/make-bundle.sh"), str(SOURCE), str(BUILD), str(bundle), f"{CUDA}/lib64/{CUDART}"],
+                       os.environ, 150)
+    assert made.status == 0, made.output
+    assert run_command(["tar", "-C", str(tmp_path), "-xf", str(bundle)], os.environ, 60).status == 0
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GPUTEST_")}
+    result = run_command([str(tmp_path / "gpucoll-bundle/run"), "check", "-k", "test_disabled"], {**env, "GPUTEST_GPU": "0"}, 100)
+    assert result.status == 0 and f"{len(MPIS)} passed, 0 failed" in result.output, result.output

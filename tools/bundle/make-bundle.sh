@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # make-bundle.sh SOURCE BUILD OUTPUT.tar.xz CUDART: gather the built tree, its tests, and the runtimes of Debian's MPICH and
-# Open MPI with all libraries they need but glibc, in a folder that runs wherever it is unpacked (see ./run in it).
+# Open MPI with all libraries they need but glibc, in a folder that runs wherever it is unpacked (see ./run in it). How xz is
+# to pack it: BUNDLE_XZ, -6.
 set -euo pipefail
 source=$1 build=$2 output=$3 cudart=$4
 lib=/usr/lib/x86_64-linux-gnu
@@ -67,5 +68,5 @@ while :; do
 done
 
 git -C "$source" rev-parse HEAD >"$to/COMMIT" 2>/dev/null || echo unknown >"$to/COMMIT"
-tar -C "$work" -cf - "$name" | xz -T2 -6 >"$output"
+tar -C "$work" -cf - "$name" | xz -T2 "${BUNDLE_XZ:--6}" >"$output"
 echo "$output: $(du -h "$output" | cut -f1), $(du -sh "$to" | cut -f1) unpacked"
