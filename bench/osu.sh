@@ -30,14 +30,25 @@ fi
 benchmarks=(allgather allgatherv allreduce alltoall alltoallv alltoallw bcast gather gatherv reduce reduce_scatter
 	reduce_scatter_block scatter scatterv)
 bad=0
+
+# Of those that tools/get-mpis.sh got it is beside the compiler wrapper.
+tool() {
+	local wrapper
+	wrapper=$(cat "$build/mpi/$1/wrapper")
+	case $wrapper in
+	*/*) echo "${wrapper%/*}/$2" ;;
+	*) echo "$2.$1" ;;
+	esac
+}
+
 printf '%-8s %-8s %-22s %8s %8s %12s %12s\n' mpi buffers benchmark passed failed first_us last_us
 for pair in "$@"; do
 	mpi=${pair%%=*} folder=${pair#*=}/c/mpi/collective/blocking
 	case $mpi in
 	# Open MPI's op/avx saturates sums of MPI_CHAR, on host buffers too, and so fails OSU's validation.
-	openmpi) launch=(mpirun.openmpi --allow-run-as-root --oversubscribe --mca op ^avx -n "$ranks") ;;
-	mpich) launch=(mpiexec.mpich -n "$ranks" -env LD_PRELOAD "$build/emu/yield_shim.so") ;;
-	*) echo "osu.sh: '$pair' does not begin with mpich= or openmpi=" >&2; exit 2 ;;
+	openmpi*) launch=("$(tool "$mpi" mpirun)" --allow-run-as-root --oversubscribe --mca op ^avx -n "$ranks") ;;
+	mpich*) launch=("$(tool "$mpi" mpiexec)" -n "$ranks" -env LD_PRELOAD "$build/emu/yield_shim.so") ;;
+	*) echo "osu.sh: '$pair' does not begin with mpich= or openmpi=, or mpich5= and so on" >&2; exit 2 ;;
 	esac
 	[ -x "$folder/osu_bcast" ] || { echo "osu.sh: no osu_bcast in $folder" >&2; exit 2; }
 	for benchmark in "${benchmarks[@]}"; do

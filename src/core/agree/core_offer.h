@@ -101,9 +101,12 @@ static inline uint64_t core_offer_arena(const struct core_offer *offer)
 static inline bool core_offer_export(struct core_offer *offer, enum core_region_number number,
 				     uint64_t address, const struct gpu_pointer *where)
 {
-	enum util_status status = gpu_ipc_export(address, where, &offer->exports[number]);
+	struct gpu_export *export = &offer->exports[number];
+	enum util_status status;
 
-	offer->regions[number].buffer_id = offer->exports[number].buffer_id;
+	export->buffer_id = 0;
+	status = gpu_ipc_export(address, where, export);
+	offer->regions[number].buffer_id = export->buffer_id;
 	return status == UTIL_OK;
 }
 
