@@ -48,6 +48,8 @@ static const char *direct_name(const struct core_accel *accel, const struct algo
 					      : "direct through windows";
 }
 
+static const char *const not_offered = "buffers that others need not touch are not offered to them";
+
 static bool is_all_mapped(const struct core_accel *accel)
 {
 	return !accel->comm->spans && core_terms_all_reach(accel->comm, CORE_REACH_BUFFERS);
@@ -55,14 +57,13 @@ static bool is_all_mapped(const struct core_accel *accel)
 
 /* Why an algorithm on mapped memory can't be taken, where that is not in the catalogue. */
 static const char *why_not_mapped(const struct core_accel *accel, const struct algo *algo,
-				  enum sched_coll coll, bool all_mapped)
+				  bool all_mapped)
 {
 	if (!is_all_mapped(accel))
 		return "memory that can't be mapped";
 	/* See others_write and others_read in core_prepare.c. */
 	if (algo->needs & ALGO_NEEDS_ALL_MAPPED && !all_mapped)
-		return coll == SCHED_BCAST ? "receive buffers are not offered to others"
-					   : "send buffers are not offered to others";
+		return not_offered;
 	if (strcmp(algo->name, "oneshot"))
 		return NULL;
 	if (accel->width)
@@ -127,7 +128,7 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 
 	if (!why)
 		why = linked ? core_terms_refuse(&accel->facts)
-			     : why_not_mapped(accel, algo, request->coll, request->all_mapped);
+			     : why_not_mapped(accel, algo, request->all_mapped);
 	if (!why && algo->needs & ALGO_NEEDS_NODES_MAPPED &&
 	    !core_summary_is_mapped(&accel->facts.common))
 		why = "memory that can't be mapped";
@@ -282,9 +283,10 @@ static const char *choose(struct core_accel *accel, struct sched_request *reques
 	if (!taken && wish.algos && !is_fatal(attempt.status)) {
 		/*
 		 * Do not complain about calls without data, nor about neighbour collectives, which
-		 * GPUCOLL_ALGO was not meant for.
+		 * GPUCOLL_ALGO was not meant for, nor before ranks that share a GPU offer all.
 		 */
-		if (!accel->facts.common.any_without_data && !request->pairs)
+		if (!accel->facts.common.any_without_data && !request->pairs &&
+		    (attempt.why != not_offered || core_choices_most_sharers(accel->comm) == 1))
 			complain_about_algos(accel, request, attempt.why);
 		wish.algos = 0;
 		attempt.why = NULL;
