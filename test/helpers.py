@@ -20,7 +20,8 @@ def compile_with(wrapper, *arguments):
     """By an MPI's mpicc.NAME, and such."""
     if "." in wrapper and "/" not in wrapper:
         wrapper = tool(wrapper.partition(".")[2], wrapper.partition(".")[0])
-    if shutil.which(wrapper) is None or run_command([wrapper, "-show"], os.environ.copy(), 20).status != 0:
+    shows = ["-show"] if Path(wrapper).name.startswith("mpi") else ["--version"]
+    if shutil.which(wrapper) is None or run_command([wrapper, *shows], os.environ.copy(), 20).status != 0:
         pytest.skip(f"there is no {wrapper} that works on this machine to compile the test's program with")
     result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 120)
     assert result.status == 0, result.output

@@ -13,7 +13,11 @@
 
 #include "gpu/kernels/gpu_ops.h"
 
-/* The addresses are in shared memory. */
+/*
+ * The addresses are in shared memory. Functions that are called, not inlined, take a chunk by
+ * value: where its address is taken it is in local memory for all others, too, which the loops
+ * would load it from again and again.
+ */
 struct gpu_chunk {
 	const uint64_t *sources, *targets;
 	uint32_t num_sources, num_targets, op;
@@ -235,8 +239,9 @@ template <typename T> GPU_DEVICE void gpu_copy_by(const struct gpu_chunk *c)
 	gpu_copy_units<uint8_t>(c, head + body, c->bytes);
 }
 
-GPU_CALLED void gpu_copy(const struct gpu_chunk *c)
+GPU_CALLED void gpu_copy(struct gpu_chunk chunk)
 {
+	const struct gpu_chunk *c = &chunk;
 	uint64_t differ = gpu_differing_bits(c);
 
 	if (!differ)
@@ -290,18 +295,18 @@ template <typename T> GPU_DEVICE void gpu_swap_by(uint64_t a, uint64_t b, uint64
 }
 
 /* The two places, which do not overlap, are the chunk's sources. */
-GPU_CALLED void gpu_swap(const struct gpu_chunk *c)
+GPU_CALLED void gpu_swap(struct gpu_chunk c)
 {
-	uint64_t a = c->sources[0], b = c->sources[1], differ = a ^ b;
+	uint64_t a = c.sources[0], b = c.sources[1], differ = a ^ b;
 
 	if (!(differ & (GPU_VEC - 1)))
-		gpu_swap_by<struct gpu_vec>(a, b, c->bytes);
+		gpu_swap_by<struct gpu_vec>(a, b, c.bytes);
 	else if (!(differ & 7))
-		gpu_swap_by<uint64_t>(a, b, c->bytes);
+		gpu_swap_by<uint64_t>(a, b, c.bytes);
 	else if (!(differ & 3))
-		gpu_swap_by<uint32_t>(a, b, c->bytes);
+		gpu_swap_by<uint32_t>(a, b, c.bytes);
 	else
-		gpu_swap_by<uint8_t>(a, b, c->bytes);
+		gpu_swap_by<uint8_t>(a, b, c.bytes);
 }
 
 #endif

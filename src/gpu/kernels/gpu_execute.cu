@@ -25,12 +25,12 @@ template <typename T, typename F> struct known_type {
 
 	GPU_DEVICE void copy(uint32_t, const struct gpu_chunk *c)
 	{
-		gpu_copy(c);
+		gpu_copy(*c);
 	}
 
 	GPU_DEVICE bool combine_ll(uint32_t, const struct gpu_ll *ll, const struct gpu_chunk *c)
 	{
-		return gpu_ll_combine<T, F, true>(ll, c);
+		return gpu_ll_combine<T, F, true>(*ll, *c);
 	}
 };
 
@@ -56,7 +56,7 @@ struct combination_ll {
 
 	template <typename T, typename F> GPU_MEMBER void run(void)
 	{
-		well = gpu_ll_combine<T, F, false>(ll, chunk);
+		well = gpu_ll_combine<T, F, false>(*ll, *chunk);
 	}
 };
 
@@ -74,7 +74,7 @@ struct any_type {
 		if (gpu_type_is_padded(type))
 			combine(type, c);
 		else
-			gpu_copy(c);
+			gpu_copy(*c);
 	}
 
 	GPU_DEVICE bool combine_ll(uint32_t type, const struct gpu_ll *ll,
@@ -271,6 +271,13 @@ GPU_DEVICE bool wait_for_link(const struct gpu_execute_args &args, const struct 
 			  args.epoch + k + 1 - args.num_slots);
 }
 
+/* Whether a later message of the call, which has `rounds`, waits for the slot of this one. */
+GPU_DEVICE bool is_slot_awaited(const struct gpu_execute_args &args, const struct context *c,
+				const struct gpu_operand *o, uint64_t rounds)
+{
+	return message_of(c, o) + args.num_slots < o->per_round * rounds;
+}
+
 /*
  * The step is done. Release, after the block's barrier. To the receiver: writer, one thread, for
  * all that the block wrote into the slot; reader, the receiver's wait_for_link. To the sender: for
@@ -367,7 +374,7 @@ GPU_DEVICE bool combine(const struct gpu_execute_args &args, const struct state 
 		return c->step.num_sources == 1 ? gpu_ll_copy(&ll, &chunk)
 						: K::combine_ll(args.type, &ll, &chunk);
 	if (c->step.swap)
-		gpu_swap(&chunk);
+		gpu_swap(chunk);
 	else if (c->step.num_sources == 1 &&
 		 (c->step.num_targets > 1 || state->addresses[0] != state->addresses[1]))
 		K::copy(args.type, &chunk); /* in place, a block may be where it belongs */
@@ -403,7 +410,8 @@ GPU_DEVICE bool run_piece(const struct gpu_execute_args &args, struct state *sta
  */
 template <typename K>
 GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *state,
-			 struct gpu_step step, uint64_t round, uint64_t part, uint64_t parts)
+			 struct gpu_step step, uint64_t round, uint64_t rounds, uint64_t part,
+			 uint64_t parts)
 {
 	struct context c = context_of(args, step, round, 0, part, parts);
 
@@ -418,7 +426,10 @@ GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *stat
 	     args.waits && i < (uint32_t)step.num_sources + step.num_targets; i += gpu_threads()) {
 		struct gpu_operand o = load_operand(args, &step, i);
 
-		if (is_link(&o))
+		/* The host of a link to another node counts on every word; others only who waits.
+		 */
+		if (is_link(&o) && (o.kind == GPU_OPERAND_SEND || is_far(&o) ||
+				    is_slot_awaited(args, &c, &o, rounds)))
 			pass_on(args, &c, &o);
 	}
 	return true;
@@ -432,12 +443,17 @@ GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *stat
 	uint32_t part = gpu_block() % args.parts, teams = args.spread ? work.num_steps : 1;
 	uint32_t team = part % teams, size = (args.parts - team + teams - 1) / teams;
 
-	for (uint64_t round = work.first_round;
-	     round < (uint64_t)work.first_round + work.num_rounds; round++) {
-		for (uint32_t i = team; i < work.num_steps; i += teams) {
-			struct gpu_step step = load_step(args, work.first_step + i);
+	uint64_t rounds = (uint64_t)work.first_round + work.num_rounds;
+	struct gpu_step next = load_step(args, work.first_step + team), step;
 
-			if (!run_step<K>(args, state, step, round, part / teams, size))
+	for (uint64_t round = work.first_round; round < rounds; round++) {
+		for (uint32_t i = team; i < work.num_steps; i += teams) {
+			/* It comes while this one waits. */
+			step = next;
+			next = load_step(args,
+					 work.first_step +
+						 (i + teams < work.num_steps ? i + teams : team));
+			if (!run_step<K>(args, state, step, round, rounds, part / teams, size))
 				return false;
 		}
 	}

@@ -240,8 +240,10 @@ GPU_DEVICE bool gpu_ll_run_turn(const struct gpu_ll *ll, const struct gpu_chunk 
 
 /* False: given up. */
 template <typename T, typename F, bool HOT>
-GPU_CALLED bool gpu_ll_combine(const struct gpu_ll *ll, const struct gpu_chunk *c)
+GPU_CALLED bool gpu_ll_combine(struct gpu_ll flags, struct gpu_chunk chunk)
 {
+	const struct gpu_ll *ll = &flags;
+	const struct gpu_chunk *c = &chunk;
 	uint64_t pairs = (c->bytes + GPU_LINES_DATA - 1) / GPU_LINES_DATA;
 	uint64_t turns = ll->lines ? pairs * GPU_LINE_SHARES : (c->bytes + GPU_VEC - 1) / GPU_VEC;
 	uint32_t mine = ll->lines ? GPU_LINE_SHARES / GPU_LINE_THREADS : 1;
@@ -261,7 +263,7 @@ GPU_CALLED bool gpu_ll_combine(const struct gpu_ll *ll, const struct gpu_chunk *
 
 GPU_DEVICE bool gpu_ll_copy(const struct gpu_ll *ll, const struct gpu_chunk *c)
 {
-	return gpu_ll_combine<uint8_t, gpu_no_op<uint8_t>, false>(ll, c);
+	return gpu_ll_combine<uint8_t, gpu_no_op<uint8_t>, false>(*ll, *c);
 }
 
 #endif

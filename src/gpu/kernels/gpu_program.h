@@ -57,8 +57,8 @@ enum {
 	GPU_MAX_PLACES = 4096,        /* of a program */
 	GPU_FEW_PLACES = 128,         /* of these, in the launch's arguments */
 	GPU_FEW_LANES = 8,            /* the same; of several kernels' worth of work, too */
-	GPU_FEW_STEPS = 4,            /* of a program that goes with the arguments altogether */
-	GPU_FEW_OPERANDS = 40,
+	GPU_FEW_STEPS = 16,           /* of a program that goes with the arguments altogether */
+	GPU_FEW_OPERANDS = 48,
 	GPU_MAX_LINKS = 128, /* of a program, in each direction */
 	GPU_MAX_PARTS = 32,  /* of a chunk */
 	GPU_MAX_LANES = 64,  /* of a rank at a time */
