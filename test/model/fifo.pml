@@ -77,6 +77,9 @@ active proctype sender_thread_1()
 	od
 }
 
+/* No later message waits for the slot of one of the last: its head is not written. */
+#define TOLD(k) (k + SLOTS < MESSAGES -> k + 1 : head)
+
 active proctype receiver()
 {
 	byte k = 0, a, b;
@@ -88,7 +91,7 @@ active proctype receiver()
 #endif
 		tail > k;
 #ifdef BREAK_HEAD_RELEASE
-		head = k + 1;
+		head = TOLD(k);
 #endif
 #ifndef BREAK_TAIL_ACQUIRE
 		a = slot0[AT(k)];
@@ -96,7 +99,7 @@ active proctype receiver()
 		b = slot1[AT(k)];
 		assert(a == k + 1 && b == k + 1);
 #ifndef BREAK_HEAD_RELEASE
-		head = k + 1; /* when it becomes visible is when this step is taken */
+		head = TOLD(k); /* when it becomes visible is when this step is taken */
 #endif
 		k++
 	:: else -> break

@@ -16,7 +16,7 @@
 /*
  * The addresses are in shared memory. Functions that are called, not inlined, take a chunk by
  * value: where its address is taken it is in local memory for all others, too, which the loops
- * would load it from again and again.
+ * would load it from again and again (gpu_execute's, for any type, do).
  */
 struct gpu_chunk {
 	const uint64_t *sources, *targets;

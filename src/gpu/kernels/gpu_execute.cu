@@ -34,6 +34,7 @@ template <typename T, typename F> struct known_type {
 	}
 };
 
+/* The chunk's address: by value it would take registers, of which there are none left. */
 template <typename T, typename F> GPU_CALLED void combine_called(const struct gpu_chunk *c)
 {
 	gpu_combine<T, F, false>(c);
@@ -442,7 +443,6 @@ GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *stat
 {
 	uint32_t part = gpu_block() % args.parts, teams = args.spread ? work.num_steps : 1;
 	uint32_t team = part % teams, size = (args.parts - team + teams - 1) / teams;
-
 	uint64_t rounds = (uint64_t)work.first_round + work.num_rounds;
 	struct gpu_step next = load_step(args, work.first_step + team), step;
 
@@ -474,7 +474,7 @@ template <typename K> GPU_DEVICE void execute(const struct gpu_execute_args &arg
 	if (gpu_thread() == 0)
 		state.aborted = 0;
 	gpu_block_barrier();
-	well = run_work<K>(args, &state, work);
+	well = !work.num_steps || run_work<K>(args, &state, work);
 	gpu_block_done(args.done, well ? GPU_END_DONE : GPU_END_ABORTED);
 }
 
