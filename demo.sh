@@ -40,7 +40,7 @@ fi
 cat <<EOF
 What you saw: an ordinary MPI program that passes CUDA device pointers to MPI_Allreduce, MPI_Bcast and MPI_Alltoall. The
 MPIs here are not CUDA-aware: without libgpucoll the same program crashes at the first call (try it: run build/mpi/*/demo
-without gpucoll-exec). With the library preloaded each call took the path "accel": one kernel on each rank reads and writes
+without gpucoll-exec). With the library preloaded each call took the path "accel": kernels read and write
 the other ranks' device memory. Every value was compared with arithmetic on the host. (GPUCOLL_ACCEL=0 takes the path
 "stage": through pinned host memory and the real MPI.) This took $((SECONDS - start)) s in all. Next: README.md says how to run your own program, ./check.sh runs the tests.
 EOF
