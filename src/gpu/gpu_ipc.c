@@ -635,17 +635,17 @@ enum util_status gpu_ipc_find(int owner, uint64_t buffer_id, const struct gpu_st
 enum util_status gpu_ipc_map(int owner, const struct gpu_export *export, int fd,
 			     const struct gpu_stream *stream, struct gpu_mapping **out)
 {
-	enum util_status status = gpu_ipc_find(owner, export->buffer_id, stream, out);
+	bool lacks_fd = gpu_export_has_fd(export) && fd < 0;
+	enum util_status status = lacks_fd ? UTIL_IN_PROGRESS : UTIL_ERR_CUDA;
 	struct gpu_mapping *mapping;
 
-	if (status != UTIL_IN_PROGRESS || (gpu_export_has_fd(export) && fd < 0))
-		return status;
+	*out = NULL;
 	pthread_mutex_lock(&lock);
-	/* Another thread may have been faster. */
 	mapping = find(owner, export->buffer_id, gpu_stream_context_id(stream));
-	if (!mapping)
+	if (!mapping && !lacks_fd)
 		mapping = map_new(owner, export, fd, stream);
-	status = mapping ? take(mapping, out) : UTIL_ERR_CUDA;
+	if (mapping)
+		status = take(mapping, out);
 	pthread_mutex_unlock(&lock);
 	return status;
 }

@@ -275,11 +275,9 @@ static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 		set_places(accel, phase);
 	if (!program->num_lanes[phase] || !accel->launches)
 		return UTIL_OK;
-	if (!core_program_is_short(program)) {
-		status = core_program_upload(program, accel->stream);
-		if (status != UTIL_OK)
-			return status;
-	}
+	status = core_program_upload(program, accel->stream);
+	if (status != UTIL_OK)
+		return status;
 	accel->steps.comm = accel->comm;
 	accel->steps.call = accel->number;
 	accel->steps.program = program;

@@ -83,8 +83,7 @@ static bool is_roots_matter(enum sched_coll coll)
 static bool has_too_many_places(const struct core_comm *comm, enum sched_coll coll)
 {
 	struct sched_request request = {.coll = coll, .ranks = comm->size};
-	bool square =
-		coll != SCHED_GATHER && coll != SCHED_SCATTER && sched_num_blocks(&request) > 1;
+	bool square = !is_roots_matter(coll) && sched_num_blocks(&request) > 1;
 
 	return square && 2 * comm->size * core_choices_most_sharers(comm) > GPU_MAX_PLACES;
 }

@@ -116,8 +116,7 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 	c->windowed = c->where.memory != GPU_MEMORY_DEVICE || !covered;
 	if (c->exported && !c->windowed)
 		c->windowed =
-			!core_offer_export(&accel->offer, c->number,
-					   c->buffer->address + (uint64_t)c->buffer->lo, &c->where);
+			!core_offer_export(&accel->offer, c->number, (uint64_t)first, &c->where);
 	if (accel->comm->spans && c->where.memory == GPU_MEMORY_HOST_VMM)
 		return core_accel_stage(accel, "memory on the host's side");
 	/* Over several nodes there are no windows: what others can't have they get in messages. */
@@ -127,14 +126,11 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 	}
 	if (c->shared && !c->windowed) {
 		c->exported =
-			core_offer_export(&accel->offer, c->number,
-					  c->buffer->address + (uint64_t)c->buffer->lo, &c->where);
-		c->missing = !c->exported;
-		if (c->missing)
+			core_offer_export(&accel->offer, c->number, (uint64_t)first, &c->where);
+		if (!c->exported)
 			accel->offer.regions[c->number].buffer_id = 0;
-	} else {
-		c->missing = c->touched && !c->exported;
 	}
+	c->missing = (c->touched || (c->shared && !c->windowed)) && !c->exported;
 	return UTIL_OK;
 }
 

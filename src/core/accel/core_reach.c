@@ -9,8 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NUM_REGIONS = CORE_NUM_REGIONS };
-
 /* How this process reaches a region of a member's. */
 static struct core_reach *reach_of(struct core_accel *accel, int number, int index)
 {
@@ -23,8 +21,9 @@ static struct core_reach *reach_of(struct core_accel *accel, int number, int ind
 void core_reach_enter(struct core_accel *accel)
 {
 	memset(accel->reach, 0xff, sizeof(accel->reach));
-	for (int i = 0; i < NUM_REGIONS * accel->comm->num_near; i++)
-		*reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS) = (struct core_reach){0};
+	for (int i = 0; i < CORE_NUM_REGIONS * accel->comm->num_near; i++)
+		*reach_of(accel, i / CORE_NUM_REGIONS, i % CORE_NUM_REGIONS) =
+			(struct core_reach){0};
 	gpu_ipc_enter();
 	accel->inside = true;
 	accel->dropped = gpu_ipc_dropped();
@@ -32,8 +31,9 @@ void core_reach_enter(struct core_accel *accel)
 
 void core_reach_leave(struct core_accel *accel)
 {
-	for (int i = 0; i < NUM_REGIONS * accel->comm->num_near; i++) {
-		struct core_reach *reach = reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS);
+	for (int i = 0; i < CORE_NUM_REGIONS * accel->comm->num_near; i++) {
+		struct core_reach *reach =
+			reach_of(accel, i / CORE_NUM_REGIONS, i % CORE_NUM_REGIONS);
 
 		if (reach->mapping)
 			gpu_mapping_put(reach->mapping);
@@ -57,11 +57,11 @@ static enum util_status pass_fds(struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	for (; accel->passed_to < NUM_REGIONS * comm->num_near; accel->passed_to++) {
-		int index = accel->passed_to % NUM_REGIONS;
+	for (; accel->passed_to < CORE_NUM_REGIONS * comm->num_near; accel->passed_to++) {
+		int index = accel->passed_to % CORE_NUM_REGIONS;
 		uint64_t id = accel->offer.regions[index].buffer_id;
 		const struct gpu_export *export = &accel->offer.exports[index];
-		int rank = comm->near[accel->passed_to / NUM_REGIONS], fd;
+		int rank = comm->near[accel->passed_to / CORE_NUM_REGIONS], fd;
 		enum util_status status;
 
 		if (rank == comm->rank || !id || !gpu_export_has_fd(export))
@@ -153,8 +153,8 @@ static bool may_vote_again(struct core_comm *comm)
  */
 static enum util_status reach_all(struct core_accel *accel, bool votes)
 {
-	for (int i = 0; accel->stream && i < NUM_REGIONS * accel->comm->num_near; i++) {
-		int number = i / NUM_REGIONS, index = i % NUM_REGIONS;
+	for (int i = 0; accel->stream && i < CORE_NUM_REGIONS * accel->comm->num_near; i++) {
+		int number = i / CORE_NUM_REGIONS, index = i % CORE_NUM_REGIONS;
 		int rank = accel->comm->near[number];
 		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
 		enum util_status status = UTIL_ERR_UNSUPPORTED;
@@ -235,14 +235,14 @@ void core_reach_drop_descriptors(struct core_accel *accel)
 	const struct core_comm *comm = accel->comm;
 
 	util_fdpass_receive();
-	for (int i = 0; i < NUM_REGIONS * comm->num_near; i++) {
-		int rank = comm->near[i / NUM_REGIONS];
+	for (int i = 0; i < CORE_NUM_REGIONS * comm->num_near; i++) {
+		int rank = comm->near[i / CORE_NUM_REGIONS];
 		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
-		uint64_t id = offer->regions[i % NUM_REGIONS].buffer_id;
+		uint64_t id = offer->regions[i % CORE_NUM_REGIONS].buffer_id;
 
 		if (rank != comm->rank && id &&
-		    gpu_export_has_fd(&offer->exports[i % NUM_REGIONS]) &&
-		    !reach_of(accel, i / NUM_REGIONS, i % NUM_REGIONS)->took)
+		    gpu_export_has_fd(&offer->exports[i % CORE_NUM_REGIONS]) &&
+		    !reach_of(accel, i / CORE_NUM_REGIONS, i % CORE_NUM_REGIONS)->took)
 			util_fdpass_drop(core_comm_local_rank(comm, rank), id);
 	}
 }

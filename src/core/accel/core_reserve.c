@@ -83,7 +83,7 @@ enum util_status core_reserve_windows(struct core_accel *accel, struct core_cand
 		bytes /= 2;
 	if (bytes < LEAST_WINDOW)
 		return core_accel_stage(accel, "no device memory for a window");
-	if (is_one)
+	if (is_one && out->windowed)
 		accel->window_out = accel->window_in;
 	if ((in->windowed && !offer_window(&accel->offer, in, accel->window_in)) ||
 	    (out->windowed && !offer_window(&accel->offer, out, accel->window_out)))

@@ -127,11 +127,8 @@ enum util_status core_window_fill(struct core_accel *accel, uint64_t round)
 
 enum util_status core_window_drain(struct core_accel *accel, uint64_t round)
 {
-	/*
-	 * The result of a reduce_scatter in place may wait in scratch, for the last phase; and the
-	 * input's window is the output's only where that needs one.
-	 */
-	if (!(accel->offer.flags & CORE_OFFER_WINDOW_OUT) || accel->sched->holds)
+	/* The result of a reduce_scatter in place may wait in scratch, for the last phase. */
+	if (!accel->window_out || accel->sched->holds)
 		return UTIL_OK;
 	return copy_slices(accel, round, &accel->shape.out, accel->window_out, true);
 }

@@ -400,7 +400,8 @@ enum util_status core_program_upload(struct core_program *program, struct gpu_st
 		       program->num_operands * sizeof(struct gpu_operand);
 	enum util_status status;
 
-	if (program->address && program->context_id == gpu_stream_context_id(stream))
+	if (core_program_is_short(program) ||
+	    (program->address && program->context_id == gpu_stream_context_id(stream)))
 		return UTIL_OK;
 	release(program);
 	program->context_id = gpu_stream_context_id(stream);

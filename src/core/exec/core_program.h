@@ -92,7 +92,10 @@ static inline bool core_program_is_short(const struct core_program *program)
 	return program->num_steps <= GPU_FEW_STEPS && program->num_operands <= GPU_FEW_OPERANDS;
 }
 
-/* Bring it into the device memory of the stream's context, in stream order, unless it is there. */
+/*
+ * Bring it into the device memory of the stream's context, in stream order, unless it is there, or
+ * is short.
+ */
 enum util_status core_program_upload(struct core_program *program, struct gpu_stream *stream);
 
 /*

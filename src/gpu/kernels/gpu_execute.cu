@@ -285,11 +285,14 @@ GPU_DEVICE bool is_slot_awaited(const struct gpu_execute_args &args, const struc
  * all that the block read from the slot.
  */
 GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct context *c,
-			const struct gpu_operand *o)
+			const struct gpu_operand *o, uint64_t rounds)
 {
 	uint64_t words = o->kind == GPU_OPERAND_SEND ? GPU_ARENA_TAILS : GPU_ARENA_HEADS;
 
 	if (o->kind == GPU_OPERAND_SEND && protocol_of(args, o) != GPU_PROTOCOL_SIMPLE)
+		return;
+	/* The host of a link to another node counts on every word. */
+	if (o->kind == GPU_OPERAND_RECEIVE && !is_far(o) && !is_slot_awaited(args, c, o, rounds))
 		return;
 	gpu_store_release(word_of(args, args.theirs[o->peer], words, far_index(o)),
 			  args.epoch + message_of(c, o) + 1);
@@ -427,11 +430,8 @@ GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *stat
 	     args.waits && i < (uint32_t)step.num_sources + step.num_targets; i += gpu_threads()) {
 		struct gpu_operand o = load_operand(args, &step, i);
 
-		/* The host of a link to another node counts on every word; others only who waits.
-		 */
-		if (is_link(&o) && (o.kind == GPU_OPERAND_SEND || is_far(&o) ||
-				    is_slot_awaited(args, &c, &o, rounds)))
-			pass_on(args, &c, &o);
+		if (is_link(&o))
+			pass_on(args, &c, &o, rounds);
 	}
 	return true;
 }
