@@ -229,10 +229,22 @@ void core_network_start(void)
 			 "GPUCOLL_NET_GDR=on is not possible: this UCX takes no device memory");
 }
 
-/* To those that are lost no connection will be made. */
+static bool has_lost(void)
+{
+	for (int i = 0; i < core_mpi_job.size; i++) {
+		if (net_is_lost(i))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * To those that are lost no connection will be made; with all others it is made while they go on
+ * to the barrier, which on a crowded machine was seen to take more than a second.
+ */
 static void settle(void)
 {
-	static const uint64_t patience = UTIL_SECONDS(1); /* ns */
+	uint64_t patience = has_lost() ? UTIL_SECONDS(1) : UTIL_SECONDS(30); /* ns */
 	uint64_t since = util_now();
 
 	net_settle();

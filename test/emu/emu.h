@@ -19,11 +19,13 @@
  * CUEMU_DELAY_US, CUEMU_IN_CALLER (0 or 1), CUEMU_TIME_SLICED (0 or 1: processes take turns on the
  * devices), CUEMU_SLICE_US (of the device's time, then; 0: as long as a kernel), CUEMU_SLOWNESS
  * (what the threads of kernels run for a nanosecond of the device's clock), CUEMU_MIG (0 or 1: the
- * devices are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel's
- * twin), CUEMU_STALE (error, or die: what becomes of who enters a context that has ended),
+ * devices are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel
+ * of this project's, 2 in a twin and 64 of PTX), CUEMU_STALE (error, or die: what becomes of who enters a context that has ended),
  * CUEMU_FAULT (see emu_fault), CUEMU_LEGACY (what a query of the legacy stream tells of: blocking,
  * of other blocking streams as well, or alone, which no document says), CUEMU_FIRST_US (of the
- * device's time, by which the first launch of each kernel in a process begins late).
+ * device's time, by which the first launch of each kernel's twin in a process begins late),
+ * CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted too), CUEMU_SEED (by which
+ * the interpreter's threads take turns).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -48,7 +50,8 @@ struct emu_config {
 	int devices, sms, threads, slowness;
 	size_t memory, arena;
 	unsigned delay_us, slice_us, first_us;
-	bool in_caller, time_sliced, mig, legacy_alone, stale_die;
+	uint64_t seed;
+	bool in_caller, time_sliced, mig, legacy_alone, stale_die, interprets;
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
 extern struct emu_config emu_config;
@@ -79,6 +82,9 @@ static inline CUresult emu_fault(const char *name)
 
 /* More of them from now on, for tests of what a program does after a while; found with dlsym. */
 EMU_API void cuemu_add_faults(const char *text);
+
+/* The context ends with this error: every later call gives it. */
+void emu_lose(CUresult code);
 
 /* The beginning of every driver function: injected faults, a lost device. */
 #define EMU_ENTER()                                                                                \
@@ -146,6 +152,8 @@ bool emu_find(uintptr_t address, struct emu_alloc *out);
 bool emu_covers(const struct emu_alloc *alloc, uintptr_t address, size_t size);
 /* Whether the address is in the arena, that is, no host memory. */
 bool emu_in_arena(uintptr_t address);
+/* How often memory has been freed: what was found before may be gone. */
+extern atomic_uint emu_frees;
 /* Some host memory is no longer pinned: kernels may not touch it. */
 void emu_forget_pinned(void);
 /*

@@ -135,7 +135,6 @@ static void load(void)
 {
 	emu_config.devices = (int)number("CUEMU_DEVICES", 1, 0, EMU_MAX_DEVICES);
 	emu_config.sms = (int)number("CUEMU_SMS", 4, 1, 1024);
-	emu_config.threads = (int)number("CUEMU_THREADS", 2, 1, 64);
 	emu_config.memory = number("CUEMU_MEMORY", (size_t)8 << 30, 1 << 21, (size_t)1 << 40);
 	emu_config.arena = number("CUEMU_ARENA", (size_t)64 << 30, 1 << 26, (size_t)1 << 44);
 	emu_config.delay_us = (unsigned)number("CUEMU_DELAY_US", 20, 0, 10000000);
@@ -146,6 +145,9 @@ static void load(void)
 	emu_config.mig = number("CUEMU_MIG", 0, 0, 1);
 	emu_config.legacy_alone = word("CUEMU_LEGACY", "blocking", "alone");
 	emu_config.stale_die = word("CUEMU_STALE", "error", "die");
+	emu_config.interprets = word("CUEMU_KERNELS", "twins", "ptx");
+	emu_config.threads = (int)number("CUEMU_THREADS", emu_config.interprets ? 64 : 2, 1, 1024);
+	emu_config.seed = number("CUEMU_SEED", 1, 0, SIZE_MAX);
 	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 256, 1, 1000);
 	load_p2p();
 	add_faults(getenv("CUEMU_FAULT"));
@@ -174,8 +176,6 @@ CUresult emu_find_fault(const char *name)
 	CUresult code;
 
 	emu_config_load();
-	if (!num_faults)
-		return CUDA_SUCCESS;
 	pthread_mutex_lock(&fault_lock);
 	code = lost;
 	for (int i = 0; i < num_faults && code == CUDA_SUCCESS; i++) {
@@ -190,6 +190,14 @@ CUresult emu_find_fault(const char *name)
 	}
 	pthread_mutex_unlock(&fault_lock);
 	return code;
+}
+
+void emu_lose(CUresult code)
+{
+	pthread_mutex_lock(&fault_lock);
+	lost = code;
+	pthread_mutex_unlock(&fault_lock);
+	atomic_store(&emu_may_fault, true);
 }
 
 EMU_API void cuemu_add_faults(const char *text)

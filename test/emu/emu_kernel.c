@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Kernels' host twins. The blocks of a launch run on OS threads, as many at a time as the device
- * has multiprocessors. The threads of a block take turns on its OS thread (coroutines) and change
- * at barriers, so that a barrier that is missing shows: a thread then reads what its neighbour has
- * not written yet. CUEMU_THREADS says how many a block has, whatever the launch asks for (kernels
- * are right for any number): 2 by default, 1 for speed.
+ * Launches. The blocks of one run on OS threads, as many at a time as the device has
+ * multiprocessors: each interprets its PTX (ptx/ptx.h), or is the kernel's twin on the host. The
+ * threads of a twin's block take turns on its OS thread (coroutines) and change at barriers, so
+ * that a barrier that is missing shows: a thread then reads what its neighbour has not written yet.
+ * CUEMU_THREADS says how many a block has, whatever the launch asks for (kernels are right for any
+ * number): 2 by default, 1 for speed.
  */
-#include "emu.h"
+#include "emu_module.h"
 #include "emu_device.h"
 #include "emu_twins.h"
 
@@ -15,6 +16,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -43,15 +45,23 @@ struct emu_rotate_args {
 TWINS(DECLARE)
 
 #define ROW(name, type) {#name, run_##name, sizeof(type)},
-static const struct twin {
-	const char *name;
-	void (*run)(const void *args);
-	size_t size;
-} twins[] = {TWINS(ROW)};
+static const struct emu_twin twins[] = {TWINS(ROW)};
+
+const struct emu_twin *emu_twin_find(const char *name)
+{
+	for (size_t i = 0; i < sizeof(twins) / sizeof(twins[0]); i++) {
+		if (!strcmp(twins[i].name, name))
+			return &twins[i];
+	}
+	return NULL;
+}
 
 struct launch {
-	const struct twin *twin;
+	const struct CUfunc_st *function;
+	struct ptx_grid grid;
 	unsigned blocks;
+	uint64_t seed;
+	atomic_bool failed;
 	atomic_uint next_block;
 	pthread_t beginner, threads[MAX_THREADS]; /* who began it, and the others */
 	unsigned workers, started;
@@ -279,7 +289,7 @@ void emu_pause(void)
 
 static void thread_main(void)
 {
-	block->launch->twin->run(block->launch->args);
+	block->launch->function->twin->run(block->launch->args);
 	block->ended[block->current] = true;
 	/* Threads that have ended are not waited for at a barrier. */
 	if (--block->alive && block->arrived == block->alive)
@@ -289,14 +299,33 @@ static void thread_main(void)
 	setcontext(&block->scheduler);
 }
 
+/* An error ends the launch, and with it the context, which the first one says. */
+static void interpret(struct launch *launch, unsigned index)
+{
+	struct ptx_end end;
+
+	if (atomic_load(&launch->failed))
+		return;
+	ptx_run_block(launch->function->code, launch->function->kernel, &launch->grid, launch->args,
+		      index, launch->seed + index * UINT64_C(0x9e3779b97f4a7c15), &end);
+	if (!end.code || atomic_exchange(&launch->failed, true))
+		return;
+	fprintf(stderr, "cuemu: %s\n", end.text);
+	emu_lose((CUresult)end.code);
+}
+
 static void run_block(unsigned index)
 {
 	block->index = index;
+	if (!block->launch->function->twin) {
+		interpret(block->launch, index);
+		return;
+	}
 	block->alive = block->threads;
 	block->current = block->arrived = 0;
 	memset(block->ended, 0, block->threads * sizeof(block->ended[0]));
 	if (block->threads == 1) {
-		block->launch->twin->run(block->launch->args);
+		block->launch->function->twin->run(block->launch->args);
 		return;
 	}
 	for (unsigned i = 0; i < block->threads; i++) {
@@ -312,7 +341,7 @@ static void run_block(unsigned index)
 static void *run_blocks(void *argument)
 {
 	struct launch *launch = argument;
-	unsigned index, threads = (unsigned)emu_config.threads;
+	unsigned index, threads = launch->function->twin ? (unsigned)emu_config.threads : 1;
 	struct block alone;
 
 	block = &alone;
@@ -359,7 +388,8 @@ static void begin_late(const struct launch *launch)
 	uint64_t naps = (uint64_t)emu_config.first_us * 1000 * (uint64_t)emu_config.slowness / NAP;
 	struct timespec time = {0, NAP};
 
-	if (!naps || atomic_exchange(&began[launch->twin - twins], true))
+	if (!naps || !launch->function->twin ||
+	    atomic_exchange(&began[launch->function->twin - twins], true))
 		return;
 	while (naps--)
 		nanosleep(&time, NULL);
@@ -387,52 +417,30 @@ static void run_launch(void *argument)
 		close(launch->turn);
 }
 
-/* ---- the API: a module is nothing but a name space for the twins ---- */
+/* ---- the API ---- */
 
-static bool is_image(const void *image)
+/* The arguments in one piece, as the kernel finds them. */
+static void gather_args(const struct CUfunc_st *function, void **parameters, unsigned char *args)
 {
-	static const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba};
+	const struct ptx_function *kernel = function->kernel;
 
-	return image && !memcmp(image, fatbin, sizeof(fatbin));
-}
-
-EMU_API CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
-{
-	EMU_ENTER();
-	EMU_UNSAFE();
-	if (!emu_current())
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!is_image(image))
-		return CUDA_ERROR_INVALID_IMAGE;
-	*module = (CUmodule)twins;
-	return CUDA_SUCCESS;
-}
-
-EMU_API CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module,
-					     const char *name)
-{
-	EMU_ENTER();
-	if (module != (CUmodule)twins)
-		return CUDA_ERROR_INVALID_HANDLE;
-	for (size_t i = 0; i < sizeof(twins) / sizeof(twins[0]); i++) {
-		if (!strcmp(twins[i].name, name)) {
-			*function = (CUfunction)&twins[i];
-			return CUDA_SUCCESS;
-		}
+	if (function->twin) {
+		memcpy(args, parameters[0], function->twin->size);
+		return;
 	}
-	return CUDA_ERROR_NOT_FOUND;
+	for (uint32_t i = 0; i < kernel->num_params; i++)
+		memcpy(args + kernel->params[i].offset, parameters[i], kernel->params[i].bytes);
 }
 
-EMU_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute,
-					    CUfunction function)
+static bool is_valid(const struct CUfunc_st *function, const struct ptx_grid *grid, void **extra)
 {
-	EMU_ENTER();
-	if (!function)
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (attribute != CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)
-		emu_die("cuFuncGetAttribute: attribute %d is not emulated", (int)attribute);
-	*value = 1024;
-	return CUDA_SUCCESS;
+	uint64_t threads = (uint64_t)grid->threads[0] * grid->threads[1] * grid->threads[2];
+	uint64_t blocks = (uint64_t)grid->blocks[0] * grid->blocks[1] * grid->blocks[2];
+	bool is_line = blocks == grid->blocks[0] && threads == grid->threads[0];
+
+	return blocks && threads && blocks <= UINT32_MAX && threads <= PTX_MAX_BLOCK && !extra &&
+	       (is_line || !function->twin) && emu_function_arg_bytes(function) <= MAX_ARGS &&
+	       grid->shared_bytes <= function->most_dynamic;
 }
 
 EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
@@ -440,28 +448,35 @@ EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, un
 					unsigned block_z, unsigned shared, CUstream handle,
 					void **parameters, void **extra)
 {
-	const struct twin *twin = (const struct twin *)function;
+	static atomic_uint_fast64_t launches;
+	struct ptx_grid grid = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared};
 	struct emu_stream *stream;
 	struct launch *launch;
 	CUresult result;
 
 	EMU_ENTER();
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
 	result = emu_stream_use(handle, &stream);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!grid_x || grid_y != 1 || grid_z != 1 || !block_x || block_x > 1024 || block_y != 1 ||
-	    block_z != 1 || extra || twin->size > MAX_ARGS)
+	if (!is_valid(function, &grid, extra))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (shared)
-		emu_die("cuLaunchKernel: dynamic shared memory is not emulated");
-	launch = malloc(sizeof(*launch) + twin->size);
-	launch->twin = twin;
-	launch->blocks = grid_x;
+	launch = malloc(sizeof(*launch) + emu_function_arg_bytes(function) + 1);
+	if (!launch)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	launch->function = function;
+	launch->grid = grid;
+	if (emu_twin_find(emu_function_name(function)))
+		launch->grid.threads[0] = (uint32_t)emu_config.threads;
+	launch->blocks = grid_x * grid_y * grid_z;
+	launch->seed = emu_config.seed + atomic_fetch_add(&launches, 1);
+	atomic_init(&launch->failed, false);
 	atomic_init(&launch->next_block, 0);
 	atomic_init(&launch->away_ns, 0);
 	pthread_mutex_init(&launch->turn_lock, NULL);
 	launch->started = 0;
-	memcpy(launch->args, parameters[0], twin->size);
+	gather_args(function, parameters, launch->args);
 	emu_submit(stream, run_launch, launch);
 	return CUDA_SUCCESS;
 }

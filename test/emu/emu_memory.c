@@ -184,6 +184,8 @@ static struct emu_alloc *entry_new(uintptr_t address, size_t size, enum emu_kind
 	return &entry->alloc;
 }
 
+atomic_uint emu_frees;
+
 static void entry_free(struct entry *entry)
 {
 	struct emu_alloc *alloc = &entry->alloc;
@@ -192,6 +194,7 @@ static void entry_free(struct entry *entry)
 	while (*link != entry)
 		link = &(*link)->next;
 	*link = entry->next;
+	atomic_fetch_add(&emu_frees, 1);
 	if (alloc->kind == EMU_HOST || alloc->kind == EMU_REGISTERED)
 		emu_forget_pinned();
 	if (alloc->region && alloc->kind != EMU_IPC)

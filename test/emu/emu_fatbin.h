@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a fatbin holds for the emulated device, which knows PTX and no GPU's machine code. */
+#ifndef EMU_FATBIN_H
+#define EMU_FATBIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Whether it is one of any kind. */
+bool emu_fatbin_is_image(const void *image);
+
+/*
+ * The PTX of an image: of a fatbin that for the highest architecture that is not above the
+ * device's, or else the lowest; or the image itself, if it is text. Ended with 0, to be freed.
+ * NULL: there is none; `error` says why.
+ */
+char *emu_fatbin_ptx(const void *image, char *error, size_t bytes);
+
+#endif

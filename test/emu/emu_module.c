@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Modules. A kernel of this project's has a twin on the host, which runs in its place; all others,
+ * and these as well where CUEMU_KERNELS=ptx, are interpreted. A module's PTX is parsed when a
+ * function or a variable is first asked for.
+ */
+#include "emu_module.h"
+#include "emu_fatbin.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct CUmod_st {
+	bool has_ptx;
+	char *text; /* NULL: none, or parsed */
+	char error[320];
+	struct ptx_module *code;
+	struct CUfunc_st *functions;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint64_t place_variable(struct ptx_variable *variable)
+{
+	CUdeviceptr at = 0;
+
+	if (cuMemAlloc(&at, variable->bytes ? variable->bytes : 1) != CUDA_SUCCESS)
+		return 0;
+	if (variable->initial)
+		memcpy(emu_copy_place((uintptr_t)at), variable->initial, variable->bytes);
+	else
+		memset(emu_copy_place((uintptr_t)at), 0, variable->bytes);
+	return (uint64_t)at;
+}
+
+/* Under the lock. */
+static const struct ptx_module *code_of(CUmodule module)
+{
+	if (!module->code && module->text) {
+		module->code = ptx_parse(module->text, place_variable, module->error,
+					 sizeof(module->error));
+		free(module->text);
+		module->text = NULL;
+	}
+	if (!module->code)
+		fprintf(stderr, "cuemu: a module can't be used: %s\n", module->error);
+	return module->code;
+}
+
+static CUresult load(CUmodule *module, const void *image)
+{
+	CUmodule loaded;
+
+	if (!emu_current())
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!image)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!emu_fatbin_is_image(image))
+		return CUDA_ERROR_INVALID_IMAGE;
+	loaded = calloc(1, sizeof(*loaded));
+	if (!loaded)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	loaded->text = emu_fatbin_ptx(image, loaded->error, sizeof(loaded->error));
+	loaded->has_ptx = loaded->text != NULL;
+	*module = loaded;
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
+{
+	EMU_ENTER();
+	EMU_UNSAFE();
+	return load(module, image);
+}
+
+EMU_API CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned num,
+					    CUjit_option *options, void **values)
+{
+	(void)num;
+	(void)options;
+	(void)values;
+	EMU_ENTER();
+	EMU_UNSAFE();
+	return load(module, image);
+}
+
+EMU_API CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *module, const void *image)
+{
+	EMU_ENTER();
+	EMU_UNSAFE();
+	return load(module, image);
+}
+
+/* Its variables go with the context, as they may be in use. */
+EMU_API CUresult CUDAAPI cuModuleUnload(CUmodule module)
+{
+	EMU_ENTER();
+	EMU_UNSAFE();
+	while (module->functions) {
+		struct CUfunc_st *function = module->functions;
+
+		module->functions = function->next;
+		free(function);
+	}
+	if (module->code)
+		ptx_free(module->code);
+	free(module->text);
+	free(module);
+	return CUDA_SUCCESS;
+}
+
+/* ---- functions ---- */
+
+const char *emu_function_name(const struct CUfunc_st *function)
+{
+	return function->twin ? function->twin->name : function->kernel->name;
+}
+
+/* Under the lock. */
+static CUresult add_function(CUmodule module, const char *name, CUfunction *out)
+{
+	const struct emu_twin *twin = emu_config.interprets ? NULL : emu_twin_find(name);
+	const struct ptx_module *code = twin ? NULL : code_of(module);
+	const struct ptx_function *kernel = code ? ptx_find_function(code, name) : NULL;
+	struct CUfunc_st *function;
+
+	if (!twin && !code)
+		return module->has_ptx ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NOT_FOUND;
+	if (!twin && (!kernel || !kernel->is_kernel))
+		return CUDA_ERROR_NOT_FOUND;
+	function = calloc(1, sizeof(*function));
+	if (!function)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*function = (struct CUfunc_st){module->functions, module, twin, code, kernel, 48 << 10};
+	module->functions = function;
+	*out = function;
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuModuleGetFunction(CUfunction *function, CUmodule module,
+					     const char *name)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	EMU_ENTER();
+	if (!module)
+		return CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_lock(&lock);
+	*function = module->functions;
+	while (*function && strcmp(emu_function_name(*function), name))
+		*function = (*function)->next;
+	if (!*function)
+		result = add_function(module, name, function);
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+EMU_API CUresult CUDAAPI cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, CUmodule module,
+					   const char *name)
+{
+	const struct ptx_module *code;
+	const struct ptx_variable *variable;
+
+	EMU_ENTER();
+	pthread_mutex_lock(&lock);
+	code = code_of(module);
+	variable = code ? ptx_find_variable(code, name) : NULL;
+	pthread_mutex_unlock(&lock);
+	if (!code)
+		return CUDA_ERROR_INVALID_PTX;
+	if (!variable || variable->space == PTX_SHARED)
+		return CUDA_ERROR_NOT_FOUND;
+	if (address)
+		*address = (CUdeviceptr)variable->address;
+	if (bytes)
+		*bytes = variable->bytes;
+	return CUDA_SUCCESS;
+}
+
+size_t emu_function_arg_bytes(const struct CUfunc_st *function)
+{
+	return function->twin ? function->twin->size : function->kernel->param_bytes;
+}
+
+EMU_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute,
+					    CUfunction function)
+{
+	EMU_ENTER();
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	switch (attribute) {
+	case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+		*value = PTX_MAX_BLOCK;
+		break;
+	case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+		*value = function->code ? (int)function->code->shared_bytes : 0;
+		break;
+	case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+		*value = function->kernel ? (int)function->kernel->frame_bytes : 0;
+		break;
+	case CU_FUNC_ATTRIBUTE_NUM_REGS:
+		*value = 32;
+		break;
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		*value = (int)function->most_dynamic;
+		break;
+	case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+	case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+		*value = 90;
+		break;
+	case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+	case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
+		*value = 0;
+		break;
+	default:
+		emu_die("cuFuncGetAttribute: attribute %d is not emulated", (int)attribute);
+	}
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
+					    int value)
+{
+	EMU_ENTER();
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
+		if (value < 0 || value > 227 << 10)
+			return CUDA_ERROR_INVALID_VALUE;
+		function->most_dynamic = (uint32_t)value;
+	}
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Modules and the functions in them: what a launch runs. */
+#ifndef EMU_MODULE_H
+#define EMU_MODULE_H
+
+#include "emu.h"
+#include "ptx/ptx.h"
+
+/* A kernel's source, compiled for the host. */
+struct emu_twin {
+	const char *name;
+	void (*run)(const void *args);
+	size_t size; /* of its arguments */
+};
+
+/* NULL: none of this name (emu_kernel.c). */
+const struct emu_twin *emu_twin_find(const char *name);
+
+struct CUfunc_st {
+	struct CUfunc_st *next;
+	CUmodule module;
+	const struct emu_twin *twin; /* or ... */
+	const struct ptx_module *code;
+	const struct ptx_function *kernel;
+	uint32_t most_dynamic; /* shared memory that a launch may ask for */
+};
+
+const char *emu_function_name(const struct CUfunc_st *function);
+
+/* Bytes of the arguments that a launch passes in one piece. */
+size_t emu_function_arg_bytes(const struct CUfunc_st *function);
+
+#endif

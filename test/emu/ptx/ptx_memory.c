@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Loads, stores, atomic operations. What others may look at (volatile, or with a scope) is done by
+ * the host's atomic loads and stores, word by word, with acquire and release: more order than PTX
+ * promises, so nothing here proves that a kernel has the fences it needs (see test/model).
+ */
+#include "ptx.h"
+
+#include <string.h>
+
+/* CUDA's errors, as a CUresult. */
+enum { ILLEGAL_ADDRESS = 700, MISALIGNED_ADDRESS = 716, INVALID_ADDRESS_SPACE = 717 };
+
+/* ---- places ---- */
+
+static const char *const space_names[] = {
+	[PTX_GENERIC] = "generic", [PTX_GLOBAL] = "global", [PTX_SHARED] = "shared",
+	[PTX_LOCAL] = "local",     [PTX_PARAM] = "param",   [PTX_CONST] = "const",
+};
+
+static void fail_address(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
+			 enum ptx_space space, uint64_t address, size_t bytes)
+{
+	ptx_fail(warp, instr, lane, ILLEGAL_ADDRESS, "%zu bytes at %#llx are in no %s memory",
+		 bytes, (unsigned long long)address, space_names[space]);
+}
+
+static unsigned char *place_shared(const struct ptx_block *block, uint64_t offset, size_t bytes)
+{
+	uint64_t dynamic = block->grid->shared_bytes, fixed = block->module->shared_bytes;
+
+	if (offset >= PTX_DYNAMIC_SHARED) {
+		offset -= PTX_DYNAMIC_SHARED;
+		return offset <= dynamic && bytes <= dynamic - offset
+			       ? block->shared + fixed + offset
+			       : NULL;
+	}
+	return offset <= fixed && bytes <= fixed - offset ? block->shared + offset : NULL;
+}
+
+static unsigned char *place_of(struct ptx_warp *warp, unsigned lane, enum ptx_space space,
+			       uint64_t address, size_t bytes)
+{
+	const struct ptx_block *block = warp->block;
+	uint64_t window = address >> 60 << 60, offset = address - window;
+
+	if (space == PTX_SHARED && !window)
+		window = PTX_SHARED_WINDOW;
+	if (space == PTX_LOCAL && !window)
+		window = PTX_LOCAL_WINDOW;
+	switch (window) {
+	case 0:
+		return ptx_device_place(address, bytes);
+	case PTX_SHARED_WINDOW:
+		return place_shared(block, offset, bytes);
+	case PTX_LOCAL_WINDOW:
+		return offset <= PTX_STACK_BYTES && bytes <= PTX_STACK_BYTES - offset
+			       ? warp->stacks + (size_t)lane * PTX_STACK_BYTES + offset
+			       : NULL;
+	case PTX_PARAM_WINDOW:
+		return offset <= block->kernel->param_bytes &&
+				       bytes <= block->kernel->param_bytes - offset
+			       ? (unsigned char *)block->args + offset
+			       : NULL;
+	default:
+		return NULL;
+	}
+}
+
+void *ptx_place(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
+		enum ptx_space space, uint64_t address, size_t bytes)
+{
+	unsigned char *place;
+
+	if (address & (bytes - 1))
+		ptx_fail(warp, instr, lane, MISALIGNED_ADDRESS,
+			 "%zu bytes at %#llx, which is no multiple", bytes,
+			 (unsigned long long)address);
+	if (space == PTX_GLOBAL && address >> 60)
+		ptx_fail(warp, instr, lane, INVALID_ADDRESS_SPACE,
+			 "%#llx is not an address of global memory", (unsigned long long)address);
+	place = place_of(warp, lane, space, address, bytes);
+	if (!place)
+		fail_address(warp, instr, lane, space, address, bytes);
+	return place;
+}
+
+static uint64_t address_of(struct ptx_warp *warp, const struct ptx_operand *operand, unsigned lane)
+{
+	switch (operand->kind) {
+	case PTX_REGISTER:
+		return ptx_slot(warp, operand->slot)[lane] + operand->value;
+	case PTX_FRAME:
+		return warp->stack + operand->value;
+	default:
+		return operand->value;
+	}
+}
+
+/* ---- loads and stores ---- */
+
+static uint64_t load_word(const unsigned char *from, unsigned bytes, bool visible)
+{
+	uint64_t value = 0;
+
+	if (!visible) {
+		memcpy(&value, from, bytes);
+		return value;
+	}
+	switch (bytes) {
+	case 1:
+		return __atomic_load_n(from, __ATOMIC_ACQUIRE);
+	case 2:
+		return __atomic_load_n((const uint16_t *)from, __ATOMIC_ACQUIRE);
+	case 4:
+		return __atomic_load_n((const uint32_t *)from, __ATOMIC_ACQUIRE);
+	default:
+		return __atomic_load_n((const uint64_t *)from, __ATOMIC_ACQUIRE);
+	}
+}
+
+static void store_word(unsigned char *to, unsigned bytes, bool visible, uint64_t value)
+{
+	if (!visible) {
+		memcpy(to, &value, bytes);
+		return;
+	}
+	switch (bytes) {
+	case 1:
+		__atomic_store_n(to, (uint8_t)value, __ATOMIC_RELEASE);
+		break;
+	case 2:
+		__atomic_store_n((uint16_t *)to, (uint16_t)value, __ATOMIC_RELEASE);
+		break;
+	case 4:
+		__atomic_store_n((uint32_t *)to, (uint32_t)value, __ATOMIC_RELEASE);
+		break;
+	default:
+		__atomic_store_n((uint64_t *)to, value, __ATOMIC_RELEASE);
+	}
+}
+
+/* Who looks at others' memory again and again, and stores nothing, waits for somebody. */
+static void note_look(struct ptx_block *block)
+{
+	enum { LOOKS = 64 };
+
+	if (++block->looks < LOOKS)
+		return;
+	block->looks = 0;
+	ptx_device_pause();
+}
+
+static void load(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	const struct ptx_opcode *o = instr->opcode;
+	const struct ptx_operand *address = &instr->operands[o->vector];
+	unsigned bytes = o->type.bits / 8U;
+	bool is_signed = o->type.kind == PTX_SIGNED;
+
+	if (o->visible && o->space != PTX_SHARED)
+		note_look(warp->block);
+	PTX_FOR_LANES(lane, lanes)
+	{
+		const unsigned char *from =
+			ptx_place(warp, instr, lane, (enum ptx_space)o->space,
+				  address_of(warp, address, lane), (size_t)bytes * o->vector);
+
+		for (unsigned i = 0; i < o->vector; i++) {
+			uint64_t value = load_word(from + i * bytes, bytes, o->visible);
+
+			if (is_signed)
+				value = (uint64_t)ptx_sign(value, o->type.bits);
+			ptx_set(warp, &instr->operands[i], lane, value);
+		}
+	}
+	if (o->space != PTX_PARAM && o->space != PTX_LOCAL && o->space != PTX_CONST)
+		ptx_visible(warp->block);
+}
+
+static void store(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	const struct ptx_opcode *o = instr->opcode;
+	unsigned bytes = o->type.bits / 8U;
+
+	warp->block->looks = 0;
+	PTX_FOR_LANES(lane, lanes)
+	{
+		unsigned char *to = ptx_place(warp, instr, lane, (enum ptx_space)o->space,
+					      address_of(warp, &instr->operands[0], lane),
+					      (size_t)bytes * o->vector);
+
+		for (unsigned i = 0; i < o->vector; i++)
+			store_word(to + i * bytes, bytes, o->visible,
+				   ptx_value(warp, &instr->operands[i + 1], lane));
+	}
+	if (o->space != PTX_PARAM && o->space != PTX_LOCAL)
+		ptx_visible(warp->block);
+}
+
+/* ---- atomic operations ---- */
+
+static bool is_less(const struct ptx_type *type, uint64_t a, uint64_t b)
+{
+	if (type->kind == PTX_SIGNED)
+		return ptx_sign(a, type->bits) < ptx_sign(b, type->bits);
+	return a < b;
+}
+
+static uint64_t sum(const struct ptx_type *type, uint64_t a, uint64_t b)
+{
+	uint64_t out = 0;
+
+	if (type->kind != PTX_FLOAT && type->kind != PTX_BFLOAT)
+		return a + b;
+	if (!type->pair)
+		return ptx_bits(type, ptx_number(type, a) + ptx_number(type, b));
+	for (unsigned at = 0; at < 32; at += 16)
+		out |= ptx_narrow(type, (double)ptx_widen(type, a >> at) + ptx_widen(type, b >> at),
+				  PTX_NEAREST)
+		       << at;
+	return out;
+}
+
+/* What is there afterwards, of what was there, and the operands. */
+static uint64_t apply(const struct ptx_opcode *o, uint64_t was, uint64_t b, uint64_t c)
+{
+	switch (o->action) {
+	case PTX_ADD:
+		return sum(&o->type, was, b);
+	case PTX_AND:
+		return was & b;
+	case PTX_OR:
+		return was | b;
+	case PTX_XOR:
+		return was ^ b;
+	case PTX_MIN:
+		return is_less(&o->type, b, was) ? b : was;
+	case PTX_MAX:
+		return is_less(&o->type, was, b) ? b : was;
+	case PTX_CAS:
+		return was == b ? c : was;
+	case PTX_INC:
+		return was >= b ? 0 : was + 1;
+	case PTX_DEC:
+		return was == 0 || was > b ? b : was - 1;
+	default:
+		return b;
+	}
+}
+
+static bool swap(unsigned char *at, unsigned bits, uint64_t *was, uint64_t now)
+{
+	if (bits == 64)
+		return __atomic_compare_exchange_n((uint64_t *)at, was, now, false,
+						   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+	if (bits == 32) {
+		uint32_t expected = (uint32_t)*was;
+		bool done = __atomic_compare_exchange_n((uint32_t *)at, &expected, (uint32_t)now,
+							false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+
+		*was = expected;
+		return done;
+	}
+	uint16_t expected = (uint16_t)*was;
+	bool done = __atomic_compare_exchange_n((uint16_t *)at, &expected, (uint16_t)now, false,
+						__ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+
+	*was = expected;
+	return done;
+}
+
+/* One lane after the other. `first`: the operand that is the address; before it the old value's. */
+static void update(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes,
+		   unsigned first)
+{
+	const struct ptx_opcode *o = instr->opcode;
+	unsigned bits = o->type.bits;
+
+	if (o->action != PTX_CAS)
+		warp->block->looks = 0;
+	PTX_FOR_LANES(lane, lanes)
+	{
+		unsigned char *at =
+			ptx_place(warp, instr, lane, (enum ptx_space)o->space,
+				  address_of(warp, &instr->operands[first], lane), bits / 8);
+		uint64_t b = ptx_value(warp, &instr->operands[first + 1], lane) & instr->mask;
+		uint64_t c = ptx_value(warp, &instr->operands[first + 2], lane) & instr->mask;
+		uint64_t was = load_word(at, bits / 8, true);
+
+		while (!swap(at, bits, &was, apply(o, was, b, c) & instr->mask))
+			;
+		if (o->action == PTX_CAS && was != b)
+			note_look(warp->block);
+		if (first)
+			ptx_set(warp, &instr->operands[0], lane, was);
+	}
+	ptx_visible(warp->block);
+}
+
+static void atomic(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	update(warp, instr, lanes, 1);
+}
+
+static void reduce(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	update(warp, instr, lanes, 0);
+}
+
+static void fence(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	(void)instr;
+	(void)lanes;
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	ptx_visible(warp->block);
+}
+
+static void nothing(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	(void)warp;
+	(void)instr;
+	(void)lanes;
+}
+
+const struct ptx_operation ptx_memory_operations[] = {
+	{"ld", 0, 0, PTX_PLAIN, load, true},           {"ldu", 0, 0, PTX_PLAIN, load, true},
+	{"st", 0, 0, PTX_PLAIN, store, true},          {"atom", 0, 0, PTX_PLAIN, atomic, true},
+	{"red", 0, 0, PTX_PLAIN, reduce, true},        {"fence", 0, 0, PTX_PLAIN, fence, false},
+	{"membar", 0, 0, PTX_PLAIN, fence, false},     {"prefetch", 0, 0, PTX_PLAIN, nothing, true},
+	{"prefetchu", 0, 0, PTX_PLAIN, nothing, true}, {0},
+};
