@@ -140,39 +140,56 @@ static void store_word(unsigned char *to, unsigned bytes, bool visible, uint64_t
 	}
 }
 
-/* Who looks at others' memory again and again, and stores nothing, waits for somebody. */
-static void note_look(struct ptx_block *block)
+/*
+ * Who looks at others' memory again and again, and stores nothing, waits for somebody, who may need
+ * the core: soon where it is the same word, and at last where they are several in turn.
+ */
+static void note_look(struct ptx_block *block, uint64_t address)
 {
-	enum { LOOKS = 64 };
+	enum { SAME = 32, LOOKS = 64 };
 
-	if (++block->looks < LOOKS)
+	block->looks += address == block->looked_at ? SAME : 1;
+	block->looked_at = address;
+	if (block->looks < LOOKS)
 		return;
 	block->looks = 0;
 	ptx_device_pause();
 }
 
+static void load_of_lane(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane)
+{
+	const struct ptx_opcode *o = instr->opcode;
+	unsigned bytes = o->type.bits / 8U;
+	const unsigned char *from = ptx_place(warp, instr, lane, (enum ptx_space)o->space,
+					      address_of(warp, &instr->operands[o->vector], lane),
+					      (size_t)bytes * o->vector);
+
+	for (unsigned i = o->vector; i-- > 0;) {
+		uint64_t value = load_word(from + i * bytes, bytes, o->visible);
+
+		if (o->type.kind == PTX_SIGNED)
+			value = (uint64_t)ptx_sign(value, o->type.bits);
+		ptx_set(warp, &instr->operands[i], lane, value);
+	}
+}
+
+/*
+ * From the last lane's last word to the first, against the order of stores: a line of 128 bytes
+ * that neighbours of a warp store at once, with its flag at the end, is seen whole or not at all,
+ * as it is on GPUs that are joined by NVLink.
+ */
 static void load(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
 	const struct ptx_opcode *o = instr->opcode;
-	const struct ptx_operand *address = &instr->operands[o->vector];
-	unsigned bytes = o->type.bits / 8U;
-	bool is_signed = o->type.kind == PTX_SIGNED;
 
 	if (o->visible && o->space != PTX_SHARED)
-		note_look(warp->block);
-	PTX_FOR_LANES(lane, lanes)
-	{
-		const unsigned char *from =
-			ptx_place(warp, instr, lane, (enum ptx_space)o->space,
-				  address_of(warp, address, lane), (size_t)bytes * o->vector);
+		note_look(warp->block, address_of(warp, &instr->operands[o->vector],
+						  (unsigned)__builtin_ctz(lanes)));
+	for (uint32_t left = lanes; left;) {
+		unsigned lane = 31 - (unsigned)__builtin_clz(left);
 
-		for (unsigned i = 0; i < o->vector; i++) {
-			uint64_t value = load_word(from + i * bytes, bytes, o->visible);
-
-			if (is_signed)
-				value = (uint64_t)ptx_sign(value, o->type.bits);
-			ptx_set(warp, &instr->operands[i], lane, value);
-		}
+		left &= ~(UINT32_C(1) << lane);
+		load_of_lane(warp, instr, lane);
 	}
 	if (o->space != PTX_PARAM && o->space != PTX_LOCAL && o->space != PTX_CONST)
 		ptx_visible(warp->block);
@@ -291,7 +308,7 @@ static void update(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_
 		while (!swap(at, bits, &was, apply(o, was, b, c) & instr->mask))
 			;
 		if (o->action == PTX_CAS && was != b)
-			note_look(warp->block);
+			note_look(warp->block, address_of(warp, &instr->operands[first], lane));
 		if (first)
 			ptx_set(warp, &instr->operands[0], lane, was);
 	}
