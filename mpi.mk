@@ -84,6 +84,7 @@ uninstall-mpi:
 
 # ---- the emulated CUDA driver and runtime ----
 EMU_OBJECTS = emu_capture.o emu_config.o emu_context.o emu_copy.o emu_fatbin.o emu_kernel.o emu_memory.o emu_module.o emu_pool.o emu_ptx.o emu_stream.o
+CUDART_OBJECTS = emu_cudart.o emu_cudart_kernel.o
 PTX_OBJECTS = ptx_convert.o ptx_float.o ptx_host.o ptx_integer.o ptx_memory.o ptx_opcode.o ptx_parse.o ptx_warp.o
 EMU_TWINS = gpu_execute.o gpu_probe.o gpu_runs.o gpu_verify.o emu_test_kernels.o
 EMU_COMPILE = $(CC) -D_GNU_SOURCE -I$(top_srcdir)/src $(CUDA_CPPFLAGS) $(CPPFLAGS) $(AM_CFLAGS) $(CFLAGS) -fvisibility=hidden -MMD -MP
@@ -108,16 +109,16 @@ emu/ptx_%.o: $(top_srcdir)/test/emu/ptx/ptx_%.c
 	$(AM_V_CC)$(EMU_COMPILE) -O2 -frounding-math -ffp-contract=off -fno-strict-aliasing -c -o $@ $<
 emu/driver_stubs.c: $(EMU_OBJECTS:%=emu/%) $(top_srcdir)/test/emu/gen-stubs.py
 	$(AM_V_GEN)$(PYTHON) $(top_srcdir)/test/emu/gen-stubs.py $(REAL_CUDA) cu $(EMU_OBJECTS:%=emu/%) >$@.tmp && mv $@.tmp $@
-emu/runtime_stubs.c: emu/emu_cudart.o $(top_srcdir)/test/emu/gen-stubs.py
-	$(AM_V_GEN)$(PYTHON) $(top_srcdir)/test/emu/gen-stubs.py $(REAL_CUDART) cuda emu/emu_cudart.o >$@.tmp && mv $@.tmp $@
+emu/runtime_stubs.c: $(CUDART_OBJECTS:%=emu/%) $(top_srcdir)/test/emu/gen-stubs.py
+	$(AM_V_GEN)$(PYTHON) $(top_srcdir)/test/emu/gen-stubs.py $(REAL_CUDART) cuda $(CUDART_OBJECTS:%=emu/%) >$@.tmp && mv $@.tmp $@
 emu/libcuda.so.1: $(EMU_OBJECTS:%=emu/%) $(PTX_OBJECTS:%=emu/%) $(EMU_TWINS:%=emu/%) emu/driver_stubs.c
 	$(AM_V_CCLD)$(EMU_LD) -Wl,-soname,libcuda.so.1 -o $@ $^ -lpthread -lm -ldl
 emu/runtime.map:
 	$(AM_V_at)$(MKDIR_P) emu
 	$(AM_V_GEN)echo '$(CUDART_SO) { global: cuda*; __cuda*; local: *; };' >$@
-emu/$(CUDART_SO): emu/emu_cudart.o emu/emu_config.o emu/runtime_stubs.c emu/libcuda.so.1 emu/runtime.map
+emu/$(CUDART_SO): $(CUDART_OBJECTS:%=emu/%) emu/emu_config.o emu/runtime_stubs.c emu/libcuda.so.1 emu/runtime.map
 	$(AM_V_CCLD)$(EMU_LD) -Wl,-soname,$(CUDART_SO) -Wl,--version-script=emu/runtime.map -o $@ \
-		emu/emu_cudart.o emu/emu_config.o emu/runtime_stubs.c -Lemu -l:libcuda.so.1
+		$(CUDART_OBJECTS:%=emu/%) emu/emu_config.o emu/runtime_stubs.c -Lemu -l:libcuda.so.1
 emu/.stamp: emu/libcuda.so.1 emu/$(CUDART_SO) emu/yield_shim.so emu/emu_ucp.so emu/nvml/libnvidia-ml.so.1
 	$(AM_V_at)touch $@
 -include $(wildcard emu/*.d)

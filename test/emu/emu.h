@@ -25,7 +25,7 @@
  * of other blocking streams as well, or alone, which no document says), CUEMU_FIRST_US (of the
  * device's time, by which the first launch of each kernel's twin in a process begins late),
  * CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted too), CUEMU_SEED (by which
- * the interpreter's threads take turns).
+ * the interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
  */
 #ifndef EMU_H
 #define EMU_H

@@ -4,17 +4,11 @@
  * programs of MPI test suites call. Contexts are made at the first call that needs one, as the real
  * runtime does.
  */
-#include <cuda.h>
-#include <cuda_runtime_api.h>
+#include "emu_cudart.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define RT_API __attribute__((visibility("default")))
-
-/* In emu_config.c, which this library is linked with too. */
-void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 static _Thread_local int current_device;
 static _Thread_local cudaError_t last_error;
@@ -32,7 +26,7 @@ static cudaError_t from_driver(CUresult result)
 	}
 }
 
-static cudaError_t done(CUresult result)
+cudaError_t emu_rt_done(CUresult result)
 {
 	/* Not ready is an answer, not an error that cudaGetLastError tells. */
 	if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
@@ -43,7 +37,7 @@ static cudaError_t done(CUresult result)
 /*
  * Make the current device's primary context current, unless the program set a context of its own.
  */
-static CUresult enter(void)
+CUresult emu_rt_enter(void)
 {
 	CUcontext context = NULL, primary;
 	CUdevice device;
@@ -60,19 +54,12 @@ static CUresult enter(void)
 	return result == CUDA_SUCCESS ? cuCtxSetCurrent(primary) : result;
 }
 
-#define ENTER()                                                                                    \
-	do {                                                                                       \
-		CUresult entered_ = enter();                                                       \
-		if (entered_ != CUDA_SUCCESS)                                                      \
-			return done(entered_);                                                     \
-	} while (0)
-
 RT_API cudaError_t CUDARTAPI cudaGetDeviceCount(int *count)
 {
 	CUresult result = cuInit(0);
 
 	*count = 0;
-	return done(result == CUDA_SUCCESS ? cuDeviceGetCount(count) : result);
+	return emu_rt_done(result == CUDA_SUCCESS ? cuDeviceGetCount(count) : result);
 }
 
 RT_API cudaError_t CUDARTAPI cudaSetDevice(int device)
@@ -82,9 +69,9 @@ RT_API cudaError_t CUDARTAPI cudaSetDevice(int device)
 	if (cudaGetDeviceCount(&count) != cudaSuccess)
 		return last_error;
 	if (device < 0 || device >= count)
-		return done(CUDA_ERROR_INVALID_DEVICE);
+		return emu_rt_done(CUDA_ERROR_INVALID_DEVICE);
 	current_device = device;
-	return done(enter());
+	return emu_rt_done(emu_rt_enter());
 }
 
 RT_API cudaError_t CUDARTAPI cudaGetDevice(int *device)
@@ -96,33 +83,34 @@ RT_API cudaError_t CUDARTAPI cudaGetDevice(int *device)
 RT_API cudaError_t CUDARTAPI cudaDeviceSynchronize(void)
 {
 	ENTER();
-	return done(cuCtxSynchronize());
+	return emu_rt_done(cuCtxSynchronize());
 }
 
 RT_API cudaError_t CUDARTAPI cudaDeviceReset(void)
 {
 	CUresult result = cuInit(0);
 
-	return done(result == CUDA_SUCCESS ? cuDevicePrimaryCtxReset(current_device) : result);
+	return emu_rt_done(result == CUDA_SUCCESS ? cuDevicePrimaryCtxReset(current_device)
+						  : result);
 }
 
 RT_API cudaError_t CUDARTAPI cudaDeviceCanAccessPeer(int *can, int device, int peer)
 {
 	ENTER();
-	return done(cuDeviceCanAccessPeer(can, device, peer));
+	return emu_rt_done(cuDeviceCanAccessPeer(can, device, peer));
 }
 
 RT_API cudaError_t CUDARTAPI cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
 						    int device)
 {
 	ENTER();
-	return done(cuDeviceGetAttribute(value, (CUdevice_attribute)attribute, device));
+	return emu_rt_done(cuDeviceGetAttribute(value, (CUdevice_attribute)attribute, device));
 }
 
 RT_API cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char *id, int length, int device)
 {
 	ENTER();
-	return done(cuDeviceGetPCIBusId(id, length, device));
+	return emu_rt_done(cuDeviceGetPCIBusId(id, length, device));
 }
 
 /* A name and the memory are what programs print; the rest is zero. */
@@ -138,12 +126,12 @@ RT_API cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *prop
 	if (result == CUDA_SUCCESS)
 		result = cuDeviceGetAttribute(&properties->multiProcessorCount,
 					      CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
-	return done(result);
+	return emu_rt_done(result);
 }
 
 RT_API cudaError_t CUDARTAPI cudaDriverGetVersion(int *version)
 {
-	return done(cuDriverGetVersion(version));
+	return emu_rt_done(cuDriverGetVersion(version));
 }
 
 RT_API cudaError_t CUDARTAPI cudaRuntimeGetVersion(int *version)
@@ -163,7 +151,7 @@ RT_API cudaError_t CUDARTAPI cudaMalloc(void **out, size_t size)
 	if (size) /* the runtime, unlike the driver, gives NULL for nothing */
 		result = cuMemAlloc(&address, size);
 	*out = (void *)address;
-	return done(result);
+	return emu_rt_done(result);
 }
 
 RT_API cudaError_t CUDARTAPI cudaMallocPitch(void **out, size_t *pitch, size_t width, size_t height)
@@ -174,7 +162,7 @@ RT_API cudaError_t CUDARTAPI cudaMallocPitch(void **out, size_t *pitch, size_t w
 	ENTER();
 	result = cuMemAllocPitch(&address, pitch, width, height, 4);
 	*out = (void *)address;
-	return done(result);
+	return emu_rt_done(result);
 }
 
 RT_API cudaError_t CUDARTAPI cudaMallocManaged(void **out, size_t size, unsigned flags)
@@ -185,7 +173,7 @@ RT_API cudaError_t CUDARTAPI cudaMallocManaged(void **out, size_t size, unsigned
 	ENTER();
 	result = cuMemAllocManaged(&address, size, flags);
 	*out = (void *)address;
-	return done(result);
+	return emu_rt_done(result);
 }
 
 RT_API cudaError_t CUDARTAPI cudaMallocAsync(void **out, size_t size, cudaStream_t stream)
@@ -196,55 +184,55 @@ RT_API cudaError_t CUDARTAPI cudaMallocAsync(void **out, size_t size, cudaStream
 	ENTER();
 	result = cuMemAllocAsync(&address, size, stream);
 	*out = (void *)address;
-	return done(result);
+	return emu_rt_done(result);
 }
 
 RT_API cudaError_t CUDARTAPI cudaFree(void *address)
 {
 	ENTER();
-	return done(cuMemFree((CUdeviceptr)address));
+	return emu_rt_done(cuMemFree((CUdeviceptr)address));
 }
 
 RT_API cudaError_t CUDARTAPI cudaFreeAsync(void *address, cudaStream_t stream)
 {
 	ENTER();
-	return done(cuMemFreeAsync((CUdeviceptr)address, stream));
+	return emu_rt_done(cuMemFreeAsync((CUdeviceptr)address, stream));
 }
 
 RT_API cudaError_t CUDARTAPI cudaMallocHost(void **out, size_t size)
 {
 	ENTER();
-	return done(cuMemHostAlloc(out, size, 0));
+	return emu_rt_done(cuMemHostAlloc(out, size, 0));
 }
 
 RT_API cudaError_t CUDARTAPI cudaHostAlloc(void **out, size_t size, unsigned flags)
 {
 	ENTER();
-	return done(cuMemHostAlloc(out, size, flags));
+	return emu_rt_done(cuMemHostAlloc(out, size, flags));
 }
 
 RT_API cudaError_t CUDARTAPI cudaFreeHost(void *address)
 {
 	ENTER();
-	return address ? done(cuMemFreeHost(address)) : cudaSuccess;
+	return address ? emu_rt_done(cuMemFreeHost(address)) : cudaSuccess;
 }
 
 RT_API cudaError_t CUDARTAPI cudaHostRegister(void *address, size_t size, unsigned flags)
 {
 	ENTER();
-	return done(cuMemHostRegister(address, size, flags));
+	return emu_rt_done(cuMemHostRegister(address, size, flags));
 }
 
 RT_API cudaError_t CUDARTAPI cudaHostUnregister(void *address)
 {
 	ENTER();
-	return done(cuMemHostUnregister(address));
+	return emu_rt_done(cuMemHostUnregister(address));
 }
 
 RT_API cudaError_t CUDARTAPI cudaMemGetInfo(size_t *unused, size_t *total)
 {
 	ENTER();
-	return done(cuMemGetInfo(unused, total));
+	return emu_rt_done(cuMemGetInfo(unused, total));
 }
 
 RT_API cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t size,
@@ -252,7 +240,7 @@ RT_API cudaError_t CUDARTAPI cudaMemcpy(void *to, const void *from, size_t size,
 {
 	(void)kind; /* unified addressing: the addresses tell */
 	ENTER();
-	return done(cuMemcpy((CUdeviceptr)to, (CUdeviceptr)from, size));
+	return emu_rt_done(cuMemcpy((CUdeviceptr)to, (CUdeviceptr)from, size));
 }
 
 RT_API cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t size,
@@ -260,7 +248,7 @@ RT_API cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t 
 {
 	(void)kind;
 	ENTER();
-	return done(cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, size, stream));
+	return emu_rt_done(cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, size, stream));
 }
 
 RT_API cudaError_t CUDARTAPI cudaMemcpy2D(void *to, size_t to_pitch, const void *from,
@@ -278,19 +266,21 @@ RT_API cudaError_t CUDARTAPI cudaMemcpy2D(void *to, size_t to_pitch, const void 
 
 	(void)kind;
 	ENTER();
-	return done(cuMemcpy2D(&copy));
+	return emu_rt_done(cuMemcpy2D(&copy));
 }
 
 RT_API cudaError_t CUDARTAPI cudaMemset(void *to, int value, size_t size)
 {
 	ENTER();
-	return size ? done(cuMemsetD8((CUdeviceptr)to, (unsigned char)value, size)) : cudaSuccess;
+	return size ? emu_rt_done(cuMemsetD8((CUdeviceptr)to, (unsigned char)value, size))
+		    : cudaSuccess;
 }
 
 RT_API cudaError_t CUDARTAPI cudaMemsetAsync(void *to, int value, size_t size, cudaStream_t stream)
 {
 	ENTER();
-	return size ? done(cuMemsetD8Async((CUdeviceptr)to, (unsigned char)value, size, stream))
+	return size ? emu_rt_done(
+			      cuMemsetD8Async((CUdeviceptr)to, (unsigned char)value, size, stream))
 		    : cudaSuccess;
 }
 
@@ -332,7 +322,7 @@ RT_API cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttribut
 							  : cudaMemoryTypeUnregistered;
 	attributes->devicePointer = type ? (void *)address : NULL;
 	attributes->hostPointer = type == CU_MEMORYTYPE_HOST || managed ? (void *)address : NULL;
-	return done(result);
+	return emu_rt_done(result);
 }
 
 /* ---- streams and events ---- */
@@ -340,81 +330,81 @@ RT_API cudaError_t CUDARTAPI cudaPointerGetAttributes(struct cudaPointerAttribut
 RT_API cudaError_t CUDARTAPI cudaStreamCreate(cudaStream_t *stream)
 {
 	ENTER();
-	return done(cuStreamCreate(stream, 0));
+	return emu_rt_done(cuStreamCreate(stream, 0));
 }
 
 RT_API cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
 {
 	ENTER();
-	return done(cuStreamCreate(stream, flags));
+	return emu_rt_done(cuStreamCreate(stream, flags));
 }
 
 RT_API cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream)
 {
 	ENTER();
-	return done(cuStreamDestroy(stream));
+	return emu_rt_done(cuStreamDestroy(stream));
 }
 
 RT_API cudaError_t CUDARTAPI cudaStreamSynchronize(cudaStream_t stream)
 {
 	ENTER();
-	return done(cuStreamSynchronize(stream));
+	return emu_rt_done(cuStreamSynchronize(stream));
 }
 
 RT_API cudaError_t CUDARTAPI cudaStreamQuery(cudaStream_t stream)
 {
 	ENTER();
-	return done(cuStreamQuery(stream));
+	return emu_rt_done(cuStreamQuery(stream));
 }
 
 RT_API cudaError_t CUDARTAPI cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
 						 unsigned flags)
 {
 	ENTER();
-	return done(cuStreamWaitEvent(stream, event, flags));
+	return emu_rt_done(cuStreamWaitEvent(stream, event, flags));
 }
 
 RT_API cudaError_t CUDARTAPI cudaEventCreate(cudaEvent_t *event)
 {
 	ENTER();
-	return done(cuEventCreate(event, 0));
+	return emu_rt_done(cuEventCreate(event, 0));
 }
 
 RT_API cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
 	ENTER();
-	return done(cuEventCreate(event, flags));
+	return emu_rt_done(cuEventCreate(event, flags));
 }
 
 RT_API cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event)
 {
 	ENTER();
-	return done(cuEventDestroy(event));
+	return emu_rt_done(cuEventDestroy(event));
 }
 
 RT_API cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
 	ENTER();
-	return done(cuEventRecord(event, stream));
+	return emu_rt_done(cuEventRecord(event, stream));
 }
 
 RT_API cudaError_t CUDARTAPI cudaEventQuery(cudaEvent_t event)
 {
 	ENTER();
-	return done(cuEventQuery(event));
+	return emu_rt_done(cuEventQuery(event));
 }
 
 RT_API cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t event)
 {
 	ENTER();
-	return done(cuEventSynchronize(event));
+	return emu_rt_done(cuEventSynchronize(event));
 }
 
 RT_API cudaError_t CUDARTAPI cudaEventElapsedTime(float *milliseconds, cudaEvent_t start,
 						  cudaEvent_t end)
 {
 	ENTER();
-	return done(cuEventElapsedTime(milliseconds, start, end));
+	return emu_rt_done(cuEventElapsedTime(milliseconds, start, end));
 }
 
 /* ---- graphs ---- */
@@ -423,19 +413,19 @@ RT_API cudaError_t CUDARTAPI cudaStreamBeginCapture(cudaStream_t stream,
 						    enum cudaStreamCaptureMode mode)
 {
 	ENTER();
-	return done(cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
+	return emu_rt_done(cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
 }
 
 RT_API cudaError_t CUDARTAPI cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
 {
 	ENTER();
-	return done(cuStreamEndCapture(stream, graph));
+	return emu_rt_done(cuStreamEndCapture(stream, graph));
 }
 
 RT_API cudaError_t CUDARTAPI cudaGraphDestroy(cudaGraph_t graph)
 {
 	ENTER();
-	return done(cuGraphDestroy(graph));
+	return emu_rt_done(cuGraphDestroy(graph));
 }
 
 /* ---- errors ---- */
@@ -469,41 +459,4 @@ RT_API cudaError_t CUDARTAPI cudaGetLastError(void)
 RT_API cudaError_t CUDARTAPI cudaPeekAtLastError(void)
 {
 	return last_error;
-}
-
-/*
- * ---- the launch ABI: programs with kernels load and register; a launch of a kernel of theirs
- * can't work ----
- */
-
-RT_API void **CUDARTAPI __cudaRegisterFatBinary(void *binary);
-RT_API void **CUDARTAPI __cudaRegisterFatBinary(void *binary)
-{
-	void **handle = malloc(sizeof(*handle));
-
-	*handle = binary;
-	return handle;
-}
-
-RT_API void CUDARTAPI __cudaRegisterFatBinaryEnd(void **handle);
-RT_API void CUDARTAPI __cudaRegisterFatBinaryEnd(void **handle)
-{
-	(void)handle;
-}
-
-RT_API void CUDARTAPI __cudaUnregisterFatBinary(void **handle);
-RT_API void CUDARTAPI __cudaUnregisterFatBinary(void **handle)
-{
-	free(handle);
-}
-
-RT_API void CUDARTAPI __cudaRegisterFunction(void **handle, const char *host, char *name,
-					     const char *device_name, int limit, void *tid,
-					     void *bid, void *bdim, void *gdim, int *warp);
-RT_API void CUDARTAPI __cudaRegisterFunction(void **handle, const char *host, char *name,
-					     const char *device_name, int limit, void *tid,
-					     void *bid, void *bdim, void *gdim, int *warp)
-{
-	(void)handle, (void)host, (void)name, (void)device_name, (void)limit;
-	(void)tid, (void)bid, (void)bdim, (void)gdim, (void)warp;
 }

@@ -49,6 +49,42 @@ static const struct ptx_module *code_of(CUmodule module)
 	return module->code;
 }
 
+static char *read_file(const char *path)
+{
+	FILE *in = fopen(path, "r");
+	char *text = NULL;
+	size_t room = 0;
+
+	if (!in)
+		return NULL;
+	if (getdelim(&text, &room, 0, in) < 0) {
+		free(text);
+		text = NULL;
+	}
+	fclose(in);
+	return text;
+}
+
+/*
+ * CUEMU_PTX names a folder: a module whose first kernel is called NAME is replaced by NAME.ptx of
+ * that folder, if there is one, for instance what nvcc makes for another architecture.
+ */
+static char *replace(char *text)
+{
+	const char *folder = getenv("CUEMU_PTX"), *entry = text ? strstr(text, ".entry ") : NULL;
+	char path[1024], *other;
+
+	if (!folder || !*folder || !entry)
+		return text;
+	entry += strlen(".entry ");
+	snprintf(path, sizeof(path), "%s/%.*s.ptx", folder, (int)strcspn(entry, "( \n"), entry);
+	other = read_file(path);
+	if (!other)
+		return text;
+	free(text);
+	return other;
+}
+
 static CUresult load(CUmodule *module, const void *image)
 {
 	CUmodule loaded;
@@ -62,7 +98,7 @@ static CUresult load(CUmodule *module, const void *image)
 	loaded = calloc(1, sizeof(*loaded));
 	if (!loaded)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	loaded->text = emu_fatbin_ptx(image, loaded->error, sizeof(loaded->error));
+	loaded->text = replace(emu_fatbin_ptx(image, loaded->error, sizeof(loaded->error)));
 	loaded->has_ptx = loaded->text != NULL;
 	*module = loaded;
 	return CUDA_SUCCESS;
