@@ -85,6 +85,8 @@ EMU_API void cuemu_add_faults(const char *text);
 
 /* The context ends with this error: every later call gives it. */
 void emu_lose(CUresult code);
+/* That error, for who has waited for the device; or CUDA_SUCCESS. */
+CUresult emu_lost(void);
 
 /* The beginning of every driver function: injected faults, a lost device. */
 #define EMU_ENTER()                                                                                \

@@ -200,6 +200,18 @@ void emu_lose(CUresult code)
 	atomic_store(&emu_may_fault, true);
 }
 
+CUresult emu_lost(void)
+{
+	CUresult code;
+
+	if (!atomic_load_explicit(&emu_may_fault, memory_order_relaxed))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&fault_lock);
+	code = lost;
+	pthread_mutex_unlock(&fault_lock);
+	return code;
+}
+
 EMU_API void cuemu_add_faults(const char *text)
 {
 	emu_config_load();

@@ -164,9 +164,10 @@ static CUresult copy_2d(struct copy copy, struct emu_stream *stream, bool async)
 	argument = malloc(sizeof(*argument));
 	*argument = copy;
 	emu_submit(stream, run_copy, argument);
-	if (wait)
-		emu_stream_wait(stream);
-	return CUDA_SUCCESS;
+	if (!wait)
+		return CUDA_SUCCESS;
+	emu_stream_wait(stream);
+	return emu_lost();
 }
 
 static CUresult copy_1d(uintptr_t to, uintptr_t from, size_t size, CUstream handle, bool async)
@@ -313,9 +314,10 @@ static CUresult fill(CUdeviceptr to, unsigned value, size_t element, size_t coun
 	if (!wait && !async)
 		argument->early = early_new(to, count * element, 0, 0);
 	emu_submit(stream, run_fill, argument);
-	if (wait)
-		emu_stream_wait(stream);
-	return CUDA_SUCCESS;
+	if (!wait)
+		return CUDA_SUCCESS;
+	emu_stream_wait(stream);
+	return emu_lost();
 }
 
 EMU_API CUresult CUDAAPI cuMemsetD8(CUdeviceptr to, unsigned char value, size_t count)

@@ -376,7 +376,7 @@ EMU_API CUresult CUDAAPI cuStreamQuery(CUstream handle)
 	result = stream_to_wait_for(handle, &stream);
 	if (result != CUDA_SUCCESS)
 		return result;
-	return emu_stream_is_idle(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	return emu_stream_is_idle(stream) ? emu_lost() : CUDA_ERROR_NOT_READY;
 }
 
 EMU_API CUresult CUDAAPI cuStreamSynchronize(CUstream handle)
@@ -389,7 +389,7 @@ EMU_API CUresult CUDAAPI cuStreamSynchronize(CUstream handle)
 	if (result != CUDA_SUCCESS)
 		return result;
 	emu_stream_wait(stream);
-	return CUDA_SUCCESS;
+	return emu_lost();
 }
 
 EMU_API CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
@@ -500,7 +500,7 @@ EMU_API CUresult CUDAAPI cuEventQuery(CUevent event)
 	pthread_mutex_lock(&lock);
 	bool done = !event->recorded || reached(&event->mark);
 	pthread_mutex_unlock(&lock);
-	return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	return done ? emu_lost() : CUDA_ERROR_NOT_READY;
 }
 
 EMU_API CUresult CUDAAPI cuEventSynchronize(CUevent event)
@@ -513,7 +513,7 @@ EMU_API CUresult CUDAAPI cuEventSynchronize(CUevent event)
 	while (event->recorded && !reached(&event->mark))
 		pthread_cond_wait(&changed, &lock);
 	pthread_mutex_unlock(&lock);
-	return CUDA_SUCCESS;
+	return emu_lost();
 }
 
 EMU_API CUresult CUDAAPI cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)

@@ -151,8 +151,9 @@ struct ptx_instr {
 	bool guarded, guard_negated;
 	uint32_t guard; /* slot */
 	uint32_t target;
-	uint32_t line; /* of the text */
-	uint64_t mask; /* of the type's width */
+	uint32_t line;              /* of the text */
+	uint32_t file, source_line; /* of the source (-lineinfo); 0: not known */
+	uint64_t mask;              /* of the type's width */
 	const struct ptx_opcode *opcode;
 	struct ptx_operand operands[PTX_OPERANDS]; /* the destination first */
 	const struct ptx_call *call;
@@ -193,7 +194,15 @@ struct ptx_variable {
 	struct ptx_variable *next;
 };
 
+/* A file that the source's lines are in. */
+struct ptx_file {
+	uint32_t number;
+	char *name;
+	struct ptx_file *next;
+};
+
 struct ptx_module {
+	struct ptx_file *files;
 	struct ptx_function *functions;
 	struct ptx_variable *variables;
 	struct ptx_instr *code;
@@ -295,8 +304,8 @@ struct ptx_block {
 	uint64_t seed, turns, executed;
 	uint32_t looks; /* at others' memory since something was stored; weighed */
 	uint64_t looked_at;
-	bool switches;  /* the group that runs now is to give way */
-	bool ended;     /* some threads have, which others of their warps may wait for */
+	bool switches; /* the group that runs now is to give way */
+	bool ended;    /* some threads have, which others of their warps may wait for */
 	struct ptx_warp **warps;
 	struct ptx_end *end;
 	jmp_buf failed;

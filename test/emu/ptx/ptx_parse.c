@@ -54,7 +54,7 @@ struct parser {
 	struct ptx_module *module;
 	uint64_t (*place)(struct ptx_variable *variable);
 	const char *at;
-	uint32_t line;
+	uint32_t line, file, source_line;
 	struct ptx_function *function;
 	struct list symbols, labels, jumps;
 	struct scope scopes[MAX_SCOPES];
@@ -920,7 +920,8 @@ static void take_instr(struct parser *p, struct ptx_instr *instr, struct word na
 /* The jump of an instruction before which moves were put stays that instruction's. */
 static void take_instruction(struct parser *p)
 {
-	struct ptx_instr instr = {.line = p->line, .mask = ~UINT64_C(0)};
+	struct ptx_instr instr = {
+		.mask = ~UINT64_C(0), .file = p->file, .source_line = p->source_line};
 
 	look(p);
 	instr.line = p->line;
@@ -928,6 +929,14 @@ static void take_instruction(struct parser *p)
 	take_instr(p, &instr, take_word(p));
 	settle(p, &instr);
 	*add_instr(p) = instr;
+}
+
+/* Of the instructions that follow. */
+static void take_location(struct parser *p)
+{
+	p->file = (uint32_t)take_number(p);
+	p->source_line = (uint32_t)take_number(p);
+	skip_line(p);
 }
 
 static void take_directive(struct parser *p, struct word name)
@@ -945,7 +954,7 @@ static void take_directive(struct parser *p, struct word name)
 	else if (is_same(name, ".const"))
 		take_variable(p, PTX_CONST, false);
 	else if (is_same(name, ".loc"))
-		skip_line(p);
+		take_location(p);
 	else if (is_same(name, ".pragma"))
 		skip_to(p, ';');
 	else
@@ -1095,6 +1104,22 @@ static void take_function(struct parser *p, bool is_kernel)
 
 /* ---- the module ---- */
 
+/* ".file 1 "name"", which may come behind the functions. */
+static void take_file(struct parser *p)
+{
+	struct ptx_file *file = allocate(p, sizeof(*file));
+	struct word name;
+
+	file->next = p->module->files;
+	p->module->files = file;
+	file->number = (uint32_t)take_number(p);
+	expect(p, '"');
+	name.at = p->at;
+	name.length = strcspn(p->at, "\"\n");
+	file->name = copy_of(p, name);
+	skip_line(p);
+}
+
 static void take_of_module(struct parser *p)
 {
 	bool is_extern = false;
@@ -1120,8 +1145,10 @@ static void take_of_module(struct parser *p)
 			take_word(p);
 			skip_braces(p);
 		} else if (is_same(word, ".version") || is_same(word, ".target") ||
-			   is_same(word, ".address_size") || is_same(word, ".file")) {
+			   is_same(word, ".address_size")) {
 			skip_line(p);
+		} else if (is_same(word, ".file")) {
+			take_file(p);
 		} else {
 			fail(p, "%.*s is not interpreted", (int)word.length, word.at);
 		}
@@ -1182,6 +1209,13 @@ void ptx_free(struct ptx_module *module)
 		free(function->params);
 		free(function->results);
 		free(function);
+	}
+	while (module->files) {
+		struct ptx_file *file = module->files;
+
+		module->files = file->next;
+		free(file->name);
+		free(file);
 	}
 	while (module->variables) {
 		struct ptx_variable *variable = module->variables;

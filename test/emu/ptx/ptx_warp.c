@@ -20,21 +20,34 @@ _Atomic uint64_t ptx_executed;
 enum { LAUNCH_FAILED = 719, OUT_OF_MEMORY = 2 };
 enum { QUANTUM = 512 }; /* instructions of a group before it is another's turn at the latest */
 
+static void tell_source(const struct ptx_module *module, const struct ptx_instr *instr, char *text,
+			size_t bytes)
+{
+	const struct ptx_file *file = module->files;
+
+	while (file && file->number != instr->file)
+		file = file->next;
+	*text = 0;
+	if (file && instr->source_line)
+		snprintf(text, bytes, ", %.120s:%u", file->name, instr->source_line);
+}
+
 void ptx_fail(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane, int code,
 	      const char *format, ...)
 {
 	struct ptx_block *block = warp->block;
-	char text[160];
+	char text[160], source[160];
 	va_list args;
 
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	block->end->code = code;
+	tell_source(block->module, instr, source, sizeof(source));
 	snprintf(block->end->text, sizeof(block->end->text),
-		 "kernel %.80s, block %u, thread %u, line %u of the PTX (%s): %s",
+		 "kernel %.80s, block %u, thread %u, line %u of the PTX%s (%s): %s",
 		 block->kernel->name, block->index, warp->number * PTX_LANES + lane, instr->line,
-		 instr->opcode->text, text);
+		 source, instr->opcode->text, text);
 	longjmp(block->failed, 1);
 }
 
