@@ -19,13 +19,13 @@
  * CUEMU_DELAY_US, CUEMU_IN_CALLER (0 or 1), CUEMU_TIME_SLICED (0 or 1: processes take turns on the
  * devices), CUEMU_SLICE_US (of the device's time, then; 0: as long as a kernel), CUEMU_SLOWNESS
  * (what the threads of kernels run for a nanosecond of the device's clock), CUEMU_MIG (0 or 1: the
- * devices are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel
- * of this project's, 2 in a twin and 64 of PTX), CUEMU_STALE (error, or die: what becomes of who enters a context that has ended),
- * CUEMU_FAULT (see emu_fault), CUEMU_LEGACY (what a query of the legacy stream tells of: blocking,
- * of other blocking streams as well, or alone, which no document says), CUEMU_FIRST_US (of the
- * device's time, by which the first launch of each kernel's twin in a process begins late),
- * CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted too), CUEMU_SEED (by which
- * the interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
+ * devices are instances of one GPU, and are called so), CUEMU_THREADS (in a block of a kernel of
+ * this project's: 2 in a twin, 64 of PTX), CUEMU_STALE (error, or die: what becomes of who enters a
+ * context that has ended), CUEMU_FAULT (see emu_fault), CUEMU_LEGACY (what a query of the legacy
+ * stream tells of: blocking, of other blocking streams as well, or alone, which no document says),
+ * CUEMU_FIRST_US (of the device's time, by which the first launch of each kernel of this project's
+ * in a process begins late), CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted,
+ * too), CUEMU_SEED (by which the interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
  */
 #ifndef EMU_H
 #define EMU_H

@@ -385,11 +385,11 @@ static int take_turn(void)
 static void begin_late(const struct launch *launch)
 {
 	static atomic_bool began[sizeof(twins) / sizeof(twins[0])];
+	const struct emu_twin *twin = emu_twin_find(emu_function_name(launch->function));
 	uint64_t naps = (uint64_t)emu_config.first_us * 1000 * (uint64_t)emu_config.slowness / NAP;
 	struct timespec time = {0, NAP};
 
-	if (!naps || !launch->function->twin ||
-	    atomic_exchange(&began[launch->function->twin - twins], true))
+	if (!naps || !twin || atomic_exchange(&began[twin - twins], true))
 		return;
 	while (naps--)
 		nanosleep(&time, NULL);

@@ -38,6 +38,13 @@ void *ptx_device_place(uint64_t address, size_t bytes)
 	return shadow_of(address);
 }
 
+/* For bench/ptx-speed.cu, which finds this with dlsym. */
+EMU_API uint64_t cuemu_executed(void);
+EMU_API uint64_t cuemu_executed(void)
+{
+	return atomic_load(&ptx_executed);
+}
+
 uint64_t ptx_device_clock(void)
 {
 	return emu_clock();

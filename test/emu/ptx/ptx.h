@@ -299,6 +299,7 @@ struct ptx_block {
 	const unsigned char *args;
 	unsigned char *shared;
 	uint32_t shared_bytes, index, num_warps, threads, alive;
+	uint32_t running; /* threads that wait for nothing */
 	uint32_t arrived[PTX_BARRIERS], awaited[PTX_BARRIERS];
 	uint32_t votes[PTX_BARRIERS]; /* of bar.red */
 	uint64_t seed, turns, executed;

@@ -174,6 +174,13 @@ uint64_t ptx_special(const struct ptx_warp *warp, unsigned lane, uint32_t which)
 	}
 }
 
+static void set_state(struct ptx_warp *warp, unsigned lane, enum ptx_lane_state state)
+{
+	warp->block->running -= warp->state[lane] == PTX_RUNS;
+	warp->block->running += state == PTX_RUNS;
+	warp->state[lane] = (uint8_t)state;
+}
+
 /* ---- frames ---- */
 
 static const struct ptx_frame *frame_of(const struct ptx_warp *warp, unsigned lane)
@@ -296,7 +303,7 @@ static void release_barrier(struct ptx_block *block, unsigned which)
 			    warp->barrier[lane] != which)
 				continue;
 			tell_answer(warp, lane, yes, all);
-			warp->state[lane] = PTX_RUNS;
+			set_state(warp, lane, PTX_RUNS);
 		}
 	}
 }
@@ -312,7 +319,7 @@ static void look_at_barrier(struct ptx_block *block, unsigned which)
 
 static void end_lane(struct ptx_warp *warp, unsigned lane)
 {
-	warp->state[lane] = PTX_ENDED;
+	set_state(warp, lane, PTX_ENDED);
 	warp->block->alive--;
 	warp->block->ended = true;
 	for (unsigned i = 0; i < PTX_BARRIERS; i++)
@@ -340,7 +347,7 @@ static void come_to_barrier(struct ptx_warp *warp, const struct ptx_instr *instr
 		block->arrived[which]++;
 		warp->barrier[lane] = (uint8_t)which;
 		if (!arrives)
-			warp->state[lane] = PTX_WAITS_FOR_BLOCK;
+			set_state(warp, lane, PTX_WAITS_FOR_BLOCK);
 	}
 	PTX_FOR_LANES(lane, lanes)
 	look_at_barrier(block, warp->barrier[lane]);
@@ -365,7 +372,7 @@ static void vote_at_barrier(struct ptx_warp *warp, const struct ptx_instr *instr
 		block->arrived[which]++;
 		block->votes[which] += mine;
 		warp->barrier[lane] = (uint8_t)which;
-		warp->state[lane] = PTX_WAITS_FOR_BLOCK;
+		set_state(warp, lane, PTX_WAITS_FOR_BLOCK);
 	}
 	PTX_FOR_LANES(lane, lanes)
 	look_at_barrier(block, warp->barrier[lane]);
@@ -653,7 +660,7 @@ static void go_together(struct ptx_warp *warp, const struct ptx_instr *instr, un
 	instr->run(warp, instr, here);
 	PTX_FOR_LANES(other, here)
 	{
-		warp->state[other] = PTX_RUNS;
+		set_state(warp, other, PTX_RUNS);
 		warp->pc[other]++;
 	}
 }
@@ -668,7 +675,7 @@ static void meet_lanes(struct ptx_warp *warp, const struct ptx_instr *instr, uin
 
 	PTX_FOR_LANES(lane, lanes)
 	{
-		warp->state[lane] = PTX_WAITS_FOR_WARP;
+		set_state(warp, lane, PTX_WAITS_FOR_WARP);
 		warp->wait_mask[lane] = members_of(warp, instr, lane);
 		if (!(warp->wait_mask[lane] >> lane & 1))
 			ptx_fail(warp, instr, lane, LAUNCH_FAILED,
@@ -736,9 +743,11 @@ static void run_group(struct ptx_warp *warp, uint32_t lanes, uint32_t until)
 	const struct ptx_instr *code = warp->block->module->code;
 	unsigned num = (unsigned)__builtin_popcount(lanes);
 	uint32_t pc = warp->pc[__builtin_ctz(lanes)];
+	bool is_alone = warp->block->running == num;
 
 	warp->block->switches = false;
-	for (unsigned i = 0; i < QUANTUM && !warp->block->switches && (i == 0 || pc < until); i++) {
+	for (unsigned i = 0;
+	     i < QUANTUM && (is_alone || !warp->block->switches) && (i == 0 || pc < until); i++) {
 		const struct ptx_instr *instr = &code[pc];
 		uint32_t go = instr->guarded ? guarded(warp, instr, lanes) : lanes;
 
@@ -869,7 +878,9 @@ static void prepare_warp(struct ptx_block *block, uint32_t number)
 	for (unsigned lane = 0; lane < PTX_LANES; lane++) {
 		warp->frames[lane][0] = (struct ptx_frame){NULL, block->kernel, 0, 0};
 		warp->pc[lane] = block->kernel->entry;
-		warp->state[lane] = lane < warp->there ? PTX_RUNS : PTX_ENDED;
+		warp->state[lane] = PTX_ENDED;
+		if (lane < warp->there)
+			set_state(warp, lane, PTX_RUNS);
 	}
 	need_registers(warp, &block->module->code[block->kernel->entry], 0, block->kernel->slots);
 }

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiled kernels on the emulated device, which interprets their PTX: this project's, whose twins all other tests run, and applications'."""
+import os
+import re
+
+import pytest
+
+from conftest import BUILD, CUDA, MPIS, SOURCE, assert_passed, family, run_command
+from helpers import CUDART, PATHS, compile_with, count_calls, each_mpi, emulated_only
+
+pytestmark = emulated_only
+
+PTX = {"CUEMU_KERNELS": "ptx", **PATHS["accel"]}
+FUSED = {"GPUCOLL_EXEC": "fused", "CUEMU_SMS": "32"}
+# What reaches all of them: steps in messages, in every protocol; windows, packing; the proof that peers' memory works, and the probe.
+CASES = {
+    "direct": (["test_coll", 2, "bcast,allgather,alltoallw,reduce_scatter"], {}, "direct"),
+    "simple": (["test_coll", 2, "allreduce,allgather,reduce"], {**FUSED, "GPUCOLL_ALGO": "ring", "GPUCOLL_PROTO": "simple"}, "ring fused simple"),
+    "ll": (["test_coll", 2, "allreduce,bcast"], {**FUSED, "GPUCOLL_ALGO": "tree", "GPUCOLL_PROTO": "ll"}, "tree fused ll"),
+    "ll128": (["test_coll", 2, "allreduce,bcast"], {**FUSED, "GPUCOLL_ALGO": "ring", "GPUCOLL_PROTO": "ll128"}, "ring fused ll128"),
+    "types": (["test_types", "once"], {"CUEMU_DEVICES": "2"}, "direct"),
+    "types in messages": (["test_types", "once"], {**FUSED, "GPUCOLL_ALGO": "ring"}, "ring fused"),
+    "windows": (["test_coll", 2, "allreduce"], {"GPUCOLL_WINDOW": "64K", "CUEMU_DEVICES": "2"}, "through windows"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_kernels(run_mpi, case):
+    """With a block of the size that the launch asks for, once."""
+    mpi = MPIS[list(CASES).index(case) % len(MPIS)]
+    program, env, way = CASES[case]
+    more = {"CUEMU_THREADS": "512"} if case == "ll128" else {}
+    result = run_mpi(mpi, 2, *program, env={**PTX, **env, **more})
+    assert_passed(result)
+    assert count_calls(result.output, "accel") > 10 and way in result.output, result.output
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+def test_other_architectures(run_mpi, arch, tmp_path):
+    """The embedded PTX is for newer GPUs; what is compiled for these has other instructions here and there."""
+    ptx = tmp_path / "gpu_execute.ptx"
+    compile_with(f"{CUDA}/bin/nvcc", "-I", SOURCE / "src", "-std=c++17", "-O3", "-fmad=false", f"-arch=sm_{arch}", "-ptx", "-o", ptx,
+                 SOURCE / "src/gpu/kernels/gpu_execute.cu")
+    env = {**PTX, **FUSED, "CUEMU_PTX": str(tmp_path), "GPUCOLL_ALGO": "ring"}
+    result = run_mpi(MPIS[0], 2, "test_types", "once", env=env)
+    assert_passed(result)
+    assert "ring fused" in result.output, result.output
+    # That these were run: with other sums they are wrong.
+    ptx.write_text(ptx.read_text().replace("add.rn.f64", "sub.rn.f64"))
+    result = run_mpi(MPIS[-1], 2, "test_types", "once", env=env)
+    assert result.status != 0 and "checks passed, 0 failed" not in result.output, result.output
+
+
+def compile_app(mpi, source, program):
+    """A program with kernels, with the runtime that the emulated device has one of."""
+    made = program.with_suffix(".o")
+    shown = run_command([compiler(mpi), "-show" if family(mpi) == "mpich" else "--showme:compile"], os.environ.copy(), 20).output
+    includes = re.findall(r"-I\S+", shown)
+    compile_with(f"{CUDA}/bin/nvcc", "-arch=sm_80", "-fmad=false", "-lineinfo", *includes, "-c", "-o", made, source)
+    compile_with(f"mpicc.{mpi}", "-o", program, made, f"-L{BUILD / 'emu'}", f"-l:{CUDART}", "-l:libcuda.so.1", "-lstdc++", "-lm")
+
+
+def compiler(mpi):
+    return (BUILD / "mpi" / mpi / "wrapper").read_text().strip()
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_an_application_with_kernels(run_mpi, mpi, tmp_path):
+    compile_app(mpi, SOURCE / "test/app/heat.cu", tmp_path / "heat")
+    for ranks in (1, 3):
+        result = run_mpi(mpi, ranks, tmp_path / "heat", env=PATHS["accel"])
+        assert result.status == 0 and f"{ranks} ranks, residual" in result.output and ": 0 wrong" in result.output, result.output
+        assert count_calls(result.output, "accel", "MPI_Allreduce") == (20 if ranks > 1 else 0), result.output
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    program = tmp_path_factory.mktemp("kernels") / "kernels"
+    compile_with(f"{CUDA}/bin/nvcc", "-arch=sm_80", "-fmad=false", "-lineinfo", "-cudart", "shared", "-o", program, SOURCE / "test/app/kernels.cu")
+    return program
+
+
+def run_app(*command, **env):
+    return run_command(list(map(str, command)), {**os.environ, "LD_LIBRARY_PATH": str(BUILD / "emu"), **env}, 60)
+
+
+def test_what_kernels_may_do(kernels):
+    for seed in range(1, 6):
+        result = run_app(kernels, CUEMU_SEED=str(seed))
+        assert result.status == 0 and "0 failures" in result.output, result.output
+        assert "it has 32 threads, 12.50% z 123456789abc" in result.output, result.output
+
+
+@pytest.mark.parametrize("what,error,said", [
+    ("out_of_bounds", "an illegal memory access", "out_of_bounds.*thread 17,.*kernels.cu:[0-9]+ .*in no global memory"),
+    ("misaligned", "misaligned address", "misaligned.*thread 0,.*4 bytes at"),
+    ("asserts", "device-side assert triggered", "asserts.*thread 9,.*assertion"),
+    ("stops", "unspecified launch failure", "stops.*thread 1,.*trap")])
+def test_what_kernels_may_not_do(kernels, what, error, said):
+    result = run_app(kernels, what)
+    assert result.status == 1 and error in result.output and re.search(f"cuemu: kernel .*{said}", result.output), result.output
