@@ -4,6 +4,8 @@
  * An argument names a kernel that does wrong instead.
  */
 #include <cassert>
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -229,12 +231,45 @@ __global__ void lanes_take_turns(int *out)
 	turn = turn + 1;
 }
 
+/* Blocks that meet. */
+__global__ void grid_meets(int *out)
+{
+	cooperative_groups::grid_group grid = cooperative_groups::this_grid();
+	auto tile = cooperative_groups::tiled_partition<8>(cooperative_groups::this_thread_block());
+	int me = (int)grid.thread_rank(), other;
+
+	out[me] = me;
+	grid.sync();
+	other = out[(me + 77) % grid.size()];
+	grid.sync();
+	out[me] = other + cooperative_groups::reduce(tile, 1, cooperative_groups::plus<int>());
+}
+
 __global__ void prints(int *out)
 {
 	if (threadIdx.x == 3)
 		printf("%s has %d threads, %5.2f%% %c %llx\n", "it", blockDim.x, 12.5, 'z',
 		       0x123456789abcULL);
 	out[threadIdx.x] = 0;
+}
+
+static void cooperate(void)
+{
+	int *device, host[192];
+	void *args[] = {&device};
+	bool well = true;
+
+	check(cudaMalloc(&device, sizeof(host)));
+	check(cudaLaunchCooperativeKernel((void *)grid_meets, dim3(3), dim3(64), args, 0, 0));
+	check(cudaMemcpy(host, device, sizeof(host), cudaMemcpyDeviceToHost));
+	for (int i = 0; i < 192; i++)
+		well &= host[i] == (i + 77) % 192 + 8;
+	expect(well, "a grid that meets");
+	expect(cudaLaunchCooperativeKernel((void *)grid_meets, dim3(5000), dim3(64), args, 0, 0) ==
+		       cudaErrorCooperativeLaunchTooLarge,
+	       "a grid that is too large");
+	expect(cudaGetLastError() == cudaErrorCooperativeLaunchTooLarge, "the last error");
+	check(cudaFree(device));
 }
 
 static void compare(void)
@@ -283,6 +318,7 @@ static void compare(void)
 	for (int i = 0; i < 48; i++)
 		well &= out[i] == 47 - i;
 	expect(well, "turns");
+	cooperate();
 	run(prints, 1, 32);
 	check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, blocks_count, 256, 0));
 	expect(most == 8, "occupancy");

@@ -249,6 +249,22 @@ RT_API cudaError_t CUDARTAPI cudaLaunchKernel(const void *host, dim3 grid, dim3 
 				   : result);
 }
 
+RT_API cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(const void *host, dim3 grid, dim3 block,
+							 void **args, size_t shared,
+							 cudaStream_t stream)
+{
+	CUfunction function;
+	CUresult result;
+
+	ENTER();
+	result = find_function(host, &function);
+	if (result == CUDA_SUCCESS)
+		result =
+			cuLaunchCooperativeKernel(function, grid.x, grid.y, grid.z, block.x,
+						  block.y, block.z, (unsigned)shared, stream, args);
+	return emu_rt_done(result);
+}
+
 #if CUDART_VERSION >= 12010
 /* What nvcc's host code of CUDA 13 calls: the handle is the symbol, which suits every device. */
 RT_API cudaError_t CUDARTAPI __cudaGetKernel(cudaKernel_t *kernel, const void *host);

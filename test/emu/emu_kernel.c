@@ -60,7 +60,8 @@ struct launch {
 	const struct CUfunc_st *function;
 	struct ptx_grid grid;
 	unsigned blocks;
-	uint64_t seed;
+	uint64_t number; /* of the process's launches */
+	bool cooperates;
 	atomic_bool failed;
 	atomic_uint next_block;
 	pthread_t beginner, threads[MAX_THREADS]; /* who began it, and the others */
@@ -307,7 +308,9 @@ static void interpret(struct launch *launch, unsigned index)
 	if (atomic_load(&launch->failed))
 		return;
 	ptx_run_block(launch->function->code, launch->function->kernel, &launch->grid, launch->args,
-		      index, launch->seed + index * UINT64_C(0x9e3779b97f4a7c15), &end);
+		      index,
+		      emu_config.seed + launch->number + index * UINT64_C(0x9e3779b97f4a7c15),
+		      &end);
 	if (!end.code || atomic_exchange(&launch->failed, true))
 		return;
 	fprintf(stderr, "cuemu: %s\n", end.text);
@@ -398,8 +401,9 @@ static void begin_late(const struct launch *launch)
 static void run_launch(void *argument)
 {
 	struct launch *launch = argument;
-	unsigned together = launch->blocks < (unsigned)emu_config.sms ? launch->blocks
-								      : (unsigned)emu_config.sms;
+	unsigned together = launch->blocks < (unsigned)emu_config.sms || launch->cooperates
+				    ? launch->blocks
+				    : (unsigned)emu_config.sms;
 
 	if (emu_fault("kernel") != CUDA_SUCCESS) /* it stops in the middle, here at the beginning */
 		return;
@@ -443,34 +447,63 @@ static bool is_valid(const struct CUfunc_st *function, const struct ptx_grid *gr
 	       grid->shared_bytes <= function->most_dynamic;
 }
 
-EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
-					unsigned grid_z, unsigned block_x, unsigned block_y,
-					unsigned block_z, unsigned shared, CUstream handle,
-					void **parameters, void **extra)
+/*
+ * Where a grid's blocks meet, in a cooperative launch (cooperative_groups: struct grid_workspace):
+ * 8 bytes of pinned memory, of many in turn.
+ */
+static uint64_t take_workspace(uint64_t number)
+{
+	enum { MANY = 256 };
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static uint64_t *all;
+	void *memory = NULL;
+	uint64_t *mine = NULL;
+
+	pthread_mutex_lock(&lock);
+	if (!all &&
+	    cuMemHostAlloc(&memory, MANY * sizeof(*all), CU_MEMHOSTALLOC_PORTABLE) == CUDA_SUCCESS)
+		all = memory;
+	if (all)
+		mine = &all[number % MANY];
+	pthread_mutex_unlock(&lock);
+	if (mine)
+		*mine = 0;
+	return (uint64_t)(uintptr_t)mine;
+}
+
+/* All blocks of a cooperative launch run at the same time. */
+static bool fits(const struct ptx_grid *grid)
+{
+	enum { THREADS = 2048 }; /* of a multiprocessor */
+	uint64_t threads = (uint64_t)grid->threads[0] * grid->threads[1] * grid->threads[2];
+	uint64_t blocks = (uint64_t)grid->blocks[0] * grid->blocks[1] * grid->blocks[2];
+
+	return blocks <= MAX_THREADS && blocks <= (uint64_t)emu_config.sms * (THREADS / threads);
+}
+
+static CUresult launch_grid(CUfunction function, const struct ptx_grid *grid, CUstream handle,
+			    void **parameters, bool cooperates)
 {
 	static atomic_uint_fast64_t launches;
-	struct ptx_grid grid = {{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared};
 	struct emu_stream *stream;
 	struct launch *launch;
-	CUresult result;
+	CUresult result = emu_stream_use(handle, &stream);
 
-	EMU_ENTER();
-	if (!function)
-		return CUDA_ERROR_INVALID_HANDLE;
-	result = emu_stream_use(handle, &stream);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!is_valid(function, &grid, extra))
-		return CUDA_ERROR_INVALID_VALUE;
 	launch = malloc(sizeof(*launch) + emu_function_arg_bytes(function) + 1);
 	if (!launch)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	launch->function = function;
-	launch->grid = grid;
+	launch->grid = *grid;
 	if (emu_twin_find(emu_function_name(function)))
 		launch->grid.threads[0] = (uint32_t)emu_config.threads;
-	launch->blocks = grid_x * grid_y * grid_z;
-	launch->seed = emu_config.seed + atomic_fetch_add(&launches, 1);
+	launch->blocks = grid->blocks[0] * grid->blocks[1] * grid->blocks[2];
+	launch->cooperates = cooperates;
+	launch->number = atomic_fetch_add(&launches, 1);
+	if (cooperates)
+		launch->grid.workspace = take_workspace(launch->number);
+	launch->grid.stopped = &launch->failed;
 	atomic_init(&launch->failed, false);
 	atomic_init(&launch->next_block, 0);
 	atomic_init(&launch->away_ns, 0);
@@ -479,4 +512,39 @@ EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, un
 	gather_args(function, parameters, launch->args);
 	emu_submit(stream, run_launch, launch);
 	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+					unsigned grid_z, unsigned block_x, unsigned block_y,
+					unsigned block_z, unsigned shared, CUstream handle,
+					void **parameters, void **extra)
+{
+	struct ptx_grid grid = {
+		{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0, NULL};
+
+	EMU_ENTER();
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!is_valid(function, &grid, extra))
+		return CUDA_ERROR_INVALID_VALUE;
+	return launch_grid(function, &grid, handle, parameters, false);
+}
+
+EMU_API CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x,
+						   unsigned grid_y, unsigned grid_z,
+						   unsigned block_x, unsigned block_y,
+						   unsigned block_z, unsigned shared,
+						   CUstream handle, void **parameters)
+{
+	struct ptx_grid grid = {
+		{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0, NULL};
+
+	EMU_ENTER();
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!is_valid(function, &grid, NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!fits(&grid))
+		return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+	return launch_grid(function, &grid, handle, parameters, true);
 }

@@ -67,7 +67,7 @@ static struct ptx_end run_dynamic(const char *text, uint32_t threads, uint64_t s
 {
 	struct ptx_module *module = parse(text);
 	const struct ptx_function *kernel = ptx_find_function(module, "k");
-	struct ptx_grid grid = {{1, 1, 1}, {threads, 1, 1}, shared};
+	struct ptx_grid grid = {{1, 1, 1}, {threads, 1, 1}, shared, 0, NULL};
 	uint64_t args = (uint64_t)(uintptr_t)memory;
 	struct ptx_end end;
 

@@ -19,6 +19,7 @@
 #define EMU_PTX_H
 
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -230,7 +231,9 @@ ptx_handler ptx_host_function(const char *name);
 
 struct ptx_grid {
 	uint32_t blocks[3], threads[3];
-	uint32_t shared_bytes; /* dynamic */
+	uint32_t shared_bytes;      /* dynamic */
+	uint64_t workspace;         /* of a cooperative launch: where its blocks meet */
+	const atomic_bool *stopped; /* another block has failed; NULL: nobody says */
 };
 
 /* How it ended; text: "" where it ended well. */

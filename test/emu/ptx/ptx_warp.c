@@ -106,6 +106,8 @@ static const struct {
 	{"%dynamic_smem_size", 25},
 	{"%total_smem_size", 26},
 	{"WARP_SZ", 27},
+	{"%envreg1", 28},
+	{"%envreg2", 29},
 };
 
 int ptx_special_find(const char *name)
@@ -169,6 +171,10 @@ uint64_t ptx_special(const struct ptx_warp *warp, unsigned lane, uint32_t which)
 		return block->shared_bytes;
 	case 27:
 		return PTX_LANES;
+	case 28:
+		return block->grid->workspace >> 32;
+	case 29:
+		return block->grid->workspace & UINT32_MAX;
 	default:
 		return 0;
 	}
@@ -917,9 +923,16 @@ static bool run_some_warp(struct ptx_block *block)
 	return false;
 }
 
+/* With one block's error the launch ends: others may wait for it. */
+static bool is_stopped(const struct ptx_block *block)
+{
+	return block->grid->stopped &&
+	       atomic_load_explicit(block->grid->stopped, memory_order_relaxed);
+}
+
 static void run(struct ptx_block *block)
 {
-	while (block->alive) {
+	while (block->alive && !is_stopped(block)) {
 		block->turns++;
 		if (block->ended) {
 			block->ended = false;
