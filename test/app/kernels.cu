@@ -93,13 +93,53 @@ __host__ __device__ static int choose(int x)
 	}
 }
 
+struct shape {
+	int side;
+	__host__ __device__ virtual int area(void) const
+	{
+		return side;
+	}
+	__host__ __device__ shape(int side) : side(side)
+	{
+	}
+};
+struct square : shape {
+	__host__ __device__ int area(void) const override
+	{
+		return side * side;
+	}
+	__host__ __device__ square(int side) : shape(side)
+	{
+	}
+};
+
+__host__ __device__ static int twice(int x)
+{
+	return 2 * x;
+}
+__host__ __device__ static int thrice(int x)
+{
+	return 3 * x;
+}
+
+__host__ __device__ static int of_pointers(int x)
+{
+	int (*functions[2])(int) = {twice, thrice};
+	square big(x % 10);
+	shape small(x % 7);
+	const shape *shapes[2] = {&big, &small};
+
+	return functions[x % 2](x) + shapes[x / 2 % 2]->area();
+}
+
 __host__ __device__ static int of_language(int x)
 {
 	int table[10];
 
 	for (int i = 0; i < 10; i++)
 		table[(i * 7 + x) % 10] = i * x;
-	return power<3>::of(x % 50) + ackermann(x % 3, x % 4) + choose(x) + table[x % 10];
+	return of_pointers(x) + power<3>::of(x % 50) + ackermann(x % 3, x % 4) + choose(x) +
+	       table[x % 10];
 }
 
 __global__ void language(int *out)
@@ -144,7 +184,8 @@ __global__ void functions(int *out)
 	float x = .1f * (float)index_of_thread() + .5f;
 
 	((float *)out)[index_of_thread()] = sinf(x) + expf(-x) * logf(x) + powf(x, 1.5f) +
-					    rsqrtf(x) + erff(x) + (float)tgamma((double)x / 9 + 1);
+					    rsqrtf(x) + erff(x) + (float)tgamma((double)x / 9 + 1) +
+					    (float)sin(1e22 * x);
 }
 
 __global__ void halves(int *out)
@@ -180,7 +221,7 @@ __global__ void sum_of_warps(int *out)
 #else
 	value += 31;
 #endif
-	value += __any_sync(~0u, threadIdx.x == 40) * 1000;
+	value += __any_sync(~0u, threadIdx.x == 40) * 1000 + __ffs(value & 0xf0);
 	out[index_of_thread()] = value;
 }
 
@@ -190,7 +231,12 @@ static int of_warps(int i)
 
 	for (int lane = 0; lane < 32; lane++)
 		threes += (warp * 32 + lane) % 3 == 0;
-	return 32 * first + 31 * 16 + threes + 31 + (warp == 1) * 1000;
+	threes += 32 * first + 31 * 16 + 31;
+	for (int bit = 4; bit < 8; bit++) {
+		if (threes >> bit & 1)
+			return threes + (warp == 1) * 1000 + bit + 1;
+	}
+	return threes + (warp == 1) * 1000;
 }
 
 __constant__ int weights[4] = {1, 10, 100, 1000};
@@ -294,7 +340,7 @@ static void compare(void)
 	for (int i = 0; i < 64; i++) {
 		double x = .1f * (float)i + .5f;
 		double right = sin(x) + exp(-x) * log(x) + pow(x, 1.5) + 1 / sqrt(x) + erf(x) +
-			       tgamma(x / 9 + 1);
+			       tgamma(x / 9 + 1) + sin(1e22 * (double)(.1f * (float)i + .5f));
 
 		well &= fabs(((float *)out)[i] - right) < 1e-5 * (1 + fabs(right));
 	}

@@ -24,7 +24,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 64, STACK_BYTES = 256 << 10, MAX_ARGS = 4096 };
+enum { MAX_THREADS = 64, STACK_BYTES = 256 << 10, MAX_ARGS = 32764 };
 
 /* Of emu_test_kernels.cu: shifts a block's numbers round by one through shared memory. */
 struct emu_rotate_args {
@@ -436,15 +436,24 @@ static void gather_args(const struct CUfunc_st *function, void **parameters, uns
 		memcpy(args + kernel->params[i].offset, parameters[i], kernel->params[i].bytes);
 }
 
+/* Of a grid's second and third dimension, a block's third; bytes that need no asking. */
+enum { MAX_ROWS = 65535, MAX_DEEP = 64, SHARED = 48 << 10 };
+
 static bool is_valid(const struct CUfunc_st *function, const struct ptx_grid *grid, void **extra)
 {
 	uint64_t threads = (uint64_t)grid->threads[0] * grid->threads[1] * grid->threads[2];
 	uint64_t blocks = (uint64_t)grid->blocks[0] * grid->blocks[1] * grid->blocks[2];
 	bool is_line = blocks == grid->blocks[0] && threads == grid->threads[0];
 
+	uint64_t shared =
+		grid->shared_bytes + (function->kernel ? function->kernel->shared_bytes : 0);
+
 	return blocks && threads && blocks <= UINT32_MAX && threads <= PTX_MAX_BLOCK && !extra &&
-	       (is_line || !function->twin) && emu_function_arg_bytes(function) <= MAX_ARGS &&
-	       grid->shared_bytes <= function->most_dynamic;
+	       grid->blocks[1] <= MAX_ROWS && grid->blocks[2] <= MAX_ROWS &&
+	       grid->threads[2] <= MAX_DEEP && (is_line || !function->twin) &&
+	       emu_function_arg_bytes(function) <= MAX_ARGS &&
+	       grid->shared_bytes <= function->most_dynamic &&
+	       (shared <= SHARED || function->most_dynamic > SHARED);
 }
 
 /*

@@ -231,7 +231,7 @@ EMU_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute att
 		*value = PTX_MAX_BLOCK;
 		break;
 	case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
-		*value = function->code ? (int)function->code->shared_bytes : 0;
+		*value = function->kernel ? (int)function->kernel->shared_bytes : 0;
 		break;
 	case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
 		*value = function->kernel ? (int)function->kernel->frame_bytes : 0;

@@ -334,6 +334,33 @@ static const struct row {
 	{"max.f16 d, a, b;", "b16", "b16", 0x7e00, 0x3c00, 0, 0x3c00},
 	{"neg.f16x2 d, a;", "b32", "b32", 0x3c004000, 0, 0, 0xbc00c000},
 	{"testp.infinite.f32 p, a; selp.f32 d, b, c, p;", "f32", "f32", INF32, 4, 5, 4},
+	{"cvt.rzi.s32.f64 d, a;", "b32", "f64", 0x7ff8000000000000, 0, 0, 0x80000000},
+	{"cvt.rzi.s64.f32 d, a;", "b64", "f32", 0x7fc00000, 0, 0, TOP64},
+	{"mad.wide.s32 d, a, 4, -8;", "b64", "b32", 10, 0, 0, 32},
+	{"slct.b64.s32 d, -1, 0, c;", "b64", "b32", 0, 0, 1, ONES64},
+	{"slct.b32.f32 d, 11, 22, c;", "b32", "f32", 0, 0, 0x80000000, 11},
+	{"slct.b32.f32 d, 11, 22, c;", "b32", "f32", 0, 0, 0x7fc00000, 22},
+	{"set.lt.u32.f32 d, a, b;", "b32", "f32", 0xbf800000, 0x3f800000, 0, ONES32},
+	{"set.eq.u32.f32 d, a, a;", "b32", "f32", 0x7fc00000, 0, 0, 0},
+	{"set.lt.f32.f32 d, a, b;", "f32", "f32", 0xbf800000, 0x3f800000, 0, 0x3f800000},
+	{"set.eq.u32.f16x2 d, a, b;", "b32", "b32", 0x3c003c00, 0x3c004000, 0, 0xffff0000},
+	{"set.lt.f16x2.f16x2 d, a, b;", "b32", "b32", 0x3c003c00, 0x3c004000, 0, 0x00003c00},
+	{"set.nan.bf16.bf16 d, a, b;", "b16", "b16", 0x7fff, 0, 0, 0x3f80},
+	{"mov.b32 d, {-1, a};", "b32", "b16", 0x1234, 0, 0, 0x1234ffff},
+	{"fma.rn.bf16 d, a, b, c;", "b16", "b16", 0x420c, 0x4130, 0x2180, 0x43c1},
+	{"fma.rn.f16 d, a, b, c;", "b16", "b16", 0x3c01, 0x0bfe, 0x3801, 0x3801},
+	{"fma.rn.sat.f16 d, a, b, c;", "b16", "b16", 0x3c01, 0x0bfe, 0x3801, 0x3801},
+	{"cvt.rn.bf16.s32 d, a;", "b16", "b32", 0x40400001, 0, 0, 0x4e81},
+	{"setp.eq.ftz.f16 p, a, b; selp.b16 d, 1, 0, p;", "b16", "b16", 1, 0, 0, 1},
+	{"setp.eq.and.f16x2 p|q, a, b, q; selp.b32 d, 1, 0, p;", "b32", "b32", 0x3c003c00,
+	 0x3c003c00, 0, 0},
+	{"bfind.shiftamt.u32 d, a;", "b32", "b32", 0x1000, 0, 0, 19},
+	{"bfind.shiftamt.s32 d, a;", "b32", "b32", ONES32, 0, 0, ONES32},
+	{"{ .reg .b32 %r2; mov.u32 %r2, 9; } mov.u32 d, %r2;", "b32", "b32", 0, 0, 0, 0},
+	{".reg.f32 f; mov.f32 f, 0f3F800000; mov.f32 d, f;", "f32", "f32", 0, 0, 0, 0x3f800000},
+	{".shared .align 4 .b8 s[64]; mov.u32 %r3, s; add.u32 %r3, %r3, -8;"
+	 "st.shared.u32 [s+8], 77; ld.shared.u32 d, [%r3+16];",
+	 "b32", "b32", 0, 0, 0, 77},
 	{"and.pred p, p, !q; selp.u32 d, 1, 2, p;", "b32", "b32", 0, 0, 0, 1},
 	{"@p add.u32 d, a, b; @!p add.u32 d, a, c;", "b32", "b32", 1, 2, 3, 3},
 	{"@q mov.u32 d, 5; @!q mov.u32 d, 6;", "b32", "b32", 1, 2, 3, 6},
@@ -560,6 +587,11 @@ static void lanes_work_together(void **state)
 	     "$odd: bar.warp.sync 0xaaaaaaaa; vote.sync.ballot.b32 %r2, 1, 0xaaaaaaaa; $met:",
 	     32, is_odd_met);
 	each("setp.ge.u32 %p1, %r1, 10; bar.red.popc.u32 %r2, 0, %p1;", 40, counted);
+	/* From different places, and a barrier for whole warps of which lanes are missing. */
+	each("setp.lt.u32 %p1, %r1, 16; @%p1 bra $a; shfl.sync.bfly.b32 %r2, %r1, 5, 31, -1;"
+	     "bra $end; $a: shfl.sync.bfly.b32 %r2, %r1, 5, 31, -1; $end: bar.sync 1, 32;",
+	     32, turned);
+	each("bar.sync 1, 64; mov.u32 %r2, 30;", 40, counted);
 	/* Those that have ended are not waited for. */
 	each("mov.u32 %r2, 30; st.global.u32 [%rd2], %r2; setp.lt.u32 %p1, %r1, 4; @%p1 exit;"
 	     "bar.sync 0; bar.warp.sync -1;",
@@ -669,10 +701,14 @@ static void errors_end_the_launch(void **state)
 	fails(".shared .align 4 .b8 room[64]; setp.eq.u32 %p1, %r1, 37; @!%p1 bra $end;"
 	      "st.shared.u32 [room+64], %r1; $end:",
 	      64, 700, "thread 37");
-	fails("setp.eq.u32 %p1, %r1, 1; @%p1 bra $end; $wait: bar.sync 0, 64; $end:", 40, 719,
+	fails("setp.eq.u32 %p1, %r1, 1; @%p1 bra $end; $wait: bar.sync 0, 96; $end:", 40, 719,
 	      "waits at barrier 0");
 	fails("shfl.sync.idx.b32 %r2, %r1, 9, 31, 0xff;", 8, 719, "a shuffle from lane 9");
 	fails("bar.warp.sync 0xfe;", 8, 719, "without this thread's lane 0");
+	fails("st.param.u64 [k_param_0], %rd1;", 1, 700, "a kernel's parameters");
+	fails("mov.u64 %rd3, 0; cvta.local.u64 %rd3, %rd3; st.shared.u32 [%rd3], 1;", 1, 700,
+	      "in no shared");
+	fails("bar.sync 0, 40;", 40, 719, "no whole warps");
 	fails("setp.eq.u32 %p1, %r1, 5; @%p1 trap;", 8, 719, "thread 5");
 	fails("setp.lt.u32 %p1, %r1, 8; @%p1 bra $a; bar.sync 1, 32; bra $end;"
 	      "$a: bar.warp.sync 0xffff; $end:",
@@ -695,6 +731,14 @@ static void what_is_not_interpreted_is_named(void **state)
 	(void)state;
 	refuses(HEAD "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f2}];" TAIL, "tex.2d");
 	refuses(HEAD "wgmma.fence.sync.aligned;" TAIL, "wgmma");
+	refuses(HEAD "max.f32 %f1, %f2, %f3, %f4;" TAIL, "with 4 operands");
+	refuses(HEAD "add.u32 1, 2, 3;" TAIL, "not for a register");
+	refuses(HEAD "mov.u32 %r1;" TAIL, "1 operands");
+	refuses(HEAD "red.global.add.v2.f32 [%rd1], {%f1, %f2};" TAIL, "red.global.add.v2.f32");
+	refuses(HEAD "brx.idx %r1, $l; $l:" TAIL, "not what the branch needs");
+	refuses(HEAD ".pragma \"nounroll", "expected");
+	refuses(HEAD ".reg .b32 %many<2147483650>;" TAIL, "registers");
+	refuses(HEAD ".shared .align 4 .b8 s[4294967280];" TAIL, "shared memory");
 	refuses(HEAD "bra $nowhere;" TAIL, "no label $nowhere");
 	refuses(HEAD "add.u32 %r1, %r99, 1;" TAIL, "%r99");
 	refuses(HEAD "add.u32 %r1, %r2, 1", "expected");

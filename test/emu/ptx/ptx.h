@@ -32,6 +32,8 @@ enum { PTX_PAIR = 128 };
 #define PTX_SHARED_WINDOW (UINT64_C(1) << 60)
 #define PTX_LOCAL_WINDOW (UINT64_C(1) << 61)
 #define PTX_PARAM_WINDOW (UINT64_C(1) << 62)
+/* Functions' addresses: their numbers. */
+#define PTX_CODE_WINDOW (UINT64_C(1) << 63)
 
 /* Where the dynamic part of shared memory begins in its space: behind any static part. */
 #define PTX_DYNAMIC_SHARED (UINT64_C(1) << 20)
@@ -182,6 +184,8 @@ struct ptx_function {
 	uint32_t num_params, num_results;
 	struct ptx_param *params, *results; /* of a kernel: places in its argument buffer */
 	uint32_t param_bytes;
+	uint32_t number;       /* its address */
+	uint32_t shared_bytes; /* static */
 	struct ptx_function *next;
 };
 
@@ -202,13 +206,19 @@ struct ptx_file {
 	struct ptx_file *next;
 };
 
+/* What a module's parts are in, each behind one of these. */
+struct ptx_memory {
+	_Alignas(16) struct ptx_memory *next;
+};
+
 struct ptx_module {
+	struct ptx_memory *memory;
 	struct ptx_file *files;
 	struct ptx_function *functions;
 	struct ptx_variable *variables;
 	struct ptx_instr *code;
 	uint32_t num_code, room;
-	uint32_t shared_bytes; /* static */
+	uint32_t shared_bytes; /* static, outside functions */
 	struct ptx_opcode *opcodes[256];
 	char error[256];
 };
@@ -268,7 +278,7 @@ void ptx_device_pause(void);
 
 enum ptx_lane_state { PTX_RUNS, PTX_WAITS_FOR_BLOCK, PTX_WAITS_FOR_WARP, PTX_ENDED };
 
-enum { PTX_DEPTH = 48, PTX_STACK_BYTES = 64 << 10 };
+enum { PTX_DEPTH = 128, PTX_STACK_BYTES = 512 << 10 };
 
 /* Of one lane, for when the function returns. */
 struct ptx_frame {
@@ -288,7 +298,11 @@ struct ptx_warp {
 	uint8_t state[PTX_LANES];
 	uint8_t barrier[PTX_LANES];
 	uint8_t carry[PTX_LANES];
+	/* At an instruction that lanes do together: which, and the values of its operands. */
+	const struct ptx_instr *waits_at[PTX_LANES];
+	uint64_t brought[PTX_LANES][PTX_OPERANDS];
 	uint32_t wait_mask[PTX_LANES];
+	uint32_t came; /* to these barriers, some of its lanes */
 	uint32_t pc[PTX_LANES], depth[PTX_LANES];
 	uint64_t ran[PTX_LANES]; /* when, in turns of the block */
 	struct ptx_frame (*frames)[PTX_DEPTH];

@@ -22,13 +22,14 @@ static double beyond(const struct ptx_type *to)
 	return ldexp(1, to->kind == PTX_SIGNED ? to->bits - 1 : to->bits);
 }
 
-/* Numbers that do not fit become the nearest that does, and NaN zero. */
+/* Numbers that do not fit become the nearest that does; NaN zero, or with 64 bits the lowest. */
 static uint64_t integer_of(double value, const struct ptx_opcode *o)
 {
 	double whole;
 
 	if (isnan(value))
-		return o->from.bits == 64 && o->type.bits == 64 ? UINT64_C(1) << 63 : 0;
+		return o->from.bits == 64 || o->type.bits == 64 ? UINT64_C(1) << (o->type.bits - 1)
+								: 0;
 	ptx_round((enum ptx_rounding)o->rounding);
 	whole = nearbyint(value);
 	ptx_round(PTX_NEAREST);
@@ -61,11 +62,26 @@ static float flush(float value)
 	return fpclassify(value) == FP_SUBNORMAL ? copysignf(0, value) : value;
 }
 
+/* To half precision by a double with all that matters: its last bit says that there was more. */
+static uint64_t half_of_integer(uint64_t bits, const struct ptx_opcode *o)
+{
+	bool is_signed = o->from.kind == PTX_SIGNED;
+	int64_t value = is_signed ? ptx_sign(bits, o->from.bits) : 0;
+	uint64_t size = is_signed ? (value < 0 ? -(uint64_t)value : (uint64_t)value)
+				  : bits & ptx_mask_of(o->from.bits);
+	uint64_t low = size >> 53 ? size & 0xfff : 0;
+	double result = (double)((size - low) | (low ? 0x1000 : 0));
+
+	return ptx_narrow(&o->type, value < 0 ? -result : result, (enum ptx_rounding)o->rounding);
+}
+
 /* To single precision straight from the integer, as a double on the way would round twice. */
 static uint64_t float_of_integer(uint64_t bits, const struct ptx_opcode *o)
 {
 	volatile double result;
 
+	if (o->type.bits == 16)
+		return half_of_integer(bits, o);
 	ptx_round((enum ptx_rounding)o->rounding);
 	if (o->from.kind == PTX_SIGNED) {
 		volatile int64_t value = ptx_sign(bits, o->from.bits);
@@ -77,8 +93,6 @@ static uint64_t float_of_integer(uint64_t bits, const struct ptx_opcode *o)
 		result = o->type.bits == 64 ? (double)value : (double)(float)value;
 	}
 	ptx_round(PTX_NEAREST);
-	if (o->type.bits == 16)
-		return ptx_narrow(&o->type, result, (enum ptx_rounding)o->rounding);
 	return ptx_bits(&o->type, result);
 }
 

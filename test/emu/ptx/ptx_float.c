@@ -272,6 +272,27 @@ uint64_t ptx_bits(const struct ptx_type *type, double value)
 					       : ptx_narrow(type, value, PTX_NEAREST);
 }
 
+static double saturate_double(double value)
+{
+	return isnan(value) || value < 0 ? 0 : value > 1 ? 1 : value;
+}
+
+/*
+ * A sum whose last bit says that there was more, so that the rounding that follows is the only one
+ * (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008). The error of a sum in
+ * double precision is itself a double (Knuth).
+ */
+static double odd_sum(double a, double b)
+{
+	volatile double sum = a + b, b_part = sum - a, a_part = sum - b_part;
+	volatile double error = (a - a_part) + (b - b_part);
+	uint64_t bits = bits_of_double(sum);
+
+	if (!isfinite(sum) || error == 0 || bits & 1)
+		return sum;
+	return double_of((error > 0) == (sum > 0) ? bits + 1 : bits - 1);
+}
+
 static double flush_half(const struct ptx_type *type, double value)
 {
 	return type->kind == PTX_FLOAT && fabs(value) < 0x1p-14 ? copysign(0, value) : value;
@@ -310,7 +331,7 @@ static double flush_half(const struct ptx_type *type, double value)
 				if (o->flushes)                                                    \
 					result = flush_half(type, result);                         \
 				if (o->saturates)                                                  \
-					result = saturate((float)result);                          \
+					result = saturate_double(result);                          \
 				out |= ptx_narrow(type, result, PTX_NEAREST) << at;                \
 			}                                                                          \
 			ptx_set(warp, &instr->operands[0], lane, out);                             \
@@ -320,7 +341,7 @@ static double flush_half(const struct ptx_type *type, double value)
 HALF(add_half, a + b)
 HALF(subtract_half, a - b)
 HALF(multiply_half, a *b)
-HALF(multiply_add_half, fma(a, b, c))
+HALF(multiply_add_half, odd_sum(a *b, c))
 HALF(minimum_half, lesser(a, b, o->sees_nan))
 HALF(maximum_half, greater(a, b, o->sees_nan))
 HALF(power_of_two_half, exp2(a))
@@ -356,7 +377,10 @@ static double operand_of(const struct ptx_opcode *o, uint64_t bits)
 {
 	double value = ptx_number(&o->from, bits);
 
-	return o->flushes && o->from.bits == 32 ? flush((float)value) : value;
+	if (!o->flushes || o->from.bits == 64)
+		return value;
+	return o->from.bits == 32 && !o->from.pair ? flush((float)value)
+						   : flush_half(&o->from, value);
 }
 
 static void set_predicate(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
@@ -367,6 +391,19 @@ static void set_predicate(struct ptx_warp *warp, const struct ptx_instr *instr, 
 	ptx_set_answer(warp, instr, lane,
 		       compare(o, operand_of(o, ptx_value(warp, &instr->operands[2], lane)),
 			       operand_of(o, ptx_value(warp, &instr->operands[3], lane))));
+}
+
+static bool other_predicate(struct ptx_warp *warp, const struct ptx_operand *operand, unsigned lane)
+{
+	return (ptx_value(warp, operand, lane) != 0) != operand->negated;
+}
+
+static bool combine(const struct ptx_opcode *o, bool answer, bool other)
+{
+	return o->combine == '&'   ? answer && other
+	       : o->combine == '|' ? answer || other
+	       : o->combine == '^' ? answer != other
+				   : answer;
 }
 
 /* Of two values: each predicate is one's answer. */
@@ -383,8 +420,36 @@ static void set_predicates_of_pair(struct ptx_warp *warp, const struct ptx_instr
 			double b = ptx_widen(&o->from, ptx_value(warp, &instr->operands[3], lane) >>
 							       (16 * i));
 
-			ptx_set(warp, &instr->operands[i], lane, compare(o, a, b));
+			ptx_set(warp, &instr->operands[i], lane,
+				combine(o, compare(o, a, b),
+					o->combine &&
+						other_predicate(warp, &instr->operands[4], lane)));
 		}
+	}
+}
+
+/* set: all ones, or 1, of a register's half for each of two values. */
+static void set_number(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	const struct ptx_opcode *o = instr->opcode;
+	struct ptx_type half = {o->type.kind, 16, false};
+	unsigned bits = o->from.pair ? 16 : o->type.bits;
+	bool is_float = o->type.kind == PTX_FLOAT || o->type.kind == PTX_BFLOAT;
+	uint64_t yes = !is_float ? ptx_mask_of(bits) : ptx_bits(o->from.pair ? &half : &o->type, 1);
+
+	PTX_FOR_LANES(lane, lanes)
+	{
+		uint64_t out = 0;
+
+		for (unsigned at = 0; at < (o->from.pair ? 32U : 1U); at += 16) {
+			double a = operand_of(o, ptx_value(warp, &instr->operands[1], lane) >> at);
+			double b = operand_of(o, ptx_value(warp, &instr->operands[2], lane) >> at);
+			bool other = o->combine && other_predicate(warp, &instr->operands[3], lane);
+
+			if (combine(o, compare(o, a, b), other))
+				out |= yes << at;
+		}
+		ptx_set(warp, &instr->operands[0], lane, out);
 	}
 }
 
@@ -464,6 +529,9 @@ const struct ptx_operation ptx_float_operations[] = {
 	{"setp", H, PAIR, PTX_PLAIN, set_predicates_of_pair, false},
 	{"setp", H, 16, PTX_PLAIN, set_predicate, false},
 	{"setp", F, 0, PTX_PLAIN, set_predicate, false},
+	{"set", H, PAIR, PTX_PLAIN, set_number, false},
+	{"set", H, 16, PTX_PLAIN, set_number, false},
+	{"set", F, 0, PTX_PLAIN, set_number, false},
 	{"testp.finite", F, 0, PTX_PLAIN, test_number, false},
 	{"testp.infinite", F, 0, PTX_PLAIN, test_number, false},
 	{"testp.number", F, 0, PTX_PLAIN, test_number, false},

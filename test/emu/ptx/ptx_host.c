@@ -59,6 +59,7 @@ static void put(struct output *out, const char *text)
 
 /* Arguments are in a buffer, each at a multiple of its size: int 4 bytes, long and double 8. */
 struct arguments {
+	uint32_t num; /* that were taken */
 	struct ptx_warp *warp;
 	const struct ptx_instr *instr;
 	unsigned lane;
@@ -69,6 +70,7 @@ static uint64_t next_argument(struct arguments *a, size_t bytes)
 {
 	uint64_t value = 0;
 
+	a->num++;
 	a->at = (a->at + bytes - 1) / bytes * bytes;
 	memcpy(&value, ptx_place(a->warp, a->instr, a->lane, PTX_GENERIC, a->at, bytes), bytes);
 	a->at += bytes;
@@ -106,7 +108,7 @@ static void convert(struct output *out, const char *format, bool is_long, struct
 		snprintf(text, sizeof(text), format, (void *)(uintptr_t)next_argument(args, 8));
 		break;
 	default:
-		if (is_long)
+		if (is_long && !strchr("c", format[strlen(format) - 1]))
 			snprintf(text, sizeof(text), format, next_argument(args, 8));
 		else
 			snprintf(text, sizeof(text), format, (unsigned)next_argument(args, 4));
@@ -133,17 +135,21 @@ static void format_all(struct output *out, const char *format, struct arguments 
 			format++;
 			continue;
 		}
-		while (*format && strchr("-+ #0123456789.*hlLjzt", *format) && length < 40) {
-			is_long |= strchr("lLjzt", *format) != NULL;
+		while (*format && strchr("-+ #0123456789.*hljzt", *format) && length < 40) {
+			is_long |= strchr("ljzt", *format) != NULL;
 			if (*format == '*')
 				length += (size_t)snprintf(one + length, 16, "%d",
 							   (int)next_argument(args, 4));
-			else
+			else if (!strchr("hljzt",
+					 *format)) /* the length is put back for integers */
 				one[length++] = *format;
 			format++;
 		}
-		if (!*format)
-			return;
+		if (!*format || !strchr("diouxXcspaefgAEFG", *format))
+			return; /* %n, which would write, and what is not known */
+		if (is_long && strchr("diouxX", *format)) {
+			one[length++] = 'l';
+		}
 		one[length++] = *format++;
 		convert(out, one, is_long, args);
 	}
@@ -153,7 +159,7 @@ static void print(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t
 {
 	PTX_FOR_LANES(lane, lanes)
 	{
-		struct arguments args = {warp, instr, lane, param_of(warp, instr, lane, 1)};
+		struct arguments args = {0, warp, instr, lane, param_of(warp, instr, lane, 1)};
 		struct output out = {.length = 0};
 		char format[1024];
 
@@ -161,7 +167,7 @@ static void print(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t
 			  sizeof(format));
 		format_all(&out, format, &args);
 		fwrite(out.text, 1, out.length, stdout);
-		return_value(warp, instr, lane, (uint32_t)out.length);
+		return_value(warp, instr, lane, args.num);
 	}
 	fflush(stdout);
 }

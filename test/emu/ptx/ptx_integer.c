@@ -116,6 +116,14 @@ static uint64_t find_bit(uint64_t a, unsigned bits)
 	return a ? bits - 1 - leading_zeros(a, bits) : UINT32_MAX;
 }
 
+/* How far to shift left until the highest bit that differs from the sign is on top. */
+static uint64_t find_signed_shift(uint64_t a, unsigned bits)
+{
+	if (ptx_sign(a, bits) < 0)
+		a = ~a & ptx_mask_of(bits);
+	return a ? leading_zeros(a, bits) : UINT32_MAX;
+}
+
 static uint64_t extract(uint64_t a, uint64_t at, uint64_t length, unsigned bits)
 {
 	at &= 255;
@@ -226,6 +234,8 @@ COUNT(count_ones, (uint64_t)__builtin_popcountll(a))
 COUNT(count_leading_zeros, leading_zeros(a, bits))
 COUNT(reverse_bits, reverse(a, bits))
 COUNT(find_highest, find_bit(a, bits))
+COUNT(find_shift, a ? leading_zeros(a, bits) : UINT32_MAX)
+COUNT(find_shift_signed, find_signed_shift(a, bits))
 COUNT(find_highest_signed, find_bit(S(a) < 0 ? ~a & instr->mask : a, bits))
 
 /* mul.wide, mad.wide: the result has twice the type's width. */
@@ -424,7 +434,9 @@ static void pack(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t 
 		uint64_t value = 0;
 
 		for (unsigned i = 0; i < num; i++)
-			value |= ptx_value(warp, &instr->operands[i + 1], lane) << (i * bits);
+			value |=
+				(ptx_value(warp, &instr->operands[i + 1], lane) & ptx_mask_of(bits))
+				<< (i * bits);
 		ptx_set(warp, &instr->operands[0], lane, value);
 	}
 }
@@ -486,15 +498,18 @@ static void choose(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_
 	out[lane] = (ps[lane & in_p] ? as[lane & in_a] : bs[lane & in_b]) & mask;
 }
 
-/* By the sign of c. */
+/* The first one where c >= 0, which NaN is not, and -0 is. */
 static void choose_by_sign(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
+	bool is_float = instr->opcode->from.kind == PTX_FLOAT;
+
 	PTX_FOR_LANES(lane, lanes)
 	{
-		int64_t c = ptx_sign(ptx_value(warp, &instr->operands[3], lane), 32);
+		uint64_t c = ptx_value(warp, &instr->operands[3], lane) & UINT32_MAX;
+		bool first = is_float ? c <= 0x7f800000 || c == 0x80000000 : !(c >> 31);
 
 		ptx_set(warp, &instr->operands[0], lane,
-			ptx_value(warp, &instr->operands[c >= 0 ? 1 : 2], lane));
+			ptx_value(warp, &instr->operands[first ? 1 : 2], lane));
 	}
 }
 
@@ -568,8 +583,8 @@ static void set_predicate(struct ptx_warp *warp, const struct ptx_instr *instr, 
 static void set_number(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
 	const struct ptx_opcode *o = instr->opcode;
-	uint64_t turn = turn_of(&o->from),
-		 yes = o->type.kind == PTX_FLOAT ? 0x3f800000 : UINT32_MAX;
+	uint64_t turn = turn_of(&o->from);
+	uint64_t yes = o->type.kind == PTX_FLOAT ? ptx_bits(&o->type, 1) : instr->mask;
 	const struct ptx_operand *with = &instr->operands[3];
 
 	PTX_FOR_LANES(lane, lanes)
@@ -675,6 +690,8 @@ const struct ptx_operation ptx_integer_operations[] = {
 	{"brev", B, 0, PTX_PLAIN, reverse_bits, false},
 	{"bfind", U, 0, PTX_PLAIN, find_highest, false},
 	{"bfind", I, 0, PTX_PLAIN, find_highest_signed, false},
+	{"bfind.shiftamt", U, 0, PTX_PLAIN, find_shift, false},
+	{"bfind.shiftamt", I, 0, PTX_PLAIN, find_shift_signed, false},
 	{"dp4a", U | I, 32, PTX_PLAIN, dot_of_bytes, false},
 	{"mov", ALL, 0, PTX_PLAIN, move, true},
 	{"selp", ALL, 0, PTX_PLAIN, choose, false},

@@ -6,6 +6,7 @@
  */
 #include "ptx.h"
 
+#include <math.h>
 #include <string.h>
 
 /* CUDA's errors, as a CUresult. */
@@ -27,7 +28,7 @@ static void fail_address(struct ptx_warp *warp, const struct ptx_instr *instr, u
 
 static unsigned char *place_shared(const struct ptx_block *block, uint64_t offset, size_t bytes)
 {
-	uint64_t dynamic = block->grid->shared_bytes, fixed = block->module->shared_bytes;
+	uint64_t dynamic = block->grid->shared_bytes, fixed = block->kernel->shared_bytes;
 
 	if (offset >= PTX_DYNAMIC_SHARED) {
 		offset -= PTX_DYNAMIC_SHARED;
@@ -44,10 +45,13 @@ static unsigned char *place_of(struct ptx_warp *warp, unsigned lane, enum ptx_sp
 	const struct ptx_block *block = warp->block;
 	uint64_t window = address >> 60 << 60, offset = address - window;
 
-	if (space == PTX_SHARED && !window)
-		window = PTX_SHARED_WINDOW;
-	if (space == PTX_LOCAL && !window)
-		window = PTX_LOCAL_WINDOW;
+	if (space == PTX_SHARED || space == PTX_LOCAL) {
+		uint64_t own = space == PTX_SHARED ? PTX_SHARED_WINDOW : PTX_LOCAL_WINDOW;
+
+		if (window && window != own)
+			return NULL;
+		window = own;
+	}
 	switch (window) {
 	case 0:
 		return ptx_device_place(address, bytes);
@@ -89,7 +93,8 @@ static uint64_t address_of(struct ptx_warp *warp, const struct ptx_operand *oper
 {
 	switch (operand->kind) {
 	case PTX_REGISTER:
-		return ptx_slot(warp, operand->slot)[lane] + operand->value;
+		/* In 32 bits, as addresses of shared memory may be kept, it wraps there. */
+		return (ptx_slot(warp, operand->slot)[lane] + operand->value) & operand->mask;
 	case PTX_FRAME:
 		return warp->stack + operand->value;
 	default:
@@ -203,6 +208,9 @@ static void store(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t
 	warp->block->looks = 0;
 	PTX_FOR_LANES(lane, lanes)
 	{
+		if (address_of(warp, &instr->operands[0], lane) >> 60 == PTX_PARAM_WINDOW >> 60)
+			ptx_fail(warp, instr, lane, ILLEGAL_ADDRESS,
+				 "a store to a kernel's parameters");
 		unsigned char *to = ptx_place(warp, instr, lane, (enum ptx_space)o->space,
 					      address_of(warp, &instr->operands[0], lane),
 					      (size_t)bytes * o->vector);
@@ -224,12 +232,21 @@ static bool is_less(const struct ptx_type *type, uint64_t a, uint64_t b)
 	return a < b;
 }
 
-static uint64_t sum(const struct ptx_type *type, uint64_t a, uint64_t b)
+static double flushed(double value)
+{
+	return fpclassify((float)value) == FP_SUBNORMAL ? copysign(0, value) : value;
+}
+
+/* In global memory single precision has no subnormal numbers, in shared memory it has. */
+static uint64_t sum(const struct ptx_type *type, uint64_t a, uint64_t b, bool flushes)
 {
 	uint64_t out = 0;
 
 	if (type->kind != PTX_FLOAT && type->kind != PTX_BFLOAT)
 		return a + b;
+	if (flushes && type->bits == 32 && !type->pair)
+		return ptx_bits(
+			type, flushed(flushed(ptx_number(type, a)) + flushed(ptx_number(type, b))));
 	if (!type->pair)
 		return ptx_bits(type, ptx_number(type, a) + ptx_number(type, b));
 	for (unsigned at = 0; at < 32; at += 16)
@@ -240,11 +257,12 @@ static uint64_t sum(const struct ptx_type *type, uint64_t a, uint64_t b)
 }
 
 /* What is there afterwards, of what was there, and the operands. */
-static uint64_t apply(const struct ptx_opcode *o, uint64_t was, uint64_t b, uint64_t c)
+static uint64_t apply(const struct ptx_opcode *o, uint64_t was, uint64_t b, uint64_t c,
+		      bool flushes)
 {
 	switch (o->action) {
 	case PTX_ADD:
-		return sum(&o->type, was, b);
+		return sum(&o->type, was, b, flushes);
 	case PTX_AND:
 		return was & b;
 	case PTX_OR:
@@ -303,9 +321,11 @@ static void update(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_
 				  address_of(warp, &instr->operands[first], lane), bits / 8);
 		uint64_t b = ptx_value(warp, &instr->operands[first + 1], lane) & instr->mask;
 		uint64_t c = ptx_value(warp, &instr->operands[first + 2], lane) & instr->mask;
+		bool flushes = o->space != PTX_SHARED &&
+			       address_of(warp, &instr->operands[first], lane) >> 60 == 0;
 		uint64_t was = load_word(at, bits / 8, true);
 
-		while (!swap(at, bits, &was, apply(o, was, b, c) & instr->mask))
+		while (!swap(at, bits, &was, apply(o, was, b, c, flushes) & instr->mask))
 			;
 		if (o->action == PTX_CAS && was != b)
 			note_look(warp->block, address_of(warp, &instr->operands[first], lane));

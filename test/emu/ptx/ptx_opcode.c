@@ -166,9 +166,10 @@ static bool take_into_name(struct ptx_opcode *o, const char *word)
 static bool is_ignored(const char *word)
 {
 	static const char *const words[] = {
-		"uni",   "sync", "aligned", "weak",    "cta",   "gpu",   "sys",   "cluster", "ca",
-		"cg",    "cs",   "lu",      "cv",      "nc",    "wb",    "wt",    "approx",  "full",
-		"noftz", "mmio", "sc",      "acq_rel", "proxy", "alias", "async", "gl",      NULL};
+		"uni",    "sync", "aligned", "weak", "cta", "gpu",     "sys",   "cluster",
+		"ca",     "cg",   "cs",      "lu",   "cv",  "nc",      "wb",    "wt",
+		"approx", "full", "noftz",   "mmio", "sc",  "acq_rel", "proxy", "alias",
+		"async",  "gl",   "L1",      "L2",   NULL};
 
 	return is_one_of(word, words) || !strncmp(word, "L1::", 4) || !strncmp(word, "L2::", 4);
 }
@@ -205,10 +206,12 @@ static bool take_word(struct ptx_opcode *o, const char *word)
 
 static bool fits(const struct ptx_operation *row, const struct ptx_opcode *o)
 {
-	uint8_t bits = (uint8_t)(o->type.bits | (o->type.pair ? PTX_PAIR : 0));
+	/* What is compared, not what comes out. */
+	const struct ptx_type *type = strcmp(o->name, "set") ? &o->type : &o->from;
+	uint8_t bits = (uint8_t)(type->bits | (type->pair ? PTX_PAIR : 0));
 
-	return !strcmp(row->name, o->name) && (!row->kinds || row->kinds >> o->type.kind & 1) &&
-	       (!row->bits || row->bits == bits) && (!o->type.pair || !row->kinds || row->bits);
+	return !strcmp(row->name, o->name) && (!row->kinds || row->kinds >> type->kind & 1) &&
+	       (!row->bits || row->bits == bits) && (!type->pair || !row->kinds || row->bits);
 }
 
 static const struct ptx_operation *find_operation(const struct ptx_opcode *o)
@@ -224,6 +227,24 @@ static const struct ptx_operation *find_operation(const struct ptx_opcode *o)
 		}
 	}
 	return NULL;
+}
+
+/* What the tables would take for something else. */
+static bool is_beyond(const struct ptx_opcode *o)
+{
+	bool is_float = o->type.kind == PTX_FLOAT || o->type.kind == PTX_BFLOAT;
+	bool is_update = !strcmp(o->name, "atom") || !strcmp(o->name, "red");
+
+	if (is_update)
+		return o->vector > 1 || !o->type.bits || o->type.bits < 16 || !o->action ||
+		       (is_float && o->action != PTX_ADD && o->action != PTX_EXCH);
+	if (!strcmp(o->name, "ld") || !strcmp(o->name, "st"))
+		return o->type.bits < 8;
+	if (!strcmp(o->name, "redux"))
+		return is_float;
+	if (!strcmp(o->name, "mad.hi") || !strcmp(o->name, "mad.lo"))
+		return o->saturates;
+	return !strncmp(o->name, "bar", 3) && strstr(o->text, "cluster");
 }
 
 static bool parse(struct ptx_opcode *o)
@@ -244,7 +265,7 @@ static bool parse(struct ptx_opcode *o)
 			return false;
 	}
 	o->operation = find_operation(o);
-	return o->operation != NULL;
+	return o->operation != NULL && !is_beyond(o);
 }
 
 const struct ptx_opcode *ptx_opcode_find(struct ptx_module *module, const char *text)

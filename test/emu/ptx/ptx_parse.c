@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAME = 512, MAX_SCOPES = 32, MAX_ARGS = 64 };
+enum { MAX_SCOPES = 32, MAX_ARGS = 64, MAX_SLOTS = 1 << 20, MAX_SHARED = 48 << 10 };
 
 /* A piece of the text. */
 struct word {
@@ -78,13 +78,16 @@ static void fail(struct parser *p, const char *format, ...)
 	longjmp(p->failed, 1);
 }
 
+/* Until the module is freed. */
 static void *allocate(struct parser *p, size_t bytes)
 {
-	void *memory = calloc(1, bytes ? bytes : 1);
+	struct ptx_memory *memory = calloc(1, sizeof(*memory) + bytes);
 
 	if (!memory)
 		fail(p, "no memory");
-	return memory;
+	memory->next = p->module->memory;
+	p->module->memory = memory;
+	return memory + 1;
 }
 
 static void *add(struct parser *p, struct list *list, size_t size)
@@ -178,9 +181,12 @@ static struct word take_word(struct parser *p)
 {
 	struct word word;
 
-	look(p);
+	bool is_directive = look(p) == '.';
+
 	word.at = p->at;
 	while (is_of_word(*p->at) || (p->at[0] == ':' && p->at[1] == ':')) {
+		if (is_directive && *p->at == '.' && p->at > word.at) /* ".reg.f32" */
+			break;
 		p->at += *p->at == ':' ? 2 : 1;
 	}
 	word.length = (size_t)(p->at - word.at);
@@ -219,7 +225,7 @@ static void skip_to(struct parser *p, char end)
 			for (p->at++; *p->at && *p->at != '"'; p->at++)
 				;
 		}
-		p->at++;
+		p->at += *p->at != 0;
 	}
 	p->at++;
 }
@@ -301,54 +307,58 @@ static struct symbol *add_symbol(struct parser *p, struct word name, enum symbol
 	return symbol;
 }
 
-/* The innermost one of exactly this name; or one that stands for many. */
-static struct symbol *find_symbol(struct parser *p, struct word name, bool many)
+static bool is_called(const struct symbol *symbol, struct word name, uint32_t hash)
+{
+	return symbol->hash == hash && symbol->name.length == name.length &&
+	       !memcmp(symbol->name.at, name.at, name.length);
+}
+
+/* The innermost one of exactly this name. */
+static const struct symbol *find_symbol(struct parser *p, struct word name)
 {
 	uint32_t hash = hash_of(name);
 
 	for (size_t i = p->symbols.num; i-- > 0;) {
-		struct symbol *symbol = symbol_at(p, i);
+		const struct symbol *symbol = symbol_at(p, i);
 
-		if (symbol->hash == hash && symbol->name.length == name.length &&
-		    (symbol->count != 0) == many && !memcmp(symbol->name.at, name.at, name.length))
+		if (!symbol->count && is_called(symbol, name, hash))
 			return symbol;
 	}
 	return NULL;
 }
 
-/* "%r12", of "%r<38>". */
-static bool find_of_many(struct parser *p, struct word name, struct ptx_operand *operand)
+static struct ptx_operand operand_of(const struct symbol *symbol, uint32_t index)
 {
-	const struct symbol *symbol;
+	if (symbol->kind == PLACE)
+		return symbol->place;
+	return (struct ptx_operand){
+		.kind = PTX_REGISTER, .slot = symbol->slot + index, .mask = symbol->mask};
+}
+
+/* The innermost: of exactly this name, or one of many, "%r12" of "%r<38>". */
+static bool find_operand(struct parser *p, struct word name, struct ptx_operand *operand)
+{
 	struct word prefix = name;
-	unsigned long index = 0;
+	uint32_t hash = hash_of(name), prefix_hash, index;
 
 	while (prefix.length && isdigit((unsigned char)prefix.at[prefix.length - 1]))
 		prefix.length--;
-	for (size_t i = prefix.length; i < name.length; i++)
-		index = 10 * index + (unsigned long)(name.at[i] - '0');
-	symbol = prefix.length < name.length ? find_symbol(p, prefix, true) : NULL;
-	if (!symbol || index >= symbol->count)
-		return false;
-	*operand = (struct ptx_operand){
-		.kind = PTX_REGISTER, .slot = symbol->slot + (uint32_t)index, .mask = symbol->mask};
-	return true;
-}
+	prefix_hash = hash_of(prefix);
+	index = (uint32_t)strtoul(prefix.at + prefix.length, NULL, 10);
+	for (size_t i = p->symbols.num; i-- > 0;) {
+		const struct symbol *symbol = symbol_at(p, i);
 
-static bool find_operand(struct parser *p, struct word name, struct ptx_operand *operand)
-{
-	const struct symbol *symbol;
-
-	if (find_of_many(p, name, operand))
-		return true;
-	symbol = find_symbol(p, name, false);
-	if (!symbol)
-		return false;
-	*operand = symbol->place;
-	if (symbol->kind == REGISTERS)
-		*operand = (struct ptx_operand){
-			.kind = PTX_REGISTER, .slot = symbol->slot, .mask = symbol->mask};
-	return true;
+		if (!symbol->count && is_called(symbol, name, hash)) {
+			*operand = operand_of(symbol, 0);
+			return true;
+		}
+		if (symbol->count && prefix.length < name.length && index < symbol->count &&
+		    is_called(symbol, prefix, prefix_hash)) {
+			*operand = operand_of(symbol, index);
+			return true;
+		}
+	}
+	return false;
 }
 
 /* ---- scopes, labels ---- */
@@ -378,6 +388,9 @@ static void land(struct parser *p, const struct jump *jump, const struct label *
 
 	if (jump->to) {
 		*jump->to = label->pc;
+	} else if ((label->targets != NULL) != (instr->control == PTX_BRANCH_INDEXED)) {
+		fail(p, "%.*s is not what the branch needs", (int)label->name.length,
+		     label->name.at);
 	} else if (label->targets) {
 		instr->targets = label->targets;
 		instr->target = label->num_targets;
@@ -548,6 +561,8 @@ static void take_registers(struct parser *p)
 		symbol->slot = p->function->slots;
 		symbol->count = d.count;
 		symbol->mask = d.is_pred ? 1 : ptx_mask_of(8 * d.size);
+		if (d.count > MAX_SLOTS || p->function->slots > MAX_SLOTS)
+			fail(p, "more than %d registers", MAX_SLOTS);
 		p->function->slots += d.count ? d.count : 1;
 		if (!accept(p, ','))
 			break;
@@ -584,7 +599,24 @@ static struct ptx_variable *find_variable(const struct ptx_module *module, struc
 	return NULL;
 }
 
-/* The address of another variable, perhaps "generic(name)", or a number. */
+static struct ptx_function *function_of(struct parser *p, struct word name)
+{
+	struct ptx_function *function;
+
+	for (function = p->module->functions; function; function = function->next) {
+		if (is_same(name, function->name))
+			return function;
+	}
+	function = allocate(p, sizeof(*function));
+	function->name = copy_of(p, name);
+	function->entry = UINT32_MAX;
+	function->number = p->module->functions ? p->module->functions->number + 1 : 1;
+	function->next = p->module->functions;
+	p->module->functions = function;
+	return function;
+}
+
+/* The address of a variable, perhaps "generic(name)", or of a function; or a number. */
 static uint64_t take_initial(struct parser *p)
 {
 	const struct ptx_variable *variable;
@@ -598,11 +630,10 @@ static uint64_t take_initial(struct parser *p)
 		expect(p, '(');
 	name = take_word(p);
 	variable = find_variable(p->module, name);
-	if (!variable)
-		fail(p, "the address of %.*s in a variable is not interpreted", (int)name.length,
-		     name.at);
 	if (generic)
 		expect(p, ')');
+	if (!variable)
+		return PTX_CODE_WINDOW + function_of(p, name)->number;
 	return variable->address + (accept(p, '+') ? take_number(p) : 0);
 }
 
@@ -624,13 +655,21 @@ static void take_initials(struct parser *p, struct ptx_variable *variable, uint3
 		expect(p, '}');
 }
 
+/*
+ * A function's own begins behind what the module has: what that has later is not this function's.
+ */
 static void place_shared(struct parser *p, struct ptx_variable *variable)
 {
-	uint32_t *end = &p->module->shared_bytes;
+	uint32_t *end = p->function ? &p->function->shared_bytes : &p->module->shared_bytes;
+	uint64_t at;
 
-	*end = (uint32_t)align_to(*end, variable->align);
-	variable->address = *end;
-	*end += (uint32_t)variable->bytes;
+	if (p->function && *end < p->module->shared_bytes)
+		*end = p->module->shared_bytes;
+	at = align_to(*end, variable->align);
+	if (variable->bytes > MAX_SHARED || at + variable->bytes > MAX_SHARED)
+		fail(p, "more than %d bytes of shared memory, with %s", MAX_SHARED, variable->name);
+	variable->address = at;
+	*end = (uint32_t)(at + variable->bytes);
 }
 
 static void take_variable(struct parser *p, enum ptx_space space, bool is_extern)
@@ -717,8 +756,13 @@ static void put(struct parser *p, struct ptx_instr *instr, struct ptx_operand op
 	instr->operands[instr->num++] = operand;
 }
 
+/* Most instructions' operands have one type; of slct the last one has another. */
 static uint64_t width_of_immediates(const struct ptx_opcode *opcode)
 {
+	if (!strcmp(opcode->name, "mad.wide"))
+		return ~UINT64_C(0);
+	if (!strcmp(opcode->name, "slct"))
+		return ptx_mask_of(opcode->type.bits);
 	return opcode->from.kind == PTX_PRED || !opcode->from.bits ? ~UINT64_C(0)
 								   : ptx_mask_of(opcode->from.bits);
 }
@@ -736,6 +780,10 @@ static struct ptx_operand take_name(struct parser *p)
 		return operand;
 	snprintf(text, sizeof(text), "%.*s", (int)name.length, name.at);
 	special = ptx_special_find(text);
+	if (special < 0 && *text != '%') /* a function's address */
+		return (struct ptx_operand){.kind = PTX_IMMEDIATE,
+					    .value =
+						    PTX_CODE_WINDOW + function_of(p, name)->number};
 	if (special < 0)
 		fail(p, "%s is not known, or not interpreted", text);
 	return (struct ptx_operand){.kind = PTX_SPECIAL, .slot = (uint32_t)special};
@@ -803,22 +851,6 @@ static void take_operands(struct parser *p, struct ptx_instr *instr)
 
 /* ---- calls ---- */
 
-static struct ptx_function *function_of(struct parser *p, struct word name)
-{
-	struct ptx_function *function;
-
-	for (function = p->module->functions; function; function = function->next) {
-		if (is_same(name, function->name))
-			return function;
-	}
-	function = allocate(p, sizeof(*function));
-	function->name = copy_of(p, name);
-	function->entry = UINT32_MAX;
-	function->next = p->module->functions;
-	p->module->functions = function;
-	return function;
-}
-
 static struct ptx_param *take_passed(struct parser *p, uint32_t *num)
 {
 	struct ptx_param *params = allocate(p, MAX_ARGS * sizeof(*params));
@@ -826,7 +858,7 @@ static struct ptx_param *take_passed(struct parser *p, uint32_t *num)
 	expect(p, '(');
 	for (*num = 0; look(p) != ')'; ++*num) {
 		struct word name = take_word(p);
-		const struct symbol *symbol = find_symbol(p, name, false);
+		const struct symbol *symbol = find_symbol(p, name);
 
 		if (!symbol || symbol->place.kind != PTX_FRAME || *num == MAX_ARGS)
 			fail(p, "a call that passes %.*s is not interpreted", (int)name.length,
@@ -851,10 +883,14 @@ static void take_call(struct parser *p, struct ptx_instr *instr)
 		expect(p, ',');
 	}
 	name = take_word(p);
-	if (find_operand(p, name, &address))
-		fail(p, "a call by a register is not interpreted");
-	call->function = function_of(p, name);
-	call->host = ptx_host_function(call->function->name);
+	if (find_operand(p, name, &address)) {
+		if (address.kind != PTX_REGISTER)
+			fail(p, "a call of %.*s", (int)name.length, name.at);
+		call->address = address;
+	} else {
+		call->function = function_of(p, name);
+		call->host = ptx_host_function(call->function->name);
+	}
 	if (accept(p, ',') && look(p) == '(')
 		call->params = take_passed(p, &call->num_params);
 	skip_to(p, ';');
@@ -889,6 +925,70 @@ static void settle(struct parser *p, struct ptx_instr *instr)
 	}
 }
 
+/* How many operands an instruction has, destinations included. 0: it depends. */
+static unsigned num_operands(const struct ptx_opcode *o)
+{
+	static const struct {
+		const char *name;
+		unsigned num;
+	} known[] = {{"abs", 2},           {"neg", 2},       {"not", 2},      {"cnot", 2},
+		     {"popc", 2},          {"clz", 2},       {"brev", 2},     {"bfind", 2},
+		     {"cvta", 2},          {"rcp", 2},       {"sqrt", 2},     {"rsqrt", 2},
+		     {"ex2", 2},           {"lg2", 2},       {"sin", 2},      {"cos", 2},
+		     {"tanh", 2},          {"isspacep", 2},  {"mad", 4},      {"fma", 4},
+		     {"mad.lo", 4},        {"mad.hi", 4},    {"mad.wide", 4}, {"madc.lo", 4},
+		     {"madc.hi", 4},       {"mad24.lo", 4},  {"sad", 4},      {"bfe", 4},
+		     {"prmt", 4},          {"slct", 4},      {"selp", 4},     {"dp4a", 4},
+		     {"bfi", 5},           {"lop3", 5},      {"vote", 3},     {"shfl", 6},
+		     {"match.any", 3},     {"match.all", 4}, {"redux", 3},    {"activemask", 1},
+		     {"red", 2},           {"add", 3},       {"addc", 3},     {"sub", 3},
+		     {"subc", 3},          {"mul", 3},       {"mul.lo", 3},   {"mul.hi", 3},
+		     {"mul.wide", 3},      {"mul24.lo", 3},  {"div", 3},      {"rem", 3},
+		     {"min", 3},           {"max", 3},       {"and", 3},      {"or", 3},
+		     {"xor", 3},           {"shl", 3},       {"shr", 3},      {"copysign", 3},
+		     {"bfind.shiftamt", 2}};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if (!strcmp(known[i].name, o->name))
+			return known[i].num;
+	}
+	if (!strncmp(o->name, "shf.", 4))
+		return 4;
+	if (!strncmp(o->name, "testp", 5))
+		return 2;
+	if (!strcmp(o->name, "setp"))
+		return o->combine ? 5 : 4;
+	if (!strcmp(o->name, "set"))
+		return o->combine ? 4 : 3;
+	if (!strcmp(o->name, "cvt"))
+		return o->type.pair && !o->from.pair ? 3 : 2;
+	if (!strcmp(o->name, "atom"))
+		return o->action == PTX_CAS ? 4 : 3;
+	return !strcmp(o->name, "ld") || !strcmp(o->name, "st") ? o->vector + 1U : 0;
+}
+
+/* What a handler takes for granted. */
+static void check_operands(struct parser *p, const struct ptx_instr *instr)
+{
+	const struct ptx_opcode *o = instr->opcode;
+	unsigned wanted = num_operands(o);
+	bool stores = !strcmp(o->name, "st") || !strcmp(o->name, "red");
+	bool has_result =
+		(wanted && !stores) || !strcmp(o->name, "mov") || !strcmp(o->name, "bar.red");
+	bool may_sink = o->vector > 1 || !strcmp(o->name, "mov") || !strcmp(o->name, "atom") ||
+			!strcmp(o->name, "setp");
+
+	if (wanted && instr->num != wanted)
+		fail(p, "%s with %u operands, not %u", o->text, instr->num, wanted);
+	if (!strcmp(o->name, "mov") && instr->num < 2)
+		fail(p, "mov with %u operands", instr->num);
+	if (!strcmp(o->name, "bar.red") && instr->num < 3)
+		fail(p, "bar.red with %u operands", instr->num);
+	if (has_result && instr->operands[0].kind != PTX_REGISTER &&
+	    !(may_sink && instr->operands[0].kind == PTX_SINK))
+		fail(p, "the result of %s is not for a register", o->text);
+}
+
 static void take_instr(struct parser *p, struct ptx_instr *instr, struct word name)
 {
 	char text[sizeof(instr->opcode->text)];
@@ -909,11 +1009,14 @@ static void take_instr(struct parser *p, struct ptx_instr *instr, struct word na
 		expect(p, ';');
 	} else if (instr->control == PTX_BRANCH_INDEXED) {
 		put(p, instr, take_operand(p, instr->opcode));
+		if (instr->operands[0].kind != PTX_REGISTER)
+			fail(p, "a branch by what is no register");
 		expect(p, ',');
 		add_jump(p, take_word(p), NULL);
 		expect(p, ';');
 	} else {
 		take_operands(p, instr);
+		check_operands(p, instr);
 	}
 }
 
@@ -1076,11 +1179,8 @@ static void take_function(struct parser *p, bool is_kernel)
 	p->function = function = function_of(p, name_behind_results(p));
 	function->is_kernel = is_kernel;
 	function->frame_bytes = function->slots = function->param_bytes = 0;
-	free(function->params);
-	free(function->results);
-	function->results = NULL;
-	function->params = NULL;
-	function->num_params = 0;
+	function->results = function->params = NULL;
+	function->num_params = function->num_results = 0;
 	if (accept(p, '('))
 		function->results = take_params(p, &function->num_results);
 	take_word(p);
@@ -1162,7 +1262,11 @@ static void parse(struct parser *p)
 	open_scope(p);
 	while (look(p))
 		take_of_module(p);
-	p->module->shared_bytes = (uint32_t)align_to(p->module->shared_bytes, 16);
+	for (struct ptx_function *f = p->module->functions; f; f = f->next) {
+		if (f->shared_bytes < p->module->shared_bytes)
+			f->shared_bytes = p->module->shared_bytes;
+		f->shared_bytes = (uint32_t)align_to(f->shared_bytes, 16);
+	}
 }
 
 struct ptx_module *ptx_parse(const char *text, uint64_t (*place)(struct ptx_variable *variable),
@@ -1192,38 +1296,11 @@ struct ptx_module *ptx_parse(const char *text, uint64_t (*place)(struct ptx_vari
 
 void ptx_free(struct ptx_module *module)
 {
-	for (uint32_t i = 0; i < module->num_code; i++) {
-		const struct ptx_call *call = module->code[i].call;
+	while (module->memory) {
+		struct ptx_memory *memory = module->memory;
 
-		if (call) {
-			free(call->params);
-			free(call->results);
-			free((void *)call);
-		}
-	}
-	while (module->functions) {
-		struct ptx_function *function = module->functions;
-
-		module->functions = function->next;
-		free(function->name);
-		free(function->params);
-		free(function->results);
-		free(function);
-	}
-	while (module->files) {
-		struct ptx_file *file = module->files;
-
-		module->files = file->next;
-		free(file->name);
-		free(file);
-	}
-	while (module->variables) {
-		struct ptx_variable *variable = module->variables;
-
-		module->variables = variable->next;
-		free(variable->name);
-		free(variable->initial);
-		free(variable);
+		module->memory = memory->next;
+		free(memory);
 	}
 	for (size_t i = 0; i < sizeof(module->opcodes) / sizeof(module->opcodes[0]); i++) {
 		while (module->opcodes[i]) {

@@ -229,18 +229,36 @@ static void copy_params(unsigned char *to, const struct ptx_param *to_params,
 								 : from_params[i].bytes);
 }
 
+static const struct ptx_function *called(struct ptx_warp *warp, const struct ptx_instr *instr,
+					 unsigned lane)
+{
+	const struct ptx_function *function = instr->call->function;
+	uint64_t address;
+
+	if (function)
+		return function;
+	address = ptx_value(warp, &instr->call->address, lane);
+	function = warp->block->module->functions;
+	while (function && PTX_CODE_WINDOW + function->number != address)
+		function = function->next;
+	if (!function)
+		ptx_fail(warp, instr, lane, LAUNCH_FAILED, "%#llx is not a function's address",
+			 (unsigned long long)address);
+	return function;
+}
+
 static void enter(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane)
 {
 	const struct ptx_call *call = instr->call;
-	const struct ptx_function *to = call->function;
+	const struct ptx_function *to = called(warp, instr, lane);
 	const struct ptx_frame *from = frame_of(warp, lane);
 	struct ptx_frame *frame = &warp->frames[lane][warp->depth[lane] + 1];
 	unsigned char *stack = warp->stacks + (size_t)lane * PTX_STACK_BYTES;
 
 	if (warp->depth[lane] + 1 == PTX_DEPTH)
 		ptx_fail(warp, instr, lane, LAUNCH_FAILED, "calls deeper than %d", PTX_DEPTH);
-	if (to->entry == UINT32_MAX)
-		ptx_fail(warp, instr, lane, LAUNCH_FAILED, "function %s has no body here",
+	if (to->entry == UINT32_MAX || to->is_kernel)
+		ptx_fail(warp, instr, lane, LAUNCH_FAILED, "%s is no function with a body here",
 			 to->name);
 	if (to->num_params != call->num_params || to->num_results != call->num_results)
 		ptx_fail(warp, instr, lane, LAUNCH_FAILED, "%s has other parameters", to->name);
@@ -304,6 +322,7 @@ static void release_barrier(struct ptx_block *block, unsigned which)
 	for (uint32_t w = 0; w < block->num_warps; w++) {
 		struct ptx_warp *warp = block->warps[w];
 
+		warp->came &= ~(UINT32_C(1) << which);
 		for (unsigned lane = 0; lane < PTX_LANES; lane++) {
 			if (warp->state[lane] != PTX_WAITS_FOR_BLOCK ||
 			    warp->barrier[lane] != which)
@@ -314,12 +333,29 @@ static void release_barrier(struct ptx_block *block, unsigned which)
 	}
 }
 
-/* Threads that have ended are not waited for, unless the barrier says how many come. */
+/* Lanes that will not come, of warps that have come: barriers count whole warps. */
+static uint32_t absent_of(const struct ptx_block *block, unsigned which)
+{
+	uint32_t absent = 0;
+
+	for (uint32_t w = 0; w < block->num_warps; w++) {
+		const struct ptx_warp *warp = block->warps[w];
+
+		for (unsigned lane = 0; lane < PTX_LANES && warp->came >> which & 1; lane++)
+			absent += warp->state[lane] == PTX_ENDED;
+	}
+	return absent;
+}
+
+/* Threads that have ended are not waited for. */
 static void look_at_barrier(struct ptx_block *block, unsigned which)
 {
 	uint32_t awaited = block->awaited[which] ? block->awaited[which] : block->alive;
+	uint32_t arrived = block->arrived[which];
 
-	if (block->arrived[which] && block->arrived[which] >= awaited)
+	if (arrived && block->awaited[which])
+		arrived += absent_of(block, which);
+	if (arrived >= awaited && arrived)
 		release_barrier(block, which);
 }
 
@@ -330,6 +366,22 @@ static void end_lane(struct ptx_warp *warp, unsigned lane)
 	warp->block->ended = true;
 	for (unsigned i = 0; i < PTX_BARRIERS; i++)
 		look_at_barrier(warp->block, i);
+}
+
+static void arrive(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
+		   uint64_t which, uint64_t awaited)
+{
+	if (which >= PTX_BARRIERS)
+		ptx_fail(warp, instr, lane, LAUNCH_FAILED, "there is no barrier %llu",
+			 (unsigned long long)which);
+	if (awaited % PTX_LANES || awaited > UINT32_MAX)
+		ptx_fail(warp, instr, lane, LAUNCH_FAILED,
+			 "a barrier for %llu threads, which are no whole warps",
+			 (unsigned long long)awaited);
+	warp->block->awaited[which] = (uint32_t)awaited;
+	warp->block->arrived[which]++;
+	warp->barrier[lane] = (uint8_t)which;
+	warp->came |= UINT32_C(1) << which;
 }
 
 /*
@@ -346,12 +398,7 @@ static void come_to_barrier(struct ptx_warp *warp, const struct ptx_instr *instr
 		uint64_t which = instr->num ? ptx_value(warp, &instr->operands[0], lane) : 0;
 		uint64_t awaited = instr->num > 1 ? ptx_value(warp, &instr->operands[1], lane) : 0;
 
-		if (which >= PTX_BARRIERS)
-			ptx_fail(warp, instr, lane, LAUNCH_FAILED, "there is no barrier %llu",
-				 (unsigned long long)which);
-		block->awaited[which] = (uint32_t)awaited;
-		block->arrived[which]++;
-		warp->barrier[lane] = (uint8_t)which;
+		arrive(warp, instr, lane, which, awaited);
 		if (!arrives)
 			set_state(warp, lane, PTX_WAITS_FOR_BLOCK);
 	}
@@ -370,14 +417,9 @@ static void vote_at_barrier(struct ptx_warp *warp, const struct ptx_instr *instr
 		uint64_t which = ptx_value(warp, &instr->operands[1], lane);
 		bool mine = (ptx_value(warp, vote, lane) != 0) != vote->negated;
 
-		if (which >= PTX_BARRIERS)
-			ptx_fail(warp, instr, lane, LAUNCH_FAILED, "there is no barrier %llu",
-				 (unsigned long long)which);
-		block->awaited[which] =
-			instr->num > 3 ? (uint32_t)ptx_value(warp, &instr->operands[2], lane) : 0;
-		block->arrived[which]++;
+		arrive(warp, instr, lane, which,
+		       instr->num > 3 ? ptx_value(warp, &instr->operands[2], lane) : 0);
 		block->votes[which] += mine;
-		warp->barrier[lane] = (uint8_t)which;
 		set_state(warp, lane, PTX_WAITS_FOR_BLOCK);
 	}
 	PTX_FOR_LANES(lane, lanes)
@@ -386,12 +428,35 @@ static void vote_at_barrier(struct ptx_warp *warp, const struct ptx_instr *instr
 
 /* ---- what lanes of a warp do together ---- */
 
-/* The lanes that the instruction names, as one of them has it. */
-static uint32_t members_of(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane)
+/*
+ * Lanes come to these with the same instruction and mask, though perhaps at different places, or in
+ * different frames. What each brings is kept when it comes (bring), and what it gets goes to its
+ * own registers.
+ */
+static uint64_t brought(const struct ptx_warp *warp, unsigned lane, unsigned operand)
 {
-	if (!instr->num)
-		return UINT32_MAX;
-	return (uint32_t)ptx_value(warp, &instr->operands[instr->num - 1], lane);
+	return warp->brought[lane][operand];
+}
+
+static void give(struct ptx_warp *warp, unsigned lane, unsigned operand, uint64_t value)
+{
+	uint32_t base = warp->base;
+
+	warp->base = frame_of(warp, lane)->base;
+	ptx_set(warp, &warp->waits_at[lane]->operands[operand], lane, value);
+	warp->base = base;
+}
+
+static void bring(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane)
+{
+	warp->waits_at[lane] = instr;
+	for (unsigned i = 0; i < instr->num; i++) {
+		uint64_t value = ptx_value(warp, &instr->operands[i], lane);
+
+		warp->brought[lane][i] = instr->operands[i].negated ? !value : value;
+	}
+	warp->wait_mask[lane] =
+		instr->num ? (uint32_t)warp->brought[lane][instr->num - 1] : UINT32_MAX;
 }
 
 static void sync_warp(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
@@ -401,22 +466,12 @@ static void sync_warp(struct ptx_warp *warp, const struct ptx_instr *instr, uint
 	(void)lanes;
 }
 
-static uint32_t votes_of(struct ptx_warp *warp, const struct ptx_operand *operand, uint32_t lanes)
-{
-	uint32_t votes = 0;
-
-	PTX_FOR_LANES(lane, lanes)
-	{
-		if ((ptx_value(warp, operand, lane) != 0) != operand->negated)
-			votes |= UINT32_C(1) << lane;
-	}
-	return votes;
-}
-
 static void vote(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
-	uint32_t votes = votes_of(warp, &instr->operands[1], lanes), answer;
+	uint32_t votes = 0, answer;
 
+	PTX_FOR_LANES(lane, lanes)
+	votes |= brought(warp, lane, 1) ? UINT32_C(1) << lane : 0;
 	switch (instr->opcode->action) {
 	case PTX_ALL:
 		answer = votes == lanes;
@@ -432,7 +487,7 @@ static void vote(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t 
 		break;
 	}
 	PTX_FOR_LANES(lane, lanes)
-	ptx_set(warp, &instr->operands[0], lane, answer);
+	give(warp, lane, 0, answer);
 }
 
 /* The lane that is read from; `c`: the segment, as PTX packs it. false: out of its range. */
@@ -468,56 +523,49 @@ static void shuffle(struct ptx_warp *warp, const struct ptx_instr *instr, uint32
 	{
 		unsigned from;
 
-		in_range[lane] =
-			shuffle_from((enum ptx_action)instr->opcode->action, lane,
-				     (uint32_t)ptx_value(warp, &instr->operands[3], lane),
-				     (uint32_t)ptx_value(warp, &instr->operands[4], lane), &from);
+		in_range[lane] = shuffle_from((enum ptx_action)instr->opcode->action, lane,
+					      (uint32_t)brought(warp, lane, 3),
+					      (uint32_t)brought(warp, lane, 4), &from);
 		from = in_range[lane] ? from : lane;
 		if (!(lanes >> from & 1))
 			ptx_fail(warp, instr, lane, LAUNCH_FAILED,
 				 "a shuffle from lane %u, which takes no part (%#x)", from, lanes);
-		values[lane] = ptx_value(warp, &instr->operands[2], from);
+		values[lane] = brought(warp, from, 2);
 	}
 	PTX_FOR_LANES(lane, lanes)
 	{
-		ptx_set(warp, &instr->operands[0], lane, values[lane]);
-		ptx_set(warp, &instr->operands[1], lane, in_range[lane]);
+		give(warp, lane, 0, values[lane]);
+		give(warp, lane, 1, in_range[lane]);
 	}
 }
 
-static uint32_t equals(struct ptx_warp *warp, const struct ptx_operand *operand, uint32_t lanes,
+static uint32_t equals(const struct ptx_warp *warp, unsigned operand, uint32_t lanes,
 		       uint64_t value)
 {
 	uint32_t same = 0;
 
 	PTX_FOR_LANES(lane, lanes)
-	{
-		if (ptx_value(warp, operand, lane) == value)
-			same |= UINT32_C(1) << lane;
-	}
+	same |= brought(warp, lane, operand) == value ? UINT32_C(1) << lane : 0;
 	return same;
 }
 
 static void match_any(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
-	uint32_t same[PTX_LANES];
-
+	(void)instr;
 	PTX_FOR_LANES(lane, lanes)
-	same[lane] = equals(warp, &instr->operands[1], lanes,
-			    ptx_value(warp, &instr->operands[1], lane));
-	PTX_FOR_LANES(lane, lanes)
-	ptx_set(warp, &instr->operands[0], lane, same[lane]);
+	give(warp, lane, 0, equals(warp, 1, lanes, brought(warp, lane, 1)));
 }
 
 static void match_all(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
-	uint64_t first = ptx_value(warp, &instr->operands[2], (unsigned)__builtin_ctz(lanes));
-	bool all = equals(warp, &instr->operands[2], lanes, first) == lanes;
+	uint64_t first = brought(warp, (unsigned)__builtin_ctz(lanes), 2);
+	bool all = equals(warp, 2, lanes, first) == lanes;
 
+	(void)instr;
 	PTX_FOR_LANES(lane, lanes)
 	{
-		ptx_set(warp, &instr->operands[0], lane, all ? lanes : 0);
-		ptx_set(warp, &instr->operands[1], lane, all);
+		give(warp, lane, 0, all ? lanes : 0);
+		give(warp, lane, 1, all);
 	}
 }
 
@@ -544,12 +592,12 @@ static uint64_t reduce_two(const struct ptx_opcode *o, uint64_t a, uint64_t b)
 static void reduce_lanes(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
 	unsigned first = (unsigned)__builtin_ctz(lanes);
-	uint64_t value = ptx_value(warp, &instr->operands[1], first);
+	uint64_t value = brought(warp, first, 1);
 
 	PTX_FOR_LANES(lane, lanes & (lanes - 1))
-	value = reduce_two(instr->opcode, value, ptx_value(warp, &instr->operands[1], lane));
+	value = reduce_two(instr->opcode, value, brought(warp, lane, 1));
 	PTX_FOR_LANES(lane, lanes)
-	ptx_set(warp, &instr->operands[0], lane, value & UINT32_MAX);
+	give(warp, lane, 0, value & UINT32_MAX);
 }
 
 static void active_mask(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
@@ -657,7 +705,8 @@ static void go_together(struct ptx_warp *warp, const struct ptx_instr *instr, un
 		if (warp->state[other] == PTX_ENDED)
 			ended |= bit;
 		else if (warp->state[other] == PTX_WAITS_FOR_WARP &&
-			 warp->pc[other] == warp->pc[lane] && warp->wait_mask[other] == mask)
+			 warp->waits_at[other]->opcode == instr->opcode &&
+			 warp->wait_mask[other] == mask)
 			here |= bit;
 	}
 	here &= mask;
@@ -677,12 +726,10 @@ static void go_together(struct ptx_warp *warp, const struct ptx_instr *instr, un
  */
 static void meet_lanes(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
-	uint32_t pc = warp->pc[__builtin_ctz(lanes)];
-
 	PTX_FOR_LANES(lane, lanes)
 	{
 		set_state(warp, lane, PTX_WAITS_FOR_WARP);
-		warp->wait_mask[lane] = members_of(warp, instr, lane);
+		bring(warp, instr, lane);
 		if (!(warp->wait_mask[lane] >> lane & 1))
 			ptx_fail(warp, instr, lane, LAUNCH_FAILED,
 				 "the mask %#x is without this thread's lane %u",
@@ -690,7 +737,7 @@ static void meet_lanes(struct ptx_warp *warp, const struct ptx_instr *instr, uin
 	}
 	PTX_FOR_LANES(lane, lanes)
 	{
-		if (warp->state[lane] == PTX_WAITS_FOR_WARP && warp->pc[lane] == pc)
+		if (warp->state[lane] == PTX_WAITS_FOR_WARP)
 			go_together(warp, instr, lane);
 	}
 }
@@ -699,14 +746,8 @@ static void meet_lanes(struct ptx_warp *warp, const struct ptx_instr *instr, uin
 static void look_at_waiting(struct ptx_warp *warp)
 {
 	for (unsigned lane = 0; lane < PTX_LANES; lane++) {
-		if (warp->state[lane] == PTX_WAITS_FOR_WARP) {
-			const struct ptx_frame *frame = frame_of(warp, lane);
-
-			warp->base = frame->base;
-			warp->stack = frame->stack;
-			meet_lanes(warp, &warp->block->module->code[warp->pc[lane]],
-				   UINT32_C(1) << lane);
-		}
+		if (warp->state[lane] == PTX_WAITS_FOR_WARP)
+			go_together(warp, warp->waits_at[lane], lane);
 	}
 }
 
@@ -881,6 +922,7 @@ static void prepare_warp(struct ptx_block *block, uint32_t number)
 	memset(warp->depth, 0, sizeof(warp->depth));
 	memset(warp->ran, 0, sizeof(warp->ran));
 	memset(warp->carry, 0, sizeof(warp->carry));
+	warp->came = 0;
 	for (unsigned lane = 0; lane < PTX_LANES; lane++) {
 		warp->frames[lane][0] = (struct ptx_frame){NULL, block->kernel, 0, 0};
 		warp->pc[lane] = block->kernel->entry;
@@ -960,7 +1002,7 @@ void ptx_run_block(const struct ptx_module *module, const struct ptx_function *k
 	block.threads = grid->threads[0] * grid->threads[1] * grid->threads[2];
 	block.alive = block.threads;
 	block.num_warps = (block.threads + PTX_LANES - 1) / PTX_LANES;
-	block.shared_bytes = module->shared_bytes + grid->shared_bytes;
+	block.shared_bytes = kernel->shared_bytes + grid->shared_bytes;
 	block.shared = malloc(block.shared_bytes + 1);
 	block.warps = calloc(block.num_warps, sizeof(*block.warps));
 	if (!setjmp(block.failed)) {
