@@ -277,6 +277,14 @@ __global__ void lanes_take_turns(int *out)
 	turn = turn + 1;
 }
 
+__managed__ int managed = 3;
+
+__global__ void adds(int *out)
+{
+	atomicAdd(&managed, 1);
+	out[threadIdx.x] = 0;
+}
+
 /* Blocks that meet. */
 __global__ void grid_meets(int *out)
 {
@@ -364,6 +372,9 @@ static void compare(void)
 	for (int i = 0; i < 48; i++)
 		well &= out[i] == 47 - i;
 	expect(well, "turns");
+	managed += 10;
+	run(adds, 1, 32);
+	expect(managed == 3 + 10 + 32, "a managed variable");
 	cooperate();
 	run(prints, 1, 32);
 	check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, blocks_count, 256, 0));

@@ -113,19 +113,66 @@ RT_API cudaError_t CUDARTAPI cudaDeviceGetPCIBusId(char *id, int length, int dev
 	return emu_rt_done(cuDeviceGetPCIBusId(id, length, device));
 }
 
-/* A name and the memory are what programs print; the rest is zero. */
+static int attribute_of(CUdevice_attribute attribute, int device)
+{
+	int value = 0;
+
+	cuDeviceGetAttribute(&value, attribute, device);
+	return value;
+}
+
+static void fill_limits(struct cudaDeviceProp *p, int device)
+{
+	p->warpSize = attribute_of(CU_DEVICE_ATTRIBUTE_WARP_SIZE, device);
+	p->maxThreadsPerBlock = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, device);
+	for (int i = 0; i < 3; i++) {
+		p->maxThreadsDim[i] = attribute_of(
+			(CUdevice_attribute)(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i), device);
+		p->maxGridSize[i] = attribute_of(
+			(CUdevice_attribute)(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i), device);
+	}
+	p->sharedMemPerBlock =
+		(size_t)attribute_of(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, device);
+	p->sharedMemPerBlockOptin =
+		(size_t)attribute_of(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device);
+	p->sharedMemPerMultiprocessor = (size_t)attribute_of(
+		CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, device);
+	p->regsPerBlock = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, device);
+	p->regsPerMultiprocessor =
+		attribute_of(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, device);
+	p->maxThreadsPerMultiProcessor =
+		attribute_of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, device);
+	p->maxBlocksPerMultiProcessor =
+		attribute_of(CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, device);
+	p->totalConstMem = (size_t)attribute_of(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, device);
+	p->l2CacheSize = attribute_of(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device);
+	p->memoryBusWidth = attribute_of(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device);
+	p->memPitch = (size_t)attribute_of(CU_DEVICE_ATTRIBUTE_MAX_PITCH, device);
+	p->textureAlignment = (size_t)attribute_of(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, device);
+	p->multiProcessorCount = attribute_of(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+	p->asyncEngineCount = attribute_of(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, device);
+	p->pciBusID = attribute_of(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device);
+}
+
+/* What programs ask for. */
 RT_API cudaError_t CUDARTAPI cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
 	CUresult result;
 
 	ENTER();
-	*properties = (struct cudaDeviceProp){.major = 9};
+	*properties = (struct cudaDeviceProp){.major = 9,
+					      .canMapHostMemory = 1,
+					      .unifiedAddressing = 1,
+					      .managedMemory = 1,
+					      .concurrentManagedAccess = 1,
+					      .concurrentKernels = 1,
+					      .cooperativeLaunch = 1,
+					      .streamPrioritiesSupported = 1};
 	result = cuDeviceGetName(properties->name, sizeof(properties->name), device);
 	if (result == CUDA_SUCCESS)
 		result = cuDeviceTotalMem(&properties->totalGlobalMem, device);
 	if (result == CUDA_SUCCESS)
-		result = cuDeviceGetAttribute(&properties->multiProcessorCount,
-					      CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+		fill_limits(properties, device);
 	return emu_rt_done(result);
 }
 
@@ -251,22 +298,96 @@ RT_API cudaError_t CUDARTAPI cudaMemcpyAsync(void *to, const void *from, size_t 
 	return emu_rt_done(cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, size, stream));
 }
 
+static CUDA_MEMCPY2D describe_2d(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+				 size_t width, size_t height)
+{
+	return (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+			       .srcDevice = (CUdeviceptr)from,
+			       .srcPitch = from_pitch,
+			       .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+			       .dstDevice = (CUdeviceptr)to,
+			       .dstPitch = to_pitch,
+			       .WidthInBytes = width,
+			       .Height = height};
+}
+
 RT_API cudaError_t CUDARTAPI cudaMemcpy2D(void *to, size_t to_pitch, const void *from,
 					  size_t from_pitch, size_t width, size_t height,
 					  enum cudaMemcpyKind kind)
 {
-	CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-			      .srcDevice = (CUdeviceptr)from,
-			      .srcPitch = from_pitch,
-			      .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-			      .dstDevice = (CUdeviceptr)to,
-			      .dstPitch = to_pitch,
-			      .WidthInBytes = width,
-			      .Height = height};
+	CUDA_MEMCPY2D copy = describe_2d(to, to_pitch, from, from_pitch, width, height);
 
 	(void)kind;
 	ENTER();
 	return emu_rt_done(cuMemcpy2D(&copy));
+}
+
+RT_API cudaError_t CUDARTAPI cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from,
+					       size_t from_pitch, size_t width, size_t height,
+					       enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+	CUDA_MEMCPY2D copy = describe_2d(to, to_pitch, from, from_pitch, width, height);
+
+	(void)kind;
+	ENTER();
+	return emu_rt_done(cuMemcpy2DAsync(&copy, stream));
+}
+
+/* Addresses tell the devices. */
+RT_API cudaError_t CUDARTAPI cudaMemcpyPeer(void *to, int to_device, const void *from,
+					    int from_device, size_t size)
+{
+	(void)to_device, (void)from_device;
+	ENTER();
+	return emu_rt_done(cuMemcpy((CUdeviceptr)to, (CUdeviceptr)from, size));
+}
+
+RT_API cudaError_t CUDARTAPI cudaMemcpyPeerAsync(void *to, int to_device, const void *from,
+						 int from_device, size_t size, cudaStream_t stream)
+{
+	(void)to_device, (void)from_device;
+	ENTER();
+	return emu_rt_done(cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, size, stream));
+}
+
+RT_API cudaError_t CUDARTAPI cudaHostGetDevicePointer(void **device, void *host, unsigned flags)
+{
+	CUdeviceptr at = 0;
+	CUresult result;
+
+	ENTER();
+	result = cuMemHostGetDevicePointer(&at, host, flags);
+	*device = (void *)at;
+	return emu_rt_done(result);
+}
+
+/* How to wait, which is the emulated device's own matter; and what a profiler would see. */
+RT_API cudaError_t CUDARTAPI cudaSetDeviceFlags(unsigned flags)
+{
+	(void)flags;
+	return cudaSuccess;
+}
+
+RT_API cudaError_t CUDARTAPI cudaProfilerStart(void);
+RT_API cudaError_t CUDARTAPI cudaProfilerStart(void)
+{
+	return cudaSuccess;
+}
+
+RT_API cudaError_t CUDARTAPI cudaProfilerStop(void);
+RT_API cudaError_t CUDARTAPI cudaProfilerStop(void)
+{
+	return cudaSuccess;
+}
+
+RT_API cudaError_t CUDARTAPI cudaDeviceEnablePeerAccess(int device, unsigned flags)
+{
+	CUcontext peer;
+	CUresult result;
+
+	ENTER();
+	result = cuDevicePrimaryCtxRetain(&peer, device);
+	return emu_rt_done(result == CUDA_SUCCESS ? cuCtxEnablePeerAccess(peer, flags) : result);
 }
 
 RT_API cudaError_t CUDARTAPI cudaMemset(void *to, int value, size_t size)
@@ -337,6 +458,54 @@ RT_API cudaError_t CUDARTAPI cudaStreamCreateWithFlags(cudaStream_t *stream, uns
 {
 	ENTER();
 	return emu_rt_done(cuStreamCreate(stream, flags));
+}
+
+RT_API cudaError_t CUDARTAPI cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
+							  int priority)
+{
+	ENTER();
+	return emu_rt_done(cuStreamCreateWithPriority(stream, flags, priority));
+}
+
+RT_API cudaError_t CUDARTAPI cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+	ENTER();
+	return emu_rt_done(cuCtxGetStreamPriorityRange(least, greatest));
+}
+
+RT_API cudaError_t CUDARTAPI cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function,
+						void *data)
+{
+	ENTER();
+	return emu_rt_done(cuLaunchHostFunc(stream, function, data));
+}
+
+struct callback {
+	cudaStreamCallback_t function;
+	cudaStream_t stream;
+	void *data;
+};
+
+static void CUDART_CB call_back(void *argument)
+{
+	struct callback *callback = argument;
+
+	callback->function(callback->stream, cudaSuccess, callback->data);
+	free(callback);
+}
+
+RT_API cudaError_t CUDARTAPI cudaStreamAddCallback(cudaStream_t stream,
+						   cudaStreamCallback_t function, void *data,
+						   unsigned flags)
+{
+	struct callback *callback = malloc(sizeof(*callback));
+
+	(void)flags;
+	ENTER();
+	if (!callback)
+		return emu_rt_done(CUDA_ERROR_OUT_OF_MEMORY);
+	*callback = (struct callback){function, stream, data};
+	return emu_rt_done(cuLaunchHostFunc(stream, call_back, callback));
 }
 
 RT_API cudaError_t CUDARTAPI cudaStreamDestroy(cudaStream_t stream)
@@ -436,6 +605,12 @@ RT_API const char *CUDARTAPI cudaGetErrorString(cudaError_t error)
 
 	if (error == cudaErrorDeviceUninitialized)
 		return "invalid device context";
+	if (error == cudaErrorInvalidDeviceFunction)
+		return "invalid device function";
+	if (error == cudaErrorInvalidSymbol)
+		return "invalid device symbol";
+	if (error == cudaErrorMissingConfiguration)
+		return "__global__ function call is not configured";
 	cuGetErrorString((CUresult)error, &text);
 	return text;
 }

@@ -26,6 +26,7 @@ struct symbol {
 	const char *name;
 	struct binary *binary;
 	bool is_variable;
+	void **managed; /* where the host's code looks for a managed variable's address; or NULL */
 	CUfunction functions[MAX_DEVICES];
 };
 
@@ -51,13 +52,6 @@ RT_API void CUDARTAPI __cudaRegisterFatBinaryEnd(void **handle)
 	(void)handle;
 }
 
-RT_API char CUDARTAPI __cudaInitModule(void **handle);
-RT_API char CUDARTAPI __cudaInitModule(void **handle)
-{
-	(void)handle;
-	return 1;
-}
-
 /* At exit, when a stream may yet be at work on its kernels: what they are made of stays. */
 RT_API void CUDARTAPI __cudaUnregisterFatBinary(void **handle);
 RT_API void CUDARTAPI __cudaUnregisterFatBinary(void **handle)
@@ -79,7 +73,7 @@ RT_API void CUDARTAPI __cudaUnregisterFatBinary(void **handle)
 	free(binary);
 }
 
-static void add(void **handle, const void *host, const char *name, bool is_variable)
+static struct symbol *add(void **handle, const void *host, const char *name, bool is_variable)
 {
 	struct symbol *symbol = calloc(1, sizeof(*symbol));
 
@@ -93,6 +87,7 @@ static void add(void **handle, const void *host, const char *name, bool is_varia
 	symbol->next = symbols;
 	symbols = symbol;
 	pthread_mutex_unlock(&lock);
+	return symbol;
 }
 
 RT_API void CUDARTAPI __cudaRegisterFunction(void **handle, const char *host, char *name,
@@ -189,6 +184,34 @@ static CUresult find_variable(const void *host, CUdeviceptr *address, size_t *by
 				      : result;
 }
 
+RT_API void CUDARTAPI __cudaRegisterManagedVar(void **handle, void **host, char *address,
+					       const char *device_name, int ext, size_t bytes,
+					       int constant, int global);
+RT_API void CUDARTAPI __cudaRegisterManagedVar(void **handle, void **host, char *address,
+					       const char *device_name, int ext, size_t bytes,
+					       int constant, int global)
+{
+	(void)address, (void)ext, (void)bytes, (void)constant, (void)global;
+	add(handle, host, device_name, true)->managed = host;
+}
+
+/* Before the host's first look at a managed variable. */
+RT_API char CUDARTAPI __cudaInitModule(void **handle);
+RT_API char CUDARTAPI __cudaInitModule(void **handle)
+{
+	CUdeviceptr at;
+	size_t bytes;
+
+	if (emu_rt_enter() != CUDA_SUCCESS)
+		return 0;
+	for (struct symbol *symbol = symbols; symbol; symbol = symbol->next) {
+		if (symbol->binary == (struct binary *)handle && symbol->managed &&
+		    find_variable(symbol->host, &at, &bytes) == CUDA_SUCCESS)
+			*symbol->managed = (void *)at;
+	}
+	return 1;
+}
+
 /* ---- launches ---- */
 
 /* Between <<< >>> and the call, which may have launches among its arguments. */
@@ -265,6 +288,23 @@ RT_API cudaError_t CUDARTAPI cudaLaunchCooperativeKernel(const void *host, dim3 
 	return emu_rt_done(result);
 }
 
+/* Attributes say how, but for what is cooperative. */
+RT_API cudaError_t CUDARTAPI cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *host,
+						 void **args)
+{
+	for (unsigned i = 0; i < config->numAttrs; i++) {
+		if (config->attrs[i].id == cudaLaunchAttributeCooperative &&
+		    config->attrs[i].val.cooperative)
+			return cudaLaunchCooperativeKernel(host, config->gridDim, config->blockDim,
+							   args, config->dynamicSmemBytes,
+							   config->stream);
+		if (config->attrs[i].id == cudaLaunchAttributeClusterDimension)
+			emu_die("clusters of blocks are not emulated");
+	}
+	return cudaLaunchKernel(host, config->gridDim, config->blockDim, args,
+				config->dynamicSmemBytes, config->stream);
+}
+
 #if CUDART_VERSION >= 12010
 /* What nvcc's host code of CUDA 13 calls: the handle is the symbol, which suits every device. */
 RT_API cudaError_t CUDARTAPI __cudaGetKernel(cudaKernel_t *kernel, const void *host);
@@ -316,7 +356,8 @@ RT_API cudaError_t CUDARTAPI cudaFuncGetAttributes(struct cudaFuncAttributes *at
 	attributes->localSizeBytes = (size_t)local;
 	attributes->numRegs = registers;
 	attributes->maxDynamicSharedSizeBytes = dynamic;
-	attributes->ptxVersion = attributes->binaryVersion = 90;
+	cuFuncGetAttribute(&attributes->ptxVersion, CU_FUNC_ATTRIBUTE_PTX_VERSION, function);
+	attributes->binaryVersion = attributes->ptxVersion;
 	return cudaSuccess;
 }
 

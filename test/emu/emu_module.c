@@ -26,7 +26,11 @@ static uint64_t place_variable(struct ptx_variable *variable)
 {
 	CUdeviceptr at = 0;
 
-	if (cuMemAlloc(&at, variable->bytes ? variable->bytes : 1) != CUDA_SUCCESS)
+	size_t bytes = variable->bytes ? variable->bytes : 1;
+	CUresult result = variable->is_managed ? cuMemAllocManaged(&at, bytes, CU_MEM_ATTACH_GLOBAL)
+					       : cuMemAlloc(&at, bytes);
+
+	if (result != CUDA_SUCCESS)
 		return 0;
 	if (variable->initial)
 		memcpy(emu_copy_place((uintptr_t)at), variable->initial, variable->bytes);
@@ -164,6 +168,10 @@ static CUresult add_function(CUmodule module, const char *name, CUfunction *out)
 
 	if (!twin && !code)
 		return module->has_ptx ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NOT_FOUND;
+	if (!twin && !kernel && ptx_why_not(code, name)) {
+		fprintf(stderr, "cuemu: a kernel can't be run: %s\n", ptx_why_not(code, name));
+		return CUDA_ERROR_INVALID_PTX;
+	}
 	if (!twin && (!kernel || !kernel->is_kernel))
 		return CUDA_ERROR_NOT_FOUND;
 	function = calloc(1, sizeof(*function));
@@ -244,7 +252,8 @@ EMU_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute att
 		break;
 	case CU_FUNC_ATTRIBUTE_PTX_VERSION:
 	case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-		*value = 90;
+		*value =
+			function->code && function->code->target ? (int)function->code->target : 90;
 		break;
 	case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
 	case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:

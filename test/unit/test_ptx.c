@@ -354,6 +354,9 @@ static const struct row {
 	{"setp.eq.ftz.f16 p, a, b; selp.b16 d, 1, 0, p;", "b16", "b16", 1, 0, 0, 1},
 	{"setp.eq.and.f16x2 p|q, a, b, q; selp.b32 d, 1, 0, p;", "b32", "b32", 0x3c003c00,
 	 0x3c003c00, 0, 0},
+	{"bmsk.clamp.b32 d, a, b;", "b32", "b32", 3, 4, 0, 0x78},
+	{"bmsk.clamp.b32 d, a, b;", "b32", "b32", 32, 4, 0, 0},
+	{"bmsk.wrap.b32 d, a, b;", "b32", "b32", 33, 34, 0, 6},
 	{"bfind.shiftamt.u32 d, a;", "b32", "b32", 0x1000, 0, 0, 19},
 	{"bfind.shiftamt.s32 d, a;", "b32", "b32", ONES32, 0, 0, ONES32},
 	{"{ .reg .b32 %r2; mov.u32 %r2, 9; } mov.u32 d, %r2;", "b32", "b32", 0, 0, 0, 0},
@@ -719,11 +722,15 @@ static void refuses(const char *text, const char *said)
 {
 	char error[256] = "";
 	struct ptx_module *module = ptx_parse(text, place_at_end, error, sizeof(error));
+	const char *why = module ? ptx_why_not(module, "k") : error;
 
-	assert_null(module);
-	if (!strstr(error, said))
-		print_error("%s: %s\n", text, error);
-	assert_non_null(strstr(error, said));
+	assert_non_null(why);
+	assert_true(!module || !ptx_find_function(module, "k"));
+	if (!strstr(why, said))
+		print_error("%s: %s\n", text, why);
+	assert_non_null(strstr(why, said));
+	if (module)
+		ptx_free(module);
 }
 
 static void what_is_not_interpreted_is_named(void **state)

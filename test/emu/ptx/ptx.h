@@ -185,6 +185,7 @@ struct ptx_function {
 	struct ptx_param *params, *results; /* of a kernel: places in its argument buffer */
 	uint32_t param_bytes;
 	uint32_t number;       /* its address */
+	const char *why_not;   /* it can't be interpreted; NULL: it can, or has no body */
 	uint32_t shared_bytes; /* static */
 	struct ptx_function *next;
 };
@@ -195,6 +196,7 @@ struct ptx_variable {
 	uint8_t space;
 	uint32_t align;
 	uint64_t address, bytes; /* in its space */
+	bool is_managed;         /* the host may touch it */
 	unsigned char *initial;  /* NULL: zeros */
 	struct ptx_variable *next;
 };
@@ -218,6 +220,7 @@ struct ptx_module {
 	struct ptx_variable *variables;
 	struct ptx_instr *code;
 	uint32_t num_code, room;
+	uint32_t target;       /* the architecture: 80 */
 	uint32_t shared_bytes; /* static, outside functions */
 	struct ptx_opcode *opcodes[256];
 	char error[256];
@@ -232,6 +235,8 @@ struct ptx_module *ptx_parse(const char *text, uint64_t (*place)(struct ptx_vari
 			     char *error, size_t bytes);
 void ptx_free(struct ptx_module *module);
 const struct ptx_function *ptx_find_function(const struct ptx_module *module, const char *name);
+/* Why a function that is there can't be interpreted, with the line; or NULL. */
+const char *ptx_why_not(const struct ptx_module *module, const char *name);
 const struct ptx_variable *ptx_find_variable(const struct ptx_module *module, const char *name);
 
 /* What a name means, for the parser. NULL: there is no such instruction here. */

@@ -214,6 +214,8 @@ INTEGER(sum_of_differences_signed, (S(a) > S(b) ? a - b : b - a) + c)
 INTEGER(extract_bits, extract(a, b, c, bits))
 INTEGER(extract_bits_signed, extract_signed(a, b, c, bits))
 INTEGER(permute_bytes, permute(a, b, c))
+INTEGER(make_mask, a > 31 ? 0 : ptx_mask_of(b > 32 ? 32 : (unsigned)b) << a)
+INTEGER(make_mask_wrapped, ptx_mask_of(b & 31) << (a & 31))
 
 /* Of one operand, whose width is the type's; the result has 32 bits. */
 #define COUNT(name, expression)                                                                    \
@@ -690,6 +692,8 @@ const struct ptx_operation ptx_integer_operations[] = {
 	{"brev", B, 0, PTX_PLAIN, reverse_bits, false},
 	{"bfind", U, 0, PTX_PLAIN, find_highest, false},
 	{"bfind", I, 0, PTX_PLAIN, find_highest_signed, false},
+	{"bmsk.clamp", B, 32, PTX_PLAIN, make_mask, false},
+	{"bmsk.wrap", B, 32, PTX_PLAIN, make_mask_wrapped, false},
 	{"bfind.shiftamt", U, 0, PTX_PLAIN, find_shift, false},
 	{"bfind.shiftamt", I, 0, PTX_PLAIN, find_shift_signed, false},
 	{"dp4a", U | I, 32, PTX_PLAIN, dot_of_bytes, false},

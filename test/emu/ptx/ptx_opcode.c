@@ -148,6 +148,7 @@ static bool take_into_name(struct ptx_opcode *o, const char *word)
 		{"barrier", {"red"}},
 		{"bfind", {"shiftamt"}},
 		{"brx", {"idx"}},
+		{"bmsk", {"clamp", "wrap"}},
 		{"prmt", {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"}},
 		{"testp", {"finite", "infinite", "number", "notanumber", "normal", "subnormal"}},
 	};

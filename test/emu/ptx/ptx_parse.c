@@ -466,6 +466,7 @@ struct declaration {
 	uint64_t bytes;
 	uint32_t count;        /* of "name<count>"; 0 */
 	bool is_pred, is_open; /* without a length */
+	bool is_managed;
 };
 
 static uint32_t size_of_type(struct parser *p, struct word type, bool *is_pred)
@@ -501,6 +502,8 @@ static struct declaration take_declaration(struct parser *p, const struct declar
 			/* Behind the type it is that of what a pointer points to. */
 			d.align = d.bytes ? d.align : align;
 		} else if (is_same(word, ".attribute")) {
+			expect(p, '(');
+			d.is_managed |= is_same(peek_word(p), ".managed");
 			skip_to(p, ')');
 		} else if (is_same(word, ".ptr") || is_same(word, ".global") ||
 			   is_same(word, ".shared") || is_same(word, ".const") ||
@@ -686,6 +689,7 @@ static void take_variable(struct parser *p, enum ptx_space space, bool is_extern
 	}
 	variable->space = (uint8_t)space;
 	variable->align = d.align;
+	variable->is_managed = d.is_managed;
 	variable->bytes = d.is_open ? 0 : d.bytes;
 	if (accept(p, '='))
 		take_initials(p, variable, d.size);
@@ -1170,10 +1174,42 @@ static struct word name_behind_results(struct parser *p)
 	return name;
 }
 
+/*
+ * Of a function that can't be interpreted it is remembered why, for who calls it: the others of the
+ * module may be all that is needed.
+ */
+static void try_body(struct parser *p)
+{
+	const char *at = p->at;
+	uint32_t line = p->line, num_code = p->module->num_code;
+	unsigned depth = p->depth;
+	jmp_buf failed;
+
+	memcpy(failed, p->failed, sizeof(failed));
+	p->function->entry = num_code;
+	if (!setjmp(p->failed)) {
+		take_body(p);
+		close_scope(p);
+		memcpy(p->failed, failed, sizeof(failed));
+		return;
+	}
+	memcpy(p->failed, failed, sizeof(failed));
+	p->function->why_not =
+		copy_of(p, (struct word){p->module->error, strlen(p->module->error)});
+	p->function->entry = UINT32_MAX;
+	p->module->num_code = num_code;
+	p->depth = depth - 1;
+	p->symbols.num = p->scopes[p->depth].symbols;
+	p->labels.num = p->scopes[p->depth].labels;
+	p->jumps.num = p->scopes[p->depth].jumps;
+	p->at = at;
+	p->line = line;
+	skip_braces(p);
+}
+
 static void take_function(struct parser *p, bool is_kernel)
 {
 	struct ptx_function *function;
-	bool has_body;
 
 	open_scope(p);
 	p->function = function = function_of(p, name_behind_results(p));
@@ -1191,14 +1227,12 @@ static void take_function(struct parser *p, bool is_kernel)
 			fail(p, "'{' expected before the end");
 		p->at++;
 	}
-	has_body = *p->at == '{';
-	if (has_body) {
-		function->entry = p->module->num_code;
-		take_body(p);
+	if (*p->at == '{') {
+		try_body(p);
 	} else {
 		p->at++;
+		close_scope(p);
 	}
-	close_scope(p);
 	p->function = NULL;
 }
 
@@ -1244,8 +1278,12 @@ static void take_of_module(struct parser *p)
 		} else if (is_same(word, ".section")) {
 			take_word(p);
 			skip_braces(p);
-		} else if (is_same(word, ".version") || is_same(word, ".target") ||
-			   is_same(word, ".address_size")) {
+		} else if (is_same(word, ".target")) {
+			look(p);
+			if (!strncmp(p->at, "sm_", 3))
+				p->module->target = (uint32_t)strtoul(p->at + 3, NULL, 10);
+			skip_line(p);
+		} else if (is_same(word, ".version") || is_same(word, ".address_size")) {
 			skip_line(p);
 		} else if (is_same(word, ".file")) {
 			take_file(p);
@@ -1321,6 +1359,15 @@ const struct ptx_function *ptx_find_function(const struct ptx_module *module, co
 	while (function && strcmp(function->name, name))
 		function = function->next;
 	return function && function->entry != UINT32_MAX ? function : NULL;
+}
+
+const char *ptx_why_not(const struct ptx_module *module, const char *name)
+{
+	const struct ptx_function *function = module->functions;
+
+	while (function && strcmp(function->name, name))
+		function = function->next;
+	return function ? function->why_not : NULL;
 }
 
 const struct ptx_variable *ptx_find_variable(const struct ptx_module *module, const char *name)

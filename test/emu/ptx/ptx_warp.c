@@ -258,8 +258,9 @@ static void enter(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned
 	if (warp->depth[lane] + 1 == PTX_DEPTH)
 		ptx_fail(warp, instr, lane, LAUNCH_FAILED, "calls deeper than %d", PTX_DEPTH);
 	if (to->entry == UINT32_MAX || to->is_kernel)
-		ptx_fail(warp, instr, lane, LAUNCH_FAILED, "%s is no function with a body here",
-			 to->name);
+		ptx_fail(warp, instr, lane, LAUNCH_FAILED,
+			 "%.60s is no function with a body here: %s", to->name,
+			 to->why_not ? to->why_not : "");
 	if (to->num_params != call->num_params || to->num_results != call->num_results)
 		ptx_fail(warp, instr, lane, LAUNCH_FAILED, "%s has other parameters", to->name);
 	*frame = (struct ptx_frame){instr, to, from->base + from->function->slots,
