@@ -510,7 +510,7 @@ static void each(const char *code, uint32_t threads, uint32_t (*expected)(uint32
 
 	snprintf(text, sizeof(text), "%s%s\nst.global.u32 [%%rd2], %%r2;" TAIL, HEAD, code);
 	for (uint64_t seed = 1; seed < 6; seed++) {
-		memset(memory, 0xee, 4096);
+		memset(memory, 0xee, 16384);
 		well(run(text, threads, seed));
 		for (uint32_t i = 0; i < threads; i++)
 			assert_int_equal(words()[i], expected(i));
@@ -595,6 +595,13 @@ static void lanes_work_together(void **state)
 	     "bra $end; $a: shfl.sync.bfly.b32 %r2, %r1, 5, 31, -1; $end: bar.sync 1, 32;",
 	     32, turned);
 	each("bar.sync 1, 64; mov.u32 %r2, 30;", 40, counted);
+	/* A warp that only says that it has been there, and ends, is counted once: the third is
+	 * late. */
+	each("mov.u32 %r2, 30; setp.ge.u32 %p1, %r1, 32; @%p1 bra $waits; st.global.u32 [%rd2], %r2;"
+	     "bar.arrive 1, 96; exit; $waits: setp.lt.u32 %p2, %r1, 64; @%p2 bra $comes; mov.u32 %r5, 0;"
+	     "$late: add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, 5000; @%p3 bra $late;"
+	     "st.global.u32 [%rd1+8192], %r2; $comes: bar.sync 1, 96; ld.global.u32 %r2, [%rd1+8192];",
+	     96, counted);
 	/* Those that have ended are not waited for. */
 	each("mov.u32 %r2, 30; st.global.u32 [%rd2], %r2; setp.lt.u32 %p1, %r1, 4; @%p1 exit;"
 	     "bar.sync 0; bar.warp.sync -1;",

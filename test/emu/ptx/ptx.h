@@ -61,7 +61,7 @@ enum ptx_rounding { PTX_NEAREST, PTX_ZERO, PTX_DOWN, PTX_UP, PTX_NOT_ROUNDED };
 struct ptx_opcode {
 	char text[48];
 	char name[24]; /* with what chooses between operations: "mul.wide", "setp", "atom" */
-	struct ptx_type type, from; /* the last two types */
+	struct ptx_type type, from; /* the first type and the last */
 	uint8_t space, vector;      /* enum ptx_space; how many registers in braces */
 	uint8_t rounding;           /* enum ptx_rounding */
 	uint8_t compare;            /* enum ptx_compare */
@@ -99,7 +99,6 @@ enum ptx_action {
 	PTX_SHFL_DOWN,
 	PTX_BFLY,
 	PTX_IDX,
-	PTX_SYNC,
 	PTX_ARRIVE,
 	PTX_POPC,
 };
@@ -307,7 +306,7 @@ struct ptx_warp {
 	const struct ptx_instr *waits_at[PTX_LANES];
 	uint64_t brought[PTX_LANES][PTX_OPERANDS];
 	uint32_t wait_mask[PTX_LANES];
-	uint32_t came; /* to these barriers, some of its lanes */
+	uint32_t came[PTX_BARRIERS]; /* which lanes, to the block's barriers */
 	uint32_t pc[PTX_LANES], depth[PTX_LANES];
 	uint64_t ran[PTX_LANES]; /* when, in turns of the block */
 	struct ptx_frame (*frames)[PTX_DEPTH];
@@ -409,6 +408,7 @@ void ptx_round(enum ptx_rounding rounding);
 
 /* The tables, each ended by a row without a name. */
 extern const struct ptx_operation ptx_integer_operations[], ptx_float_operations[],
-	ptx_memory_operations[], ptx_warp_operations[], ptx_convert_operations[];
+	ptx_memory_operations[], ptx_warp_operations[], ptx_convert_operations[],
+	ptx_barrier_operations[], ptx_lane_operations[];
 
 #endif

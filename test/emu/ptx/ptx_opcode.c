@@ -219,7 +219,8 @@ static const struct ptx_operation *find_operation(const struct ptx_opcode *o)
 {
 	static const struct ptx_operation *const tables[] = {
 		ptx_integer_operations, ptx_float_operations, ptx_convert_operations,
-		ptx_memory_operations, ptx_warp_operations};
+		ptx_memory_operations,  ptx_warp_operations,  ptx_barrier_operations,
+		ptx_lane_operations};
 
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
 		for (const struct ptx_operation *row = tables[i]; row->name; row++) {
