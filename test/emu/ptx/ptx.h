@@ -391,6 +391,11 @@ static inline int64_t ptx_sign(uint64_t value, unsigned bits)
 	return bits >= 64 ? (int64_t)value : (int64_t)(value << (64 - bits)) >> (64 - bits);
 }
 
+/* A comparison of two that are known to be less, or equal, or neither. */
+bool ptx_compare(enum ptx_compare how, bool less, bool equal);
+/* setp and set combine an answer with a predicate, which is the operand `with`, if they do. */
+bool ptx_combine(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned with, unsigned lane,
+		 bool answer);
 /* A comparison's answer, to one or two predicates, as setp's name says. */
 void ptx_set_answer(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
 		    bool answer);

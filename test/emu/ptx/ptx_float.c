@@ -78,11 +78,35 @@ static float saturate(float value)
 
 /* ---- single and double ---- */
 
+/* What goes in, and what comes out as bits: .ftz and .sat are of single precision. */
+static float in_of_float(const struct ptx_opcode *o, uint64_t bits)
+{
+	return o->flushes ? flush(float_of(bits)) : float_of(bits);
+}
+
+static uint64_t out_of_float(const struct ptx_opcode *o, float value)
+{
+	value = o->flushes ? flush(value) : value;
+	return bits_of(o->saturates ? saturate(value) : value);
+}
+
+static double in_of_double(const struct ptx_opcode *o, uint64_t bits)
+{
+	(void)o;
+	return double_of(bits);
+}
+
+static uint64_t out_of_double(const struct ptx_opcode *o, double value)
+{
+	(void)o;
+	return bits_of_double(value);
+}
+
 /*
- * `expression`: of a, b and c, before .ftz and .sat. The operands and the result go through memory
- * (volatile), as the compiler knows nothing of the rounding's change.
+ * `expression`: of a, b and c. The operands and the result go through memory (volatile), as the
+ * compiler knows nothing of the rounding's change.
  */
-#define SINGLE(name, expression)                                                                   \
+#define REAL(name, real, expression)                                                               \
 	static void name(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)     \
 	{                                                                                          \
 		const struct ptx_opcode *o = instr->opcode;                                        \
@@ -96,46 +120,20 @@ static float saturate(float value)
 			ptx_round((enum ptx_rounding)o->rounding);                                 \
 		PTX_FOR_LANES(lane, lanes)                                                         \
 		{                                                                                  \
-			volatile float a = float_of(as[lane & in_a]);                              \
-			volatile float b = float_of(bs[lane & in_b]);                              \
-			volatile float c = float_of(cs[lane & in_c]), result;                      \
+			volatile real a = in_of_##real(o, as[lane & in_a]);                        \
+			volatile real b = in_of_##real(o, bs[lane & in_b]);                        \
+			volatile real c = in_of_##real(o, cs[lane & in_c]), result;                \
                                                                                                    \
-			if (o->flushes)                                                            \
-				a = flush(a), b = flush(b), c = flush(c);                          \
-			result = (float)(expression);                                              \
-			if (o->flushes)                                                            \
-				result = flush(result);                                            \
-			out[lane] = bits_of(o->saturates ? saturate(result) : result);             \
+			(void)b, (void)c;                                                          \
+			result = (real)(expression);                                               \
+			out[lane] = out_of_##real(o, result);                                      \
 		}                                                                                  \
 		if (is_rounded(o))                                                                 \
 			ptx_round(PTX_NEAREST);                                                    \
 	}
 
-#define DOUBLE(name, expression)                                                                   \
-	static void name(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)     \
-	{                                                                                          \
-		const struct ptx_opcode *o = instr->opcode;                                        \
-		unsigned in_a, in_b, in_c;                                                         \
-		const uint64_t *as = ptx_source(warp, &instr->operands[1], &in_a);                 \
-		const uint64_t *bs = ptx_source(warp, &instr->operands[2], &in_b);                 \
-		const uint64_t *cs = ptx_source(warp, &instr->operands[3], &in_c);                 \
-		uint64_t *out = ptx_slot(warp, instr->operands[0].slot);                           \
-                                                                                                   \
-		if (is_rounded(o))                                                                 \
-			ptx_round((enum ptx_rounding)o->rounding);                                 \
-		PTX_FOR_LANES(lane, lanes)                                                         \
-		{                                                                                  \
-			volatile double a = double_of(as[lane & in_a]);                            \
-			volatile double b = double_of(bs[lane & in_b]);                            \
-			volatile double c = double_of(cs[lane & in_c]), result;                    \
-                                                                                                   \
-			(void)b, (void)c;                                                          \
-			result = (expression);                                                     \
-			out[lane] = bits_of_double(result);                                        \
-		}                                                                                  \
-		if (is_rounded(o))                                                                 \
-			ptx_round(PTX_NEAREST);                                                    \
-	}
+#define SINGLE(name, expression) REAL(name, float, expression)
+#define DOUBLE(name, expression) REAL(name, double, expression)
 
 /* The number, where the other is NaN; of two zeros -0 is the lesser. */
 static double lesser(double a, double b, bool sees_nan)
@@ -357,20 +355,7 @@ static bool compare(const struct ptx_opcode *o, double a, double b)
 		return is_nan == (o->compare == PTX_NAN);
 	if (is_nan)
 		return o->unordered;
-	switch (o->compare) {
-	case PTX_EQ:
-		return a == b;
-	case PTX_NE:
-		return a != b;
-	case PTX_LT:
-		return a < b;
-	case PTX_LE:
-		return a <= b;
-	case PTX_GT:
-		return a > b;
-	default:
-		return a >= b;
-	}
+	return ptx_compare((enum ptx_compare)o->compare, a < b, a == b);
 }
 
 static double operand_of(const struct ptx_opcode *o, uint64_t bits)
@@ -393,19 +378,6 @@ static void set_predicate(struct ptx_warp *warp, const struct ptx_instr *instr, 
 			       operand_of(o, ptx_value(warp, &instr->operands[3], lane))));
 }
 
-static bool other_predicate(struct ptx_warp *warp, const struct ptx_operand *operand, unsigned lane)
-{
-	return (ptx_value(warp, operand, lane) != 0) != operand->negated;
-}
-
-static bool combine(const struct ptx_opcode *o, bool answer, bool other)
-{
-	return o->combine == '&'   ? answer && other
-	       : o->combine == '|' ? answer || other
-	       : o->combine == '^' ? answer != other
-				   : answer;
-}
-
 /* Of two values: each predicate is one's answer. */
 static void set_predicates_of_pair(struct ptx_warp *warp, const struct ptx_instr *instr,
 				   uint32_t lanes)
@@ -421,9 +393,7 @@ static void set_predicates_of_pair(struct ptx_warp *warp, const struct ptx_instr
 							       (16 * i));
 
 			ptx_set(warp, &instr->operands[i], lane,
-				combine(o, compare(o, a, b),
-					o->combine &&
-						other_predicate(warp, &instr->operands[4], lane)));
+				ptx_combine(warp, instr, 4, lane, compare(o, a, b)));
 		}
 	}
 }
@@ -444,9 +414,8 @@ static void set_number(struct ptx_warp *warp, const struct ptx_instr *instr, uin
 		for (unsigned at = 0; at < (o->from.pair ? 32U : 1U); at += 16) {
 			double a = operand_of(o, ptx_value(warp, &instr->operands[1], lane) >> at);
 			double b = operand_of(o, ptx_value(warp, &instr->operands[2], lane) >> at);
-			bool other = o->combine && other_predicate(warp, &instr->operands[3], lane);
 
-			if (combine(o, compare(o, a, b), other))
+			if (ptx_combine(warp, instr, 3, lane, compare(o, a, b)))
 				out |= yes << at;
 		}
 		ptx_set(warp, &instr->operands[0], lane, out);

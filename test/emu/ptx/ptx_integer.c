@@ -9,16 +9,16 @@
 
 /*
  * An operation of up to three operands behind the destination: `expression` is of a, b and c, and
- * is cut to the type's width.
+ * is cut to a mask.
  */
-#define INTEGER(name, expression)                                                                  \
+#define OPERATION(name, cut, expression)                                                           \
 	static void name(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)     \
 	{                                                                                          \
 		unsigned bits = instr->opcode->type.bits, in_a, in_b, in_c;                        \
 		const uint64_t *as = ptx_source(warp, &instr->operands[1], &in_a);                 \
 		const uint64_t *bs = ptx_source(warp, &instr->operands[2], &in_b);                 \
 		const uint64_t *cs = ptx_source(warp, &instr->operands[3], &in_c);                 \
-		uint64_t *out = ptx_slot(warp, instr->operands[0].slot), mask = instr->mask;       \
+		uint64_t *out = ptx_slot(warp, instr->operands[0].slot), mask = cut;               \
                                                                                                    \
 		PTX_FOR_LANES(lane, lanes)                                                         \
 		{                                                                                  \
@@ -28,6 +28,10 @@
 			out[lane] = (uint64_t)(expression)&mask;                                   \
 		}                                                                                  \
 	}
+
+/* The result has the type's width; or, of mul.wide and mad.wide, the register's, twice that. */
+#define INTEGER(name, expression) OPERATION(name, instr->mask, expression)
+#define WIDE(name, expression) OPERATION(name, instr->operands[0].mask, expression)
 
 static uint64_t divide(uint64_t a, uint64_t b)
 {
@@ -239,26 +243,6 @@ COUNT(find_highest, find_bit(a, bits))
 COUNT(find_shift, a ? leading_zeros(a, bits) : UINT32_MAX)
 COUNT(find_shift_signed, find_signed_shift(a, bits))
 COUNT(find_highest_signed, find_bit(S(a) < 0 ? ~a & instr->mask : a, bits))
-
-/* mul.wide, mad.wide: the result has twice the type's width. */
-#define WIDE(name, expression)                                                                     \
-	static void name(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)     \
-	{                                                                                          \
-		unsigned bits = instr->opcode->type.bits, in_a, in_b, in_c;                        \
-		const uint64_t *as = ptx_source(warp, &instr->operands[1], &in_a);                 \
-		const uint64_t *bs = ptx_source(warp, &instr->operands[2], &in_b);                 \
-		const uint64_t *cs = ptx_source(warp, &instr->operands[3], &in_c);                 \
-		uint64_t *out = ptx_slot(warp, instr->operands[0].slot);                           \
-		uint64_t mask = instr->operands[0].mask;                                           \
-                                                                                                   \
-		PTX_FOR_LANES(lane, lanes)                                                         \
-		{                                                                                  \
-			uint64_t a = as[lane & in_a], b = bs[lane & in_b], c = cs[lane & in_c];    \
-                                                                                                   \
-			(void)bits, (void)c;                                                       \
-			out[lane] = (expression)&mask;                                             \
-		}                                                                                  \
-	}
 
 WIDE(multiply_wide, a *b)
 WIDE(multiply_wide_signed, (uint64_t)(S(a) * S(b)))
@@ -515,35 +499,40 @@ static void choose_by_sign(struct ptx_warp *warp, const struct ptx_instr *instr,
 	}
 }
 
-static bool compare(enum ptx_compare how, uint64_t a, uint64_t b)
+bool ptx_compare(enum ptx_compare how, bool less, bool equal)
 {
 	switch (how) {
 	case PTX_EQ:
-		return a == b;
+		return equal;
 	case PTX_NE:
-		return a != b;
+		return !equal;
 	case PTX_LT:
-		return a < b;
+		return less;
 	case PTX_LE:
-		return a <= b;
+		return less || equal;
 	case PTX_GT:
-		return a > b;
+		return !less && !equal;
 	default:
-		return a >= b;
+		return !less;
 	}
 }
 
-static bool combine(char how, bool result, bool other)
+bool ptx_combine(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned with, unsigned lane,
+		 bool answer)
 {
-	switch (how) {
+	const struct ptx_operand *operand = &instr->operands[with];
+	bool other;
+
+	if (!instr->opcode->combine)
+		return answer;
+	other = (ptx_value(warp, operand, lane) != 0) != operand->negated;
+	switch (instr->opcode->combine) {
 	case '&':
-		return result && other;
+		return answer && other;
 	case '|':
-		return result || other;
-	case '^':
-		return result != other;
+		return answer || other;
 	default:
-		return result;
+		return answer != other;
 	}
 }
 
@@ -554,12 +543,8 @@ static bool combine(char how, bool result, bool other)
 void ptx_set_answer(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
 		    bool answer)
 {
-	const struct ptx_operand *with = &instr->operands[4];
-	char how = (char)instr->opcode->combine;
-	bool other = how && (ptx_value(warp, with, lane) != 0) != with->negated;
-
-	ptx_set(warp, &instr->operands[0], lane, combine(how, answer, other));
-	ptx_set(warp, &instr->operands[1], lane, combine(how, !answer, other));
+	ptx_set(warp, &instr->operands[0], lane, ptx_combine(warp, instr, 4, lane, answer));
+	ptx_set(warp, &instr->operands[1], lane, ptx_combine(warp, instr, 4, lane, !answer));
 }
 
 /* Signed numbers have the order of unsigned ones when the sign is turned. */
@@ -576,9 +561,13 @@ static void set_predicate(struct ptx_warp *warp, const struct ptx_instr *instr, 
 	const uint64_t *bs = ptx_source(warp, &instr->operands[3], &in_b);
 
 	PTX_FOR_LANES(lane, lanes)
-	ptx_set_answer(warp, instr, lane,
-		       compare((enum ptx_compare)instr->opcode->compare, as[lane & in_a] ^ turn,
-			       bs[lane & in_b] ^ turn));
+	{
+		uint64_t a = as[lane & in_a] ^ turn, b = bs[lane & in_b] ^ turn;
+
+		ptx_set_answer(
+			warp, instr, lane,
+			ptx_compare((enum ptx_compare)instr->opcode->compare, a < b, a == b));
+	}
 }
 
 /* set: all ones, or 1.0, in a register. */
@@ -587,17 +576,15 @@ static void set_number(struct ptx_warp *warp, const struct ptx_instr *instr, uin
 	const struct ptx_opcode *o = instr->opcode;
 	uint64_t turn = turn_of(&o->from);
 	uint64_t yes = o->type.kind == PTX_FLOAT ? ptx_bits(&o->type, 1) : instr->mask;
-	const struct ptx_operand *with = &instr->operands[3];
 
 	PTX_FOR_LANES(lane, lanes)
 	{
-		bool answer = compare((enum ptx_compare)o->compare,
-				      ptx_value(warp, &instr->operands[1], lane) ^ turn,
-				      ptx_value(warp, &instr->operands[2], lane) ^ turn);
-		bool other = o->combine && (ptx_value(warp, with, lane) != 0) != with->negated;
+		uint64_t a = ptx_value(warp, &instr->operands[1], lane) ^ turn;
+		uint64_t b = ptx_value(warp, &instr->operands[2], lane) ^ turn;
+		bool answer = ptx_compare((enum ptx_compare)o->compare, a < b, a == b);
 
 		ptx_set(warp, &instr->operands[0], lane,
-			combine((char)o->combine, answer, other) ? yes : 0);
+			ptx_combine(warp, instr, 3, lane, answer) ? yes : 0);
 	}
 }
 
