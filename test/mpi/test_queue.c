@@ -684,12 +684,12 @@ static void case_freed_in_handler(void)
 	MPI_Comm_dup(MPI_COMM_WORLD, &freed_by_handler);
 	MPI_Comm_create_errhandler(free_comm, &handler);
 	MPI_Comm_set_errhandler(freed_by_handler, handler);
-	if (!test_rank) { /* after the others, so that theirs wait */
-		MPI_Barrier(MPI_COMM_SELF);
-		usleep(20000);
-	}
+	if (!test_rank) /* after the others, so that all of theirs wait */
+		MPI_Barrier(MPI_COMM_WORLD);
 	for (int k = 0; k < mine; k++)
 		begin_at(&sums[k], freed_by_handler, test_rank ? PLACE_DEVICE : PLACE_HOST, k);
+	if (test_rank)
+		MPI_Barrier(MPI_COMM_WORLD);
 	for (int k = 0; k < mine; k++) {
 		if (test_rank)
 			ok &= MPI_Wait(&sums[k].request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
