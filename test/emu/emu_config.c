@@ -146,7 +146,8 @@ static void load(void)
 	emu_config.legacy_alone = word("CUEMU_LEGACY", "blocking", "alone");
 	emu_config.stale_die = word("CUEMU_STALE", "error", "die");
 	emu_config.interprets = word("CUEMU_KERNELS", "twins", "ptx");
-	emu_config.threads = (int)number("CUEMU_THREADS", emu_config.interprets ? 64 : 2, 1, 1024);
+	emu_config.threads = emu_config.interprets ? (int)number("CUEMU_THREADS", 64, 1, 1024)
+						   : (int)number("CUEMU_THREADS", 2, 1, 64);
 	emu_config.seed = number("CUEMU_SEED", 1, 0, SIZE_MAX);
 	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 256, 1, 1000);
 	load_p2p();

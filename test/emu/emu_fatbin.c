@@ -39,7 +39,7 @@ struct entry {
 	uint64_t flags, zero, bytes; /* of the text */
 };
 
-static char *unpack_zstd(const void *packed, size_t packed_bytes, char *text, size_t bytes)
+static const char *unpack_zstd(const void *packed, size_t packed_bytes, char *text, size_t bytes)
 {
 	size_t (*unpack)(void *to, size_t room, const void *from, size_t size);
 	void *library = dlopen("libzstd.so.1", RTLD_NOW);
@@ -52,7 +52,7 @@ static char *unpack_zstd(const void *packed, size_t packed_bytes, char *text, si
 	return NULL;
 }
 
-static char *unpack_lz4(const void *packed, size_t packed_bytes, char *text, size_t bytes)
+static const char *unpack_lz4(const void *packed, size_t packed_bytes, char *text, size_t bytes)
 {
 	int (*unpack)(const char *from, char *to, int size, int room);
 	void *library = dlopen("liblz4.so.1", RTLD_NOW);
@@ -65,24 +65,42 @@ static char *unpack_lz4(const void *packed, size_t packed_bytes, char *text, siz
 	return NULL;
 }
 
-static char *text_of(const struct entry *entry, char *error, size_t error_bytes)
+struct emu_packed {
+	uint64_t flags;
+	size_t packed_bytes, bytes; /* as it is here, and as text */
+	char data[];
+};
+
+static struct emu_packed *copy_of(const void *data, uint64_t flags, size_t packed_bytes,
+				  size_t bytes, char *error, size_t error_bytes)
 {
-	const char *from = (const char *)entry + entry->header_bytes, *why = NULL;
-	bool packed = entry->flags & (FLAG_LZ4 | FLAG_ZSTD);
-	size_t bytes = packed ? entry->bytes : entry->padded_bytes;
-	char *text = calloc(1, bytes + 1);
+	struct emu_packed *packed = malloc(sizeof(*packed) + packed_bytes);
+
+	if (!packed) {
+		snprintf(error, error_bytes, "no memory");
+		return NULL;
+	}
+	*packed = (struct emu_packed){flags, packed_bytes, bytes};
+	memcpy(packed->data, data, packed_bytes);
+	return packed;
+}
+
+char *emu_fatbin_unpack(const struct emu_packed *packed, char *error, size_t bytes)
+{
+	char *text = calloc(1, packed->bytes + 1);
+	const char *why = NULL;
 
 	if (!text)
 		why = "no memory";
-	else if (entry->flags & FLAG_ZSTD)
-		why = unpack_zstd(from, entry->packed_bytes, text, bytes);
-	else if (entry->flags & FLAG_LZ4)
-		why = unpack_lz4(from, entry->packed_bytes, text, bytes);
+	else if (packed->flags & FLAG_ZSTD)
+		why = unpack_zstd(packed->data, packed->packed_bytes, text, packed->bytes);
+	else if (packed->flags & FLAG_LZ4)
+		why = unpack_lz4(packed->data, packed->packed_bytes, text, packed->bytes);
 	else
-		memcpy(text, from, bytes);
+		memcpy(text, packed->data, packed->bytes);
 	if (!why)
 		return text;
-	snprintf(error, error_bytes, "%s", why);
+	snprintf(error, bytes, "%s", why);
 	free(text);
 	return NULL;
 }
@@ -118,31 +136,31 @@ bool emu_fatbin_is_image(const void *image)
 	       !memcmp(image, "\177ELF", 4) || strstr(image, ".version");
 }
 
-char *emu_fatbin_ptx(const void *image, char *error, size_t bytes)
+struct emu_packed *emu_fatbin_take(const void *image, char *error, size_t bytes)
 {
 	const struct wrapper *wrapper = image;
 	const struct header *header = image;
 	const struct entry *entry;
-	char *text;
+	bool packed;
 
 	if (wrapper->magic == WRAPPER_MAGIC)
 		header = wrapper->image;
 	if (header->magic == (uint32_t)MAGIC) {
 		entry = find_ptx(header);
-		if (entry)
-			return text_of(entry, error, bytes);
-		snprintf(error, bytes,
-			 "the image holds machine code only, and no PTX, which is what the "
-			 "emulated device runs: compile with -gencode "
-			 "arch=compute_80,code=compute_80");
-		return NULL;
+		if (!entry) {
+			snprintf(error, bytes,
+				 "the image holds machine code only, and no PTX, which is what the "
+				 "emulated device runs: compile with -gencode "
+				 "arch=compute_80,code=compute_80");
+			return NULL;
+		}
+		packed = entry->flags & (FLAG_LZ4 | FLAG_ZSTD);
+		return copy_of((const char *)entry + entry->header_bytes, entry->flags,
+			       packed ? entry->packed_bytes : entry->padded_bytes,
+			       packed ? entry->bytes : entry->padded_bytes, error, bytes);
 	}
-	if (memcmp(image, "\177ELF", 4)) {
-		text = strdup(image);
-		if (!text)
-			snprintf(error, bytes, "no memory");
-		return text;
-	}
+	if (memcmp(image, "\177ELF", 4))
+		return copy_of(image, 0, strlen(image), strlen(image), error, bytes);
 	snprintf(error, bytes, "the image is machine code, and no PTX");
 	return NULL;
 }

@@ -9,11 +9,17 @@
 /* Whether it is one of any kind. */
 bool emu_fatbin_is_image(const void *image);
 
+/* The PTX of an image, which may be compressed. */
+struct emu_packed;
+
 /*
- * The PTX of an image: of a fatbin that for the highest architecture that is not above the
- * device's, or else the lowest; or the image itself, if it is text. Ended with 0, to be freed.
- * NULL: there is none; `error` says why.
+ * A copy of it: of a fatbin's that for the highest architecture that is not above the device's, or
+ * else the lowest; or the image itself, if it is text. To be freed. NULL: there is none; `error`
+ * says why.
  */
-char *emu_fatbin_ptx(const void *image, char *error, size_t bytes);
+struct emu_packed *emu_fatbin_take(const void *image, char *error, size_t bytes);
+
+/* As text, ended with 0, to be freed. NULL: it can't be; `error` says why. */
+char *emu_fatbin_unpack(const struct emu_packed *packed, char *error, size_t bytes);
 
 #endif

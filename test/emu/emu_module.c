@@ -14,7 +14,7 @@
 
 struct CUmod_st {
 	bool has_ptx;
-	char *text; /* NULL: none, or parsed */
+	struct emu_packed *packed; /* NULL: none, or parsed */
 	char error[320];
 	struct ptx_module *code;
 	struct CUfunc_st *functions;
@@ -25,7 +25,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t place_variable(struct ptx_variable *variable)
 {
 	CUdeviceptr at = 0;
-
 	size_t bytes = variable->bytes ? variable->bytes : 1;
 	CUresult result = variable->is_managed ? cuMemAllocManaged(&at, bytes, CU_MEM_ATTACH_GLOBAL)
 					       : cuMemAlloc(&at, bytes);
@@ -37,20 +36,6 @@ static uint64_t place_variable(struct ptx_variable *variable)
 	else
 		memset(emu_copy_place((uintptr_t)at), 0, variable->bytes);
 	return (uint64_t)at;
-}
-
-/* Under the lock. */
-static const struct ptx_module *code_of(CUmodule module)
-{
-	if (!module->code && module->text) {
-		module->code = ptx_parse(module->text, place_variable, module->error,
-					 sizeof(module->error));
-		free(module->text);
-		module->text = NULL;
-	}
-	if (!module->code)
-		fprintf(stderr, "cuemu: a module can't be used: %s\n", module->error);
-	return module->code;
 }
 
 static char *read_file(const char *path)
@@ -89,6 +74,29 @@ static char *replace(char *text)
 	return other;
 }
 
+static void parse(CUmodule module)
+{
+	char *text =
+		replace(emu_fatbin_unpack(module->packed, module->error, sizeof(module->error)));
+
+	free(module->packed);
+	module->packed = NULL;
+	if (text)
+		module->code =
+			ptx_parse(text, place_variable, module->error, sizeof(module->error));
+	free(text);
+}
+
+/* Under the lock. */
+static const struct ptx_module *code_of(CUmodule module)
+{
+	if (module->packed)
+		parse(module);
+	if (!module->code)
+		fprintf(stderr, "cuemu: a module can't be used: %s\n", module->error);
+	return module->code;
+}
+
 static CUresult load(CUmodule *module, const void *image)
 {
 	CUmodule loaded;
@@ -102,8 +110,8 @@ static CUresult load(CUmodule *module, const void *image)
 	loaded = calloc(1, sizeof(*loaded));
 	if (!loaded)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	loaded->text = replace(emu_fatbin_ptx(image, loaded->error, sizeof(loaded->error)));
-	loaded->has_ptx = loaded->text != NULL;
+	loaded->packed = emu_fatbin_take(image, loaded->error, sizeof(loaded->error));
+	loaded->has_ptx = loaded->packed != NULL;
 	*module = loaded;
 	return CUDA_SUCCESS;
 }
@@ -146,7 +154,7 @@ EMU_API CUresult CUDAAPI cuModuleUnload(CUmodule module)
 	}
 	if (module->code)
 		ptx_free(module->code);
-	free(module->text);
+	free(module->packed);
 	free(module);
 	return CUDA_SUCCESS;
 }
