@@ -305,8 +305,6 @@ static void interpret(struct launch *launch, unsigned index)
 {
 	struct ptx_end end;
 
-	if (atomic_load(&launch->failed))
-		return;
 	ptx_run_block(launch->function->code, launch->function->kernel, &launch->grid, launch->args,
 		      index,
 		      emu_config.seed + launch->number + index * UINT64_C(0x9e3779b97f4a7c15),
@@ -320,7 +318,7 @@ static void interpret(struct launch *launch, unsigned index)
 static void run_block(unsigned index)
 {
 	block->index = index;
-	if (!block->launch->function->twin) {
+	if (block->launch->function->kernel) {
 		interpret(block->launch, index);
 		return;
 	}
@@ -344,7 +342,7 @@ static void run_block(unsigned index)
 static void *run_blocks(void *argument)
 {
 	struct launch *launch = argument;
-	unsigned index, threads = launch->function->twin ? (unsigned)emu_config.threads : 1;
+	unsigned index, threads = launch->function->kernel ? 1 : (unsigned)emu_config.threads;
 	struct block alone;
 
 	block = &alone;
@@ -388,7 +386,7 @@ static int take_turn(void)
 static void begin_late(const struct launch *launch)
 {
 	static atomic_bool began[sizeof(twins) / sizeof(twins[0])];
-	const struct emu_twin *twin = emu_twin_find(emu_function_name(launch->function));
+	const struct emu_twin *twin = launch->function->twin;
 	uint64_t naps = (uint64_t)emu_config.first_us * 1000 * (uint64_t)emu_config.slowness / NAP;
 	struct timespec time = {0, NAP};
 
@@ -428,7 +426,7 @@ static void gather_args(const struct CUfunc_st *function, void **parameters, uns
 {
 	const struct ptx_function *kernel = function->kernel;
 
-	if (function->twin) {
+	if (!kernel) {
 		memcpy(args, parameters[0], function->twin->size);
 		return;
 	}
@@ -439,18 +437,21 @@ static void gather_args(const struct CUfunc_st *function, void **parameters, uns
 /* Of a grid's second and third dimension, a block's third; bytes that need no asking. */
 enum { MAX_ROWS = 65535, MAX_DEEP = 64, SHARED = 48 << 10 };
 
+static uint64_t product(const uint32_t sizes[3])
+{
+	return (uint64_t)sizes[0] * sizes[1] * sizes[2];
+}
+
 static bool is_valid(const struct CUfunc_st *function, const struct ptx_grid *grid, void **extra)
 {
-	uint64_t threads = (uint64_t)grid->threads[0] * grid->threads[1] * grid->threads[2];
-	uint64_t blocks = (uint64_t)grid->blocks[0] * grid->blocks[1] * grid->blocks[2];
+	uint64_t threads = product(grid->threads), blocks = product(grid->blocks);
 	bool is_line = blocks == grid->blocks[0] && threads == grid->threads[0];
-
 	uint64_t shared =
 		grid->shared_bytes + (function->kernel ? function->kernel->shared_bytes : 0);
 
 	return blocks && threads && blocks <= UINT32_MAX && threads <= PTX_MAX_BLOCK && !extra &&
 	       grid->blocks[1] <= MAX_ROWS && grid->blocks[2] <= MAX_ROWS &&
-	       grid->threads[2] <= MAX_DEEP && (is_line || !function->twin) &&
+	       grid->threads[2] <= MAX_DEEP && (is_line || function->kernel) &&
 	       emu_function_arg_bytes(function) <= MAX_ARGS &&
 	       grid->shared_bytes <= function->most_dynamic &&
 	       (shared <= SHARED || function->most_dynamic > SHARED);
@@ -484,8 +485,7 @@ static uint64_t take_workspace(uint64_t number)
 static bool fits(const struct ptx_grid *grid)
 {
 	enum { THREADS = 2048 }; /* of a multiprocessor */
-	uint64_t threads = (uint64_t)grid->threads[0] * grid->threads[1] * grid->threads[2];
-	uint64_t blocks = (uint64_t)grid->blocks[0] * grid->blocks[1] * grid->blocks[2];
+	uint64_t threads = product(grid->threads), blocks = product(grid->blocks);
 
 	return blocks <= MAX_THREADS && blocks <= (uint64_t)emu_config.sms * (THREADS / threads);
 }
@@ -505,9 +505,9 @@ static CUresult launch_grid(CUfunction function, const struct ptx_grid *grid, CU
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	launch->function = function;
 	launch->grid = *grid;
-	if (emu_twin_find(emu_function_name(function)))
+	if (function->twin)
 		launch->grid.threads[0] = (uint32_t)emu_config.threads;
-	launch->blocks = grid->blocks[0] * grid->blocks[1] * grid->blocks[2];
+	launch->blocks = (unsigned)product(grid->blocks);
 	launch->cooperates = cooperates;
 	launch->number = atomic_fetch_add(&launches, 1);
 	if (cooperates)

@@ -169,18 +169,19 @@ const char *emu_function_name(const struct CUfunc_st *function)
 /* Under the lock. */
 static CUresult add_function(CUmodule module, const char *name, CUfunction *out)
 {
-	const struct emu_twin *twin = emu_config.interprets ? NULL : emu_twin_find(name);
-	const struct ptx_module *code = twin ? NULL : code_of(module);
+	const struct emu_twin *twin = emu_twin_find(name);
+	bool interprets = !twin || emu_config.interprets;
+	const struct ptx_module *code = interprets ? code_of(module) : NULL;
 	const struct ptx_function *kernel = code ? ptx_find_function(code, name) : NULL;
 	struct CUfunc_st *function;
 
-	if (!twin && !code)
+	if (interprets && !code)
 		return module->has_ptx ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NOT_FOUND;
-	if (!twin && !kernel && ptx_why_not(code, name)) {
+	if (interprets && !kernel && ptx_why_not(code, name)) {
 		fprintf(stderr, "cuemu: a kernel can't be run: %s\n", ptx_why_not(code, name));
 		return CUDA_ERROR_INVALID_PTX;
 	}
-	if (!twin && (!kernel || !kernel->is_kernel))
+	if (interprets && (!kernel || !kernel->is_kernel))
 		return CUDA_ERROR_NOT_FOUND;
 	function = calloc(1, sizeof(*function));
 	if (!function)
@@ -233,7 +234,7 @@ EMU_API CUresult CUDAAPI cuModuleGetGlobal(CUdeviceptr *address, size_t *bytes, 
 
 size_t emu_function_arg_bytes(const struct CUfunc_st *function)
 {
-	return function->twin ? function->twin->size : function->kernel->param_bytes;
+	return function->kernel ? function->kernel->param_bytes : function->twin->size;
 }
 
 EMU_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute,

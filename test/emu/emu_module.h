@@ -19,10 +19,10 @@ const struct emu_twin *emu_twin_find(const char *name);
 struct CUfunc_st {
 	struct CUfunc_st *next;
 	CUmodule module;
-	const struct emu_twin *twin; /* or ... */
+	const struct emu_twin *twin; /* of a kernel of this project's; or NULL */
 	const struct ptx_module *code;
-	const struct ptx_function *kernel;
-	uint32_t most_dynamic; /* shared memory that a launch may ask for */
+	const struct ptx_function *kernel; /* what is interpreted; NULL: the twin runs */
+	uint32_t most_dynamic;             /* shared memory that a launch may ask for */
 };
 
 const char *emu_function_name(const struct CUfunc_st *function);

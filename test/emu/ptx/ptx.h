@@ -391,6 +391,13 @@ static inline int64_t ptx_sign(uint64_t value, unsigned bits)
 	return bits >= 64 ? (int64_t)value : (int64_t)(value << (64 - bits)) >> (64 - bits);
 }
 
+/* Of an instruction that does nothing here. */
+void ptx_nothing(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes);
+/*
+ * What an atomic operation, or redux, leaves of what was there and its operands. `flushes`: single
+ * precision without subnormal numbers.
+ */
+uint64_t ptx_apply(const struct ptx_opcode *o, uint64_t was, uint64_t b, uint64_t c, bool flushes);
 /* A comparison of two that are known to be less, or equal, or neither. */
 bool ptx_compare(enum ptx_compare how, bool less, bool equal);
 /* setp and set combine an answer with a predicate, which is the operand `with`, if they do. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What lanes of a warp do together: votes, shuffles and so on, for which they wait for each other.
+/*
+ * What lanes of a warp do together: votes, shuffles and so on, for which they wait for each other.
  */
 #include "ptx_warp.h"
 
@@ -32,13 +33,6 @@ static void bring(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned
 	}
 	warp->wait_mask[lane] =
 		instr->num ? (uint32_t)warp->brought[lane][instr->num - 1] : UINT32_MAX;
-}
-
-static void sync_warp(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
-{
-	(void)warp;
-	(void)instr;
-	(void)lanes;
 }
 
 static void vote(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
@@ -144,33 +138,13 @@ static void match_all(struct ptx_warp *warp, const struct ptx_instr *instr, uint
 	}
 }
 
-static uint64_t reduce_two(const struct ptx_opcode *o, uint64_t a, uint64_t b)
-{
-	bool less = o->type.kind == PTX_SIGNED ? ptx_sign(a, 32) < ptx_sign(b, 32) : a < b;
-
-	switch (o->action) {
-	case PTX_ADD:
-		return a + b;
-	case PTX_AND:
-		return a & b;
-	case PTX_OR:
-		return a | b;
-	case PTX_XOR:
-		return a ^ b;
-	case PTX_MIN:
-		return less ? a : b;
-	default:
-		return less ? b : a;
-	}
-}
-
 static void reduce_lanes(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
 	unsigned first = (unsigned)__builtin_ctz(lanes);
 	uint64_t value = brought(warp, first, 1);
 
 	PTX_FOR_LANES(lane, lanes & (lanes - 1))
-	value = reduce_two(instr->opcode, value, brought(warp, lane, 1));
+	value = ptx_apply(instr->opcode, value, brought(warp, lane, 1), 0, false);
 	PTX_FOR_LANES(lane, lanes)
 	give(warp, lane, 0, value & UINT32_MAX);
 }
@@ -183,7 +157,7 @@ static void active_mask(struct ptx_warp *warp, const struct ptx_instr *instr, ui
 
 const struct ptx_operation ptx_lane_operations[] = {
 	{"activemask", 0, 0, PTX_PLAIN, active_mask, false},
-	{"bar.warp", 0, 0, PTX_WARP_SYNC, sync_warp, false},
+	{"bar.warp", 0, 0, PTX_WARP_SYNC, ptx_nothing, false},
 	{"vote", 0, 0, PTX_WARP_SYNC, vote, false},
 	{"shfl", 0, 0, PTX_WARP_SYNC, shuffle, false},
 	{"match.any", 0, 0, PTX_WARP_SYNC, match_any, false},

@@ -256,9 +256,7 @@ static uint64_t sum(const struct ptx_type *type, uint64_t a, uint64_t b, bool fl
 	return out;
 }
 
-/* What is there afterwards, of what was there, and the operands. */
-static uint64_t apply(const struct ptx_opcode *o, uint64_t was, uint64_t b, uint64_t c,
-		      bool flushes)
+uint64_t ptx_apply(const struct ptx_opcode *o, uint64_t was, uint64_t b, uint64_t c, bool flushes)
 {
 	switch (o->action) {
 	case PTX_ADD:
@@ -325,7 +323,7 @@ static void update(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_
 			       address_of(warp, &instr->operands[first], lane) >> 60 == 0;
 		uint64_t was = load_word(at, bits / 8, true);
 
-		while (!swap(at, bits, &was, apply(o, was, b, c, flushes) & instr->mask))
+		while (!swap(at, bits, &was, ptx_apply(o, was, b, c, flushes) & instr->mask))
 			;
 		if (o->action == PTX_CAS && was != b)
 			note_look(warp->block, address_of(warp, &instr->operands[first], lane));
@@ -353,17 +351,15 @@ static void fence(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t
 	ptx_visible(warp->block);
 }
 
-static void nothing(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
-{
-	(void)warp;
-	(void)instr;
-	(void)lanes;
-}
-
 const struct ptx_operation ptx_memory_operations[] = {
-	{"ld", 0, 0, PTX_PLAIN, load, true},           {"ldu", 0, 0, PTX_PLAIN, load, true},
-	{"st", 0, 0, PTX_PLAIN, store, true},          {"atom", 0, 0, PTX_PLAIN, atomic, true},
-	{"red", 0, 0, PTX_PLAIN, reduce, true},        {"fence", 0, 0, PTX_PLAIN, fence, false},
-	{"membar", 0, 0, PTX_PLAIN, fence, false},     {"prefetch", 0, 0, PTX_PLAIN, nothing, true},
-	{"prefetchu", 0, 0, PTX_PLAIN, nothing, true}, {0},
+	{"ld", 0, 0, PTX_PLAIN, load, true},
+	{"ldu", 0, 0, PTX_PLAIN, load, true},
+	{"st", 0, 0, PTX_PLAIN, store, true},
+	{"atom", 0, 0, PTX_PLAIN, atomic, true},
+	{"red", 0, 0, PTX_PLAIN, reduce, true},
+	{"fence", 0, 0, PTX_PLAIN, fence, false},
+	{"membar", 0, 0, PTX_PLAIN, fence, false},
+	{"prefetch", 0, 0, PTX_PLAIN, ptx_nothing, true},
+	{"prefetchu", 0, 0, PTX_PLAIN, ptx_nothing, true},
+	{0},
 };

@@ -28,7 +28,7 @@ static void trap(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t 
 	ptx_fail(warp, instr, (unsigned)__builtin_ctz(lanes), LAUNCH_FAILED, "the kernel stops");
 }
 
-static void nothing(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+void ptx_nothing(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
 	(void)warp;
 	(void)instr;
@@ -36,14 +36,14 @@ static void nothing(struct ptx_warp *warp, const struct ptx_instr *instr, uint32
 }
 
 const struct ptx_operation ptx_warp_operations[] = {
-	{"bra", 0, 0, PTX_BRANCH, nothing, false},
-	{"brx.idx", 0, 0, PTX_BRANCH_INDEXED, nothing, false},
-	{"call", 0, 0, PTX_CALL, nothing, false},
-	{"ret", 0, 0, PTX_RET, nothing, false},
-	{"exit", 0, 0, PTX_EXIT, nothing, false},
+	{"bra", 0, 0, PTX_BRANCH, ptx_nothing, false},
+	{"brx.idx", 0, 0, PTX_BRANCH_INDEXED, ptx_nothing, false},
+	{"call", 0, 0, PTX_CALL, ptx_nothing, false},
+	{"ret", 0, 0, PTX_RET, ptx_nothing, false},
+	{"exit", 0, 0, PTX_EXIT, ptx_nothing, false},
 	{"trap", 0, 0, PTX_PLAIN, trap, false},
-	{"brkpt", 0, 0, PTX_PLAIN, nothing, false},
-	{"pmevent", 0, 0, PTX_PLAIN, nothing, false},
+	{"brkpt", 0, 0, PTX_PLAIN, ptx_nothing, false},
+	{"pmevent", 0, 0, PTX_PLAIN, ptx_nothing, false},
 	{"nanosleep", 0, 0, PTX_PLAIN, sleep_a_little, false},
 	{0},
 };
