@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from conftest import BUILD, CUDA, MPIS, SOURCE, assert_passed, family, run_command
+from conftest import BUILD, CUDA, MPIS, SOURCE, assert_passed, family, run_command, tool
 from helpers import CUDART, PATHS, compile_with, count_calls, each_mpi, emulated_only
 
 pytestmark = emulated_only
@@ -54,14 +54,10 @@ def test_other_architectures(run_mpi, arch, tmp_path):
 def compile_app(mpi, source, program):
     """A program with kernels, with the runtime that the emulated device has one of."""
     made = program.with_suffix(".o")
-    shown = run_command([compiler(mpi), "-show" if family(mpi) == "mpich" else "--showme:compile"], os.environ.copy(), 20).output
+    shown = run_command([tool(mpi, "mpicc"), "-show" if family(mpi) == "mpich" else "--showme:compile"], os.environ.copy(), 20).output
     includes = re.findall(r"-I\S+", shown)
     compile_with(f"{CUDA}/bin/nvcc", "-arch=sm_80", "-fmad=false", "-lineinfo", *includes, "-c", "-o", made, source)
     compile_with(f"mpicc.{mpi}", "-o", program, made, f"-L{BUILD / 'emu'}", f"-l:{CUDART}", "-l:libcuda.so.1", "-lstdc++", "-lm")
-
-
-def compiler(mpi):
-    return (BUILD / "mpi" / mpi / "wrapper").read_text().strip()
 
 
 @pytest.mark.parametrize("mpi", MPIS)
