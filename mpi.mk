@@ -4,13 +4,13 @@
 # own compiler wrapper compiles and links, driving the compiler that configure chose.
 
 SONAME = libgpucoll.so.0
-CORE_MPI = comm/core_mpi_graph.c core_mpi_async.c core_mpi_comm.c core_mpi_late.c core_mpi_queued.c core_mpi_persistent.c job/core_mpi_drive.c job/core_mpi_job.c job/core_mpi_muster.c \
+CORE_MPI = comm/core_mpi_graph.c core_mpi_async.c core_mpi_comm.c core_mpi_enqueue.c core_mpi_late.c core_mpi_queued.c core_mpi_persistent.c job/core_mpi_drive.c job/core_mpi_job.c job/core_mpi_muster.c \
 	mpi/core_mpi_arithmetic.c mpi/core_mpi_blocks.c mpi/core_mpi_half.c mpi/core_mpi_kept.c mpi/core_mpi_name.c \
 	mpi/core_mpi_operands.c mpi/core_mpi_raise.c mpi/core_mpi_shape.c mpi/core_mpi_type.c \
 	io/core_mpi_io.c rma/core_mpi_rma.c p2p/core_mpi_exchange.c p2p/core_mpi_message.c p2p/core_mpi_pack.c p2p/core_mpi_side.c p2p/core_mpi_trial.c \
 	request/core_mpi_freed.c request/core_mpi_pending.c request/core_mpi_request.c request/core_mpi_table.c
-MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_spawn.o wrappers.o
-MPI_TEST_PROGRAMS = test_agree test_async test_queue test_coll test_io test_message test_rma test_half test_types test_life test_edges demo
+MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_spawn.o pmpi_stream.o wrappers.o
+MPI_TEST_PROGRAMS = test_agree test_async test_queue test_coll test_io test_stream test_message test_rma test_half test_types test_life test_edges demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))
@@ -49,7 +49,7 @@ mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
 mpi/$(1)/gpucoll-tune: $(top_srcdir)/tools/gpucoll-tune.c mpi/$(1)/$(SONAME) libgpucoll-common.a emu/.stamp
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< libgpucoll-common.a mpi/$(1)/$(SONAME) \
 		-Wl,-rpath,'$$$$ORIGIN:$(libdir)/gpucoll/$(1)' $(EMU_LINK) $(COMMON_LIBS)
-mpi/$(1)/%: $(top_srcdir)/test/mpi/%.c $(top_srcdir)/test/mpi/test.h emu/.stamp
+mpi/$(1)/%: $(top_srcdir)/test/mpi/%.c $(top_srcdir)/test/mpi/test.h $(top_srcdir)/test/mpi/gpucoll_weak.h emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -lpthread -ldl -lm
 mpi/$(1)/buffer-pairs: $(top_srcdir)/bench/buffer-pairs.c emu/.stamp
@@ -83,7 +83,7 @@ uninstall-mpi:
 	rm -f $(DESTDIR)$(libdir)/libgpucoll.so $(DESTDIR)$(libdir)/$(SONAME) $(DESTDIR)$(bindir)/gpucoll-bench $(DESTDIR)$(bindir)/gpucoll-tune
 
 # ---- the emulated CUDA driver and runtime ----
-EMU_OBJECTS = emu_capture.o emu_config.o emu_context.o emu_copy.o emu_fatbin.o emu_kernel.o emu_memory.o emu_module.o emu_pool.o emu_ptx.o emu_stream.o
+EMU_OBJECTS = emu_capture.o emu_config.o emu_context.o emu_copy.o emu_fatbin.o emu_kernel.o emu_memory.o emu_module.o emu_pool.o emu_ptx.o emu_stream.o emu_value.o
 CUDART_OBJECTS = emu_cudart.o emu_cudart_kernel.o
 PTX_OBJECTS = ptx_barrier.o ptx_block.o ptx_convert.o ptx_declare.o ptx_float.o ptx_frame.o ptx_host.o ptx_integer.o ptx_lanes.o ptx_memory.o ptx_opcode.o ptx_parse.o \
 	ptx_special.o ptx_statement.o ptx_symbols.o ptx_warp.o ptx_words.o

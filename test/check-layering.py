@@ -20,7 +20,7 @@ MAY_INCLUDE = {
     "util": {"util"},
 }
 # The rooms of src/core, the lowest first, and last what is in src/core itself.
-CORE_ROOMS = ["call", "job", "comm", "mpi", "report", "stage", "request", "wire", "agree", "exec", "choose", "accel", "p2p", "io", "rma", ""]
+CORE_ROOMS = ["call", "job", "comm", "mpi", "report", "stage", "stream", "request", "wire", "agree", "exec", "choose", "accel", "p2p", "io", "rma", ""]
 # Who may include which outside header; headers that are not listed are free to all.
 OUTSIDE = {r"mpi\.h": {"pmpi"}, r"cuda.*\.h": {"gpu", "pmpi"}, r"uc[pst]/.*": {"net"}, r"hwloc.*": {"topo"}}
 KNOWS_MPI = "core/call/core_mpi_handle.h"

@@ -78,6 +78,98 @@ int gpucoll_last_choice(char *text, size_t bytes);
 int gpucoll_type_float16(MPI_Datatype *type);
 int gpucoll_type_bfloat16(MPI_Datatype *type);
 
+/*
+ * Collectives and messages in the order of a CUDA stream (see gpucoll-streams(7)).
+ *
+ * gpucoll_stream_comm makes a duplicate of a communicator for one stream (a cudaStream_t) of the
+ * calling process; collective, and every process names a stream of its own. It ends by
+ * MPI_Comm_free, which waits for what was enqueued on it. An intercommunicator has none.
+ *
+ * gpucoll_X_enqueue takes the arguments of MPI_X on such a communicator, and its stream. The call
+ * is ordered on the stream as a kernel would be: its buffers are read and written after what was
+ * put there before, and what is put there later comes after it. The host does not wait. All
+ * processes enqueue the collectives of a communicator in one order. Buffers may be in device memory
+ * or not; arrays and datatypes may be freed when the call returns; operations and datatypes of the
+ * program's own that a reduction uses, and the status of a receive, when the stream has come past.
+ *
+ * They need MPI_THREAD_MULTIPLE, for which GPUCOLL_THREADS=multiple asks the MPI, and can't be
+ * captured in a graph. Any thread may call them; the calls of one communicator are ordered as they
+ * are made.
+ *
+ * All return MPI_SUCCESS or an MPI error code, raised on the communicator: for what is known when
+ * the call is made. What is found later is kept for gpucoll_stream_error, which tells the first
+ * code since it was last asked; the stream goes on, with undefined results.
+ */
+int gpucoll_stream_comm(MPI_Comm comm, void *stream, MPI_Comm *newcomm);
+int gpucoll_stream_error(MPI_Comm comm, int *error);
+int gpucoll_barrier_enqueue(MPI_Comm comm, void *stream);
+int gpucoll_bcast_enqueue(void *buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm,
+			  void *stream);
+int gpucoll_reduce_enqueue(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
+			   MPI_Op op, int root, MPI_Comm comm, void *stream);
+int gpucoll_allreduce_enqueue(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
+			      MPI_Op op, MPI_Comm comm, void *stream);
+int gpucoll_reduce_scatter_enqueue(const void *sendbuf, void *recvbuf, const int recvcounts[],
+				   MPI_Datatype datatype, MPI_Op op, MPI_Comm comm, void *stream);
+int gpucoll_reduce_scatter_block_enqueue(const void *sendbuf, void *recvbuf, int count,
+					 MPI_Datatype datatype, MPI_Op op, MPI_Comm comm,
+					 void *stream);
+int gpucoll_scan_enqueue(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
+			 MPI_Op op, MPI_Comm comm, void *stream);
+int gpucoll_exscan_enqueue(const void *sendbuf, void *recvbuf, int count, MPI_Datatype datatype,
+			   MPI_Op op, MPI_Comm comm, void *stream);
+int gpucoll_gather_enqueue(const void *sendbuf, int sendcount, MPI_Datatype sendtype, void *recvbuf,
+			   int recvcount, MPI_Datatype recvtype, int root, MPI_Comm comm,
+			   void *stream);
+int gpucoll_gatherv_enqueue(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
+			    void *recvbuf, const int recvcounts[], const int rdispls[],
+			    MPI_Datatype recvtype, int root, MPI_Comm comm, void *stream);
+int gpucoll_scatter_enqueue(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
+			    void *recvbuf, int recvcount, MPI_Datatype recvtype, int root,
+			    MPI_Comm comm, void *stream);
+int gpucoll_scatterv_enqueue(const void *sendbuf, const int sendcounts[], const int sdispls[],
+			     MPI_Datatype sendtype, void *recvbuf, int recvcount,
+			     MPI_Datatype recvtype, int root, MPI_Comm comm, void *stream);
+int gpucoll_allgather_enqueue(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
+			      void *recvbuf, int recvcount, MPI_Datatype recvtype, MPI_Comm comm,
+			      void *stream);
+int gpucoll_allgatherv_enqueue(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
+			       void *recvbuf, const int recvcounts[], const int rdispls[],
+			       MPI_Datatype recvtype, MPI_Comm comm, void *stream);
+int gpucoll_alltoall_enqueue(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
+			     void *recvbuf, int recvcount, MPI_Datatype recvtype, MPI_Comm comm,
+			     void *stream);
+int gpucoll_alltoallv_enqueue(const void *sendbuf, const int sendcounts[], const int sdispls[],
+			      MPI_Datatype sendtype, void *recvbuf, const int recvcounts[],
+			      const int rdispls[], MPI_Datatype recvtype, MPI_Comm comm,
+			      void *stream);
+int gpucoll_alltoallw_enqueue(const void *sendbuf, const int sendcounts[], const int sdispls[],
+			      const MPI_Datatype sendtypes[], void *recvbuf, const int recvcounts[],
+			      const int rdispls[], const MPI_Datatype recvtypes[], MPI_Comm comm,
+			      void *stream);
+int gpucoll_neighbor_allgather_enqueue(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
+				       void *recvbuf, int recvcount, MPI_Datatype recvtype,
+				       MPI_Comm comm, void *stream);
+int gpucoll_neighbor_allgatherv_enqueue(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
+					void *recvbuf, const int recvcounts[], const int rdispls[],
+					MPI_Datatype recvtype, MPI_Comm comm, void *stream);
+int gpucoll_neighbor_alltoall_enqueue(const void *sendbuf, int sendcount, MPI_Datatype sendtype,
+				      void *recvbuf, int recvcount, MPI_Datatype recvtype,
+				      MPI_Comm comm, void *stream);
+int gpucoll_neighbor_alltoallv_enqueue(const void *sendbuf, const int sendcounts[],
+				       const int sdispls[], MPI_Datatype sendtype, void *recvbuf,
+				       const int recvcounts[], const int rdispls[],
+				       MPI_Datatype recvtype, MPI_Comm comm, void *stream);
+int gpucoll_neighbor_alltoallw_enqueue(const void *sendbuf, const int sendcounts[],
+				       const MPI_Aint sdispls[], const MPI_Datatype sendtypes[],
+				       void *recvbuf, const int recvcounts[],
+				       const MPI_Aint rdispls[], const MPI_Datatype recvtypes[],
+				       MPI_Comm comm, void *stream);
+int gpucoll_send_enqueue(const void *buffer, int count, MPI_Datatype datatype, int dest, int tag,
+			 MPI_Comm comm, void *stream);
+int gpucoll_recv_enqueue(void *buffer, int count, MPI_Datatype datatype, int source, int tag,
+			 MPI_Comm comm, MPI_Status *status, void *stream);
+
 #endif
 
 #ifdef __cplusplus

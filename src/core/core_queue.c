@@ -2,10 +2,10 @@
 #include "core/core_queue.h"
 #include "core/accel/core_accel.h"
 #include "core/agree/core_meet.h"
-#include "core/core_progress.h"
 #include "core/exec/core_steps.h"
 #include "core/job/core_drive.h"
 #include "core/job/core_mpi_drive.h"
+#include "core/job/core_progress.h"
 #include "core/report/core_stats.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -48,11 +48,12 @@ static bool has_work(void)
 
 static bool progress_alone(void);
 
-static const struct core_progress_work work = {.is_there = has_work, .step = progress_alone};
+static struct core_progress progress = {
+	.name = "gpucoll-progress", .is_there = has_work, .step = progress_alone};
 
 bool core_queue_takes(const struct core_comm *comm)
 {
-	return comm->area && !comm->queue.closed && core_progress_start(&work);
+	return comm->area && !comm->queue.closed && core_progress_start(&progress);
 }
 
 static void append(struct core_queued *queued)
@@ -367,7 +368,7 @@ static void begin(void)
 
 	drive_all(&drive);
 	if (has_work())
-		core_progress_wake();
+		core_progress_wake(&progress);
 }
 
 static bool progress_alone(void)
@@ -495,5 +496,5 @@ void core_queue_start(void)
 
 void core_queue_stop(void)
 {
-	core_progress_stop();
+	core_progress_stop(&progress);
 }

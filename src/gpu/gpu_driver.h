@@ -80,8 +80,12 @@
 	X(cuPointerSetAttribute)                                                                   \
 	X(cuStreamCreateWithPriority)                                                              \
 	X(cuStreamDestroy)                                                                         \
+	X(cuStreamGetCtx)                                                                          \
+	X(cuStreamGetId)                                                                           \
 	X(cuStreamIsCapturing)                                                                     \
 	X(cuStreamQuery)                                                                           \
+	X(cuStreamWaitValue64)                                                                     \
+	X(cuStreamWriteValue64)                                                                    \
 	X(cuThreadExchangeStreamCaptureMode)
 
 /*

@@ -43,15 +43,16 @@ static void block_free(struct gpu_staging_block *block)
 }
 
 /*
- * Reserve room in the pool, giving idle blocks of other sizes back to the system where that helps.
+ * Reserve room in the pool, giving idle blocks of other sizes back to the system where that helps;
+ * or `beyond` it, giving nothing back, for which the driver may wait.
  */
-static bool reserve(size_t bytes)
+static bool reserve(size_t bytes, bool beyond)
 {
 	struct gpu_staging_block *victims = NULL;
 	bool fits;
 
 	pthread_mutex_lock(&lock);
-	for (int i = NUM_CLASSES - 1; i >= 0 && bytes <= util_config.staging_pool; i--) {
+	for (int i = NUM_CLASSES - 1; i >= 0 && !beyond && bytes <= util_config.staging_pool; i--) {
 		while (idle[i] && pooled + bytes > util_config.staging_pool) {
 			struct gpu_staging_block *victim = idle[i];
 
@@ -61,7 +62,8 @@ static bool reserve(size_t bytes)
 			victims = victim;
 		}
 	}
-	fits = bytes <= util_config.staging_pool && pooled <= util_config.staging_pool - bytes;
+	fits = beyond ||
+	       (bytes <= util_config.staging_pool && pooled <= util_config.staging_pool - bytes);
 	if (fits)
 		pooled += bytes;
 	pthread_mutex_unlock(&lock);
@@ -122,8 +124,8 @@ static void block_register(struct gpu_staging_block *block, const struct gpu_poi
 			 "%zu bytes for staging can't be pinned (%d)", block->bytes, (int)result);
 }
 
-enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer,
-				 struct gpu_staging_block **out)
+static enum util_status get(size_t bytes, const struct gpu_pointer *pointer, bool beyond,
+			    struct gpu_staging_block **out)
 {
 	int class = size_class(bytes);
 	size_t rounded = (size_t)1 << (class + MIN_SHIFT);
@@ -134,7 +136,7 @@ enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer
 			block_register(*out, pointer);
 		return UTIL_OK;
 	}
-	pool = pool && reserve(rounded);
+	pool = pool && reserve(rounded, beyond);
 	*out = block_map(pool ? rounded : bytes, pool ? class : -1);
 	if (!*out) {
 		if (pool)
@@ -146,6 +148,24 @@ enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer
 	if (pool)
 		block_register(*out, pointer);
 	return UTIL_OK;
+}
+
+enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer,
+				 struct gpu_staging_block **out)
+{
+	return get(bytes, pointer, false, out);
+}
+
+enum util_status gpu_staging_get_pinned(size_t bytes, const struct gpu_pointer *pointer,
+					struct gpu_staging_block **out)
+{
+	enum util_status status = get(bytes, pointer, true, out);
+
+	if (status != UTIL_OK || (*out)->registered)
+		return status;
+	gpu_staging_put(*out);
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_GPU, "%zu bytes for staging can't be pinned", bytes);
+	return UTIL_ERR_NO_MEMORY;
 }
 
 uint64_t gpu_staging_device_address(struct gpu_staging_block *block,

@@ -38,6 +38,13 @@ enum util_status gpu_staging_get(size_t bytes, const struct gpu_pointer *pointer
 				 struct gpu_staging_block **out);
 
 /*
+ * The same, but always pinned, also where that exceeds the pool, which then stays larger until
+ * blocks of it are wanted in other sizes. UTIL_ERR_NO_MEMORY also where no more can be pinned.
+ */
+enum util_status gpu_staging_get_pinned(size_t bytes, const struct gpu_pointer *pointer,
+					struct gpu_staging_block **out);
+
+/*
  * The address under which kernels in the stream's context reach the block, which the caller has
  * taken; 0 when they can't (not pinned).
  */

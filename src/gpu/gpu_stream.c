@@ -88,6 +88,70 @@ enum util_status gpu_stream_get(const struct gpu_pointer *pointer, struct gpu_st
 	return status;
 }
 
+/* The context of the stream, as of a buffer in it. */
+static CUresult find_context(CUstream handle, struct gpu_pointer *where)
+{
+	CUresult result = gpu_driver.cuStreamGetCtx(handle, &where->context);
+	CUcontext ignored;
+	CUdevice device = 0;
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gpu_driver.cuCtxPushCurrent(where->context);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = gpu_driver.cuCtxGetDevice(&device);
+	where->memory = GPU_MEMORY_DEVICE;
+	where->device = device;
+	gpu_driver.cuCtxPopCurrent(&ignored);
+	return result;
+}
+
+enum util_status gpu_stream_adopt(CUstream handle, struct gpu_stream **out)
+{
+	struct gpu_stream *stream = calloc(1, sizeof(*stream));
+	CUresult result;
+
+	if (!stream)
+		return UTIL_ERR_NO_MEMORY;
+	stream->stream = handle;
+	result = find_context(handle, &stream->where);
+	if (result == CUDA_SUCCESS)
+		result = gpu_driver.cuCtxGetId(stream->where.context, &stream->context_id);
+	if (result != CUDA_SUCCESS) {
+		free(stream);
+		return gpu_driver_error(result, "cuStreamGetCtx");
+	}
+	*out = stream;
+	return UTIL_OK;
+}
+
+void gpu_stream_let_go(struct gpu_stream *stream)
+{
+	free(stream);
+}
+
+unsigned long long gpu_stream_id(CUstream handle)
+{
+	unsigned long long id = 0;
+
+	return gpu_driver.cuStreamGetId(handle, &id) == CUDA_SUCCESS ? id : 0;
+}
+
+bool gpu_stream_is_captured(const struct gpu_stream *stream)
+{
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	struct gpu_scope scope;
+	CUresult result;
+
+	if (!gpu_scope_enter_again(&scope, &stream->where))
+		return false;
+	result = gpu_driver.cuStreamIsCapturing(stream->stream, &status);
+	gpu_scope_leave(&scope);
+	return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
+	       (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
 void gpu_stream_put(struct gpu_stream *stream)
 {
 	pthread_mutex_lock(&lock);

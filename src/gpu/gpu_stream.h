@@ -13,6 +13,21 @@ enum util_status gpu_stream_get(const struct gpu_pointer *pointer, struct gpu_st
 /* Give it back; work that is still on it must be finished. */
 void gpu_stream_put(struct gpu_stream *stream);
 
+/*
+ * The same type for a stream of the application's own, in its context: work can be put on it, and
+ * its legacy streams are not asked about. A handle that stands for a stream of the thread's context
+ * (0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD) is that one's. The caller frees it with
+ * gpu_stream_let_go; the application's stream may have ended by then. An error has been logged.
+ */
+enum util_status gpu_stream_adopt(CUstream handle, struct gpu_stream **out);
+void gpu_stream_let_go(struct gpu_stream *stream);
+
+/* The stream's number in this process, which no other will have, in the calling thread; 0: none. */
+unsigned long long gpu_stream_id(CUstream handle);
+
+/* Whether what is put on it now goes into a graph. */
+bool gpu_stream_is_captured(const struct gpu_stream *stream);
+
 /* A buffer in the stream's context. */
 const struct gpu_pointer *gpu_stream_where(const struct gpu_stream *stream);
 

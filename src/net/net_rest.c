@@ -62,7 +62,7 @@ static void wake(void)
 	if (!running) {
 		atomic_store(&ends, false);
 		sem_init(&work, 0, 0);
-		running = util_thread_start(&thread, "gpucoll-rest", run) == UTIL_OK;
+		running = util_thread_start(&thread, "gpucoll-rest", run, NULL) == UTIL_OK;
 	}
 	if (running)
 		sem_post(&work);

@@ -165,6 +165,16 @@ int pmpi_leave_constructor(int result, MPI_Comm *newcomm);
 /* The same of one that does not wait: the identity comes later. */
 int pmpi_leave_late_constructor(int result, MPI_Comm *newcomm);
 
+/* Enqueue a collective or a message on a stream (core_mpi_enqueue.h). */
+int pmpi_enqueue(const struct core_call *call, void *stream);
+int pmpi_enqueue_message(const struct core_message_call *call, const char *name, void *stream);
+
+/* The communicator is about to be freed. */
+void pmpi_end_comm(enum pmpi_door door, MPI_Comm comm);
+
+/* Before anything is enqueued. */
+void pmpi_start_streams(void);
+
 /* Whether the MPI says that it is CUDA-aware. */
 bool pmpi_mpi_is_cuda_aware(void);
 
@@ -194,6 +204,8 @@ void pmpi_bind_once(void);
 void pmpi_look_at_start(void);
 
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv);
+int pmpi_own_Finalize(int (*next)(void));
+int pmpi_own_Query_thread(int (*next)(int *), int *provided);
 int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
 			 int required, int *provided);
 

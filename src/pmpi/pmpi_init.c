@@ -43,6 +43,7 @@ static void start(void)
 {
 	pmpi_enter(PMPI_DOOR_MPI);
 	core_mpi_claims_cuda = pmpi_mpi_is_cuda_aware();
+	pmpi_start_streams();
 	core_start(stop);
 	pmpi_look_at_start();
 	if (core_awake)
@@ -98,12 +99,45 @@ __attribute__((destructor)) static void look_back(void)
 		 "see gpucoll(7)");
 }
 
+/* What the program has asked for, where the MPI was asked for more; -1: it was not. */
+static int asked_level = -1;
+
+/* GPUCOLL_THREADS: under the guard, MPI_Init_thread goes on to the real one. */
+static int init_for_threads(int *argc, char ***argv, int required, int *provided)
+{
+	int level, result = PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &level);
+
+	*provided = level < required ? level : required;
+	asked_level = *provided;
+	return result;
+}
+
+static bool wants_threads(void)
+{
+	util_config_load();
+	return !pmpi_depth && util_config.threads == UTIL_THREADS_MULTIPLE;
+}
+
+/* Inside the library it is the MPI's own level that counts. */
+int pmpi_own_Query_thread(int (*next)(int *), int *provided)
+{
+	int result = next(provided);
+
+	if (result == MPI_SUCCESS && asked_level >= 0 && !pmpi_is_inside())
+		*provided = asked_level;
+	return result;
+}
+
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 {
+	bool threads = wants_threads();
+	int provided, result;
+
 	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
-	int result = next(argc, argv);
+	result = threads ? init_for_threads(argc, argv, MPI_THREAD_SINGLE, &provided)
+			 : next(argc, argv);
 	pmpi_leave();
 	if (result == MPI_SUCCESS && !pmpi_depth)
 		start();
@@ -113,10 +147,14 @@ int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
 			 int required, int *provided)
 {
+	bool threads = wants_threads();
+	int result;
+
 	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
-	int result = next(argc, argv, required, provided);
+	result = threads ? init_for_threads(argc, argv, required, provided)
+			 : next(argc, argv, required, provided);
 	pmpi_leave();
 	if (result == MPI_SUCCESS && !pmpi_depth)
 		start();

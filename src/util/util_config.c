@@ -35,6 +35,7 @@ static const char *const level_words[] = {"none", "version", "warn", "info", "tr
 static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
 static const char *const net_words[] = {"ucx", "off", NULL};
 static const char *const partial_words[] = {"abort", "sleep", NULL};
+static const char *const threads_words[] = {"mpi", "multiple", NULL};
 static const char *const p2p_words[] = {"auto", "LOC", "NVL", "PIX", "PXB", "PHB", "SYS", NULL};
 static const char *const message_words[] = {"auto", "stage", "mpi", NULL};
 static const char *const query_words[] = {"yes", "mpi", NULL};
@@ -164,6 +165,11 @@ static const struct option options[] = {
 	 "has its buffers ready by itself, and its kernels elsewhere are not to hold up its calls; "
 	 "copies and fills by calls that are synchronous are done in any case, but the first "
 	 "ones."},
+	{"GPUCOLL_THREADS", TYPE_ENUM, FIELD(threads), "mpi", threads_words,
+	 "The thread level that the MPI is asked for by MPI_Init and MPI_Init_thread. mpi: the "
+	 "program's. multiple: MPI_THREAD_MULTIPLE, with which a thread of the library may call MPI, "
+	 "as enqueued calls need (see gpucoll-streams(7)); MPI_Query_thread still tells the program "
+	 "the level that it asked for. Open MPI 4.1 refuses some one-sided windows then."},
 	{"GPUCOLL_TIMEOUT", TYPE_SECONDS, FIELD(timeout), "60", NULL,
 	 "Seconds after which a wait of the library for the device is reported, once, and goes on. "
 	 "0: never."},

@@ -23,6 +23,7 @@ enum util_log_level {
 enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
 enum util_net { UTIL_NET_UCX, UTIL_NET_OFF };
 enum util_partial { UTIL_PARTIAL_ABORT, UTIL_PARTIAL_SLEEP };
+enum util_threads { UTIL_THREADS_MPI, UTIL_THREADS_MULTIPLE };
 /* As enum topo_class behind the first. */
 enum util_p2p {
 	UTIL_P2P_AUTO,
@@ -61,6 +62,7 @@ struct util_config {
 	size_t eager_max;        /* bytes: all inputs of a call over several nodes that go ahead */
 	size_t scratch;          /* bytes for messages, of a GPU and communicator */
 	size_t timeout;          /* seconds; 0: never report */
+	int threads;             /* enum util_threads */
 	int partial;             /* enum util_partial */
 	int p2p;                 /* enum util_messages */
 	int query;               /* enum util_query */

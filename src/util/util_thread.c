@@ -5,7 +5,8 @@
 #include <signal.h>
 #include <string.h>
 
-enum util_status util_thread_start(pthread_t *thread, const char *name, void *(*run)(void *))
+enum util_status util_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
+				   void *argument)
 {
 	/* A fault of the thread's own ends the process silently where its signal is blocked. */
 	static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -16,7 +17,7 @@ enum util_status util_thread_start(pthread_t *thread, const char *name, void *(*
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
 		sigdelset(&others, faults[i]);
 	pthread_sigmask(SIG_SETMASK, &others, &old);
-	error = pthread_create(thread, NULL, run, NULL);
+	error = pthread_create(thread, NULL, run, argument);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (error) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no thread %s: %s", name,

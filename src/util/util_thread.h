@@ -11,6 +11,7 @@
  * Start a thread that takes none of the application's signals. `name` is what debuggers show, at
  * most 15 characters. An error has been logged. Thread-safe.
  */
-enum util_status util_thread_start(pthread_t *thread, const char *name, void *(*run)(void *));
+enum util_status util_thread_start(pthread_t *thread, const char *name, void *(*run)(void *),
+				   void *argument);
 
 #endif

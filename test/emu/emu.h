@@ -24,8 +24,10 @@
  * context that has ended), CUEMU_FAULT (see emu_fault), CUEMU_LEGACY (what a query of the legacy
  * stream tells of: blocking, of other blocking streams as well, or alone, which no document says),
  * CUEMU_FIRST_US (of the device's time, by which the first launch of each kernel of this project's
- * in a process begins late), CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted,
- * too), CUEMU_SEED (by which the interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
+ * in a process begins late), CUEMU_CONNECTIONS (hardware queues, which streams share: what stands
+ * in one waits for all that was put there before; 0: each stream has its own), CUEMU_KERNELS
+ * (twins, or ptx: this project's kernels are interpreted, too), CUEMU_SEED (by which the
+ * interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -51,6 +53,7 @@ struct emu_config {
 	size_t memory, arena;
 	unsigned delay_us, slice_us, first_us;
 	uint64_t seed;
+	int connections; /* of a process to its devices; 0: one for each stream */
 	bool in_caller, time_sliced, mig, legacy_alone, stale_die, interprets;
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
@@ -191,6 +194,8 @@ struct emu_stream *emu_stream_create(CUcontext context, bool blocking);
 void emu_stream_free(struct emu_stream *stream); /* drains first */
 /* Run `function(argument)` in the stream's order; the argument is freed afterwards. */
 void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argument);
+/* The same of one that waits for others, and never runs in the thread that submits it. */
+void emu_submit_waiting(struct emu_stream *stream, void (*function)(void *), void *argument);
 void emu_stream_wait(struct emu_stream *stream);
 bool emu_stream_is_idle(struct emu_stream *stream);
 CUcontext emu_stream_context(const struct emu_stream *stream);

@@ -28,6 +28,7 @@ struct emu_stream {
 	bool busy; /* its operation runs in the thread that submitted it */
 	pthread_t thread;
 	bool has_thread;
+	unsigned number; /* of those that were ever made, from 1 on */
 	unsigned long long submitted, completed;
 	struct operation *first, **last;
 	struct mark *wait_for; /* events that the next operation waits for */
@@ -43,6 +44,7 @@ struct CUevent_st {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct emu_stream *streams;
+static unsigned num_created;
 
 static bool reached(const struct mark *mark)
 {
@@ -119,6 +121,7 @@ struct emu_stream *emu_stream_create(CUcontext context, bool blocking)
 	stream->last = &stream->first;
 	pthread_mutex_lock(&lock);
 	stream->next = streams;
+	stream->number = ++num_created;
 	streams = stream;
 	pthread_mutex_unlock(&lock);
 	return stream;
@@ -174,6 +177,17 @@ static void add_legacy_order(struct emu_stream *stream, struct mark **after)
 	}
 }
 
+/* What was put into the stream's hardware queue before, by whichever stream. */
+static void add_connection_order(struct emu_stream *stream, struct mark **after)
+{
+	unsigned num = (unsigned)emu_config.connections;
+
+	for (struct emu_stream *other = streams; num && other; other = other->next) {
+		if (other != stream && other->number % num == stream->number % num)
+			add_mark(after, other, other->submitted);
+	}
+}
+
 /*
  * Without a thread to wake, where nothing comes before the operation: for benchmarks. Under the
  * lock, which is given up meanwhile.
@@ -189,7 +203,7 @@ static void run_in_caller(struct emu_stream *stream, struct operation *operation
 	pthread_cond_broadcast(&changed);
 }
 
-void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argument)
+static void submit(struct emu_stream *stream, void (*function)(void *), void *argument, bool waits)
 {
 	struct operation now = {.function = function, .argument = argument}, *operation;
 
@@ -201,8 +215,9 @@ void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argum
 	now.after = stream->wait_for;
 	stream->wait_for = NULL;
 	add_legacy_order(stream, &now.after);
+	add_connection_order(stream, &now.after);
 	bool idle = stream->completed == stream->submitted++;
-	if (emu_config.in_caller && idle && may_run(&now)) {
+	if (emu_config.in_caller && !waits && idle && may_run(&now)) {
 		run_in_caller(stream, &now);
 		pthread_mutex_unlock(&lock);
 		return;
@@ -218,6 +233,16 @@ void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argum
 	}
 	pthread_cond_broadcast(&changed);
 	pthread_mutex_unlock(&lock);
+}
+
+void emu_submit(struct emu_stream *stream, void (*function)(void *), void *argument)
+{
+	submit(stream, function, argument, false);
+}
+
+void emu_submit_waiting(struct emu_stream *stream, void (*function)(void *), void *argument)
+{
+	submit(stream, function, argument, true);
 }
 
 static void wait_locked(struct emu_stream *stream, unsigned long long sequence)
@@ -415,6 +440,17 @@ EMU_API CUresult CUDAAPI cuStreamGetCtx(CUstream handle, CUcontext *context)
 	if (!stream)
 		return CUDA_ERROR_INVALID_HANDLE;
 	*context = stream->context;
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuStreamGetId(CUstream handle, unsigned long long *id)
+{
+	struct emu_stream *stream = emu_stream_of(handle);
+
+	EMU_ENTER();
+	if (!stream || !id)
+		return CUDA_ERROR_INVALID_HANDLE;
+	*id = stream->number;
 	return CUDA_SUCCESS;
 }
 

@@ -4,14 +4,16 @@
  * the real MPI on host copies: the same call is made twice, and afterwards all bytes of both
  * buffers must be equal, also those that the call must not touch.
  *
- *     test_coll [ROUNDS [COLLECTIVES [nonblocking | persistent]]]
+ *     test_coll [ROUNDS [COLLECTIVES [nonblocking | persistent | enqueued]]]
  *
  * ROUNDS of random residency for each case, 2 if not given. COLLECTIVES: only these and their
  * variants, as in "gather,scan", of MPI_COMM_WORLD and with an algorithm's usual arguments; "all"
  * and all that there is otherwise. The reference is a blocking call also of the other forms, and
- * comes between a nonblocking one and its completion.
+ * comes between a nonblocking one and its completion. Enqueued ones are on communicators without
+ * the others' company: duplicates for a stream, which is waited for.
  */
 #include "test.h"
+#include "gpucoll_weak.h"
 
 enum coll {
 	BCAST,
@@ -62,7 +64,7 @@ static const char *const names[NUM_COLLS] = {"Bcast",
 					     "Neighbor_alltoallw",
 					     "Reduce_local"};
 
-enum form { BLOCKING, NONBLOCKING, PERSISTENT };
+enum form { BLOCKING, NONBLOCKING, PERSISTENT, ENQUEUED };
 
 enum { MAX_PEERS = 64 };
 
@@ -87,12 +89,47 @@ struct test {
 
 static uint64_t random_state = 1;
 static enum form test_form;
+static cudaStream_t stream;
 
 /* The call of a collective in a form, with these arguments before the communicator. */
 #define FORM(name, lower, ...)                                                                     \
 	(form == BLOCKING      ? MPI_##name(__VA_ARGS__, t->comm)                                  \
 	 : form == NONBLOCKING ? MPI_I##lower(__VA_ARGS__, t->comm, request)                       \
-			       : INIT(name)(__VA_ARGS__, t->comm, MPI_INFO_NULL, request))
+	 : form == ENQUEUED ? gpucoll_##lower##_enqueue(__VA_ARGS__, stream_comm(t->comm), stream) \
+			    : INIT(name)(__VA_ARGS__, t->comm, MPI_INFO_NULL, request))
+
+static MPI_Comm bound_to = MPI_COMM_NULL, bound = MPI_COMM_NULL;
+
+/* The communicator's duplicate for the stream, until another's is asked for. */
+static MPI_Comm stream_comm(MPI_Comm comm)
+{
+	if (comm == bound_to)
+		return bound;
+	if (bound != MPI_COMM_NULL)
+		MPI_Comm_free(&bound);
+	bound_to = comm;
+	if (gpucoll_stream_comm(comm, stream, &bound) != MPI_SUCCESS)
+		MPI_Abort(MPI_COMM_WORLD, 4);
+	return bound;
+}
+
+/* Its handle may be the next one's, too. */
+static void free_comm(MPI_Comm *comm)
+{
+	if (*comm == bound_to)
+		bound_to = MPI_COMM_NULL;
+	MPI_Comm_free(comm);
+}
+
+/* What was enqueued has ended: well? */
+static bool finish_stream(MPI_Comm comm)
+{
+	int error = MPI_SUCCESS;
+
+	cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	gpucoll_stream_error(stream_comm(comm), &error);
+	return error == MPI_SUCCESS;
+}
 
 /*
  * Make the call in a form of it. A request that is not MPI_REQUEST_NULL afterwards is to be
@@ -270,7 +307,8 @@ static bool is_neighbor(enum coll coll)
 static int call_neighbors(const struct test *t, unsigned char *send, unsigned char *recv)
 {
 	MPI_Request request = MPI_REQUEST_NULL;
-	int result = call_form(t, test_form, send, recv, &request);
+	int result =
+		call_form(t, test_form == ENQUEUED ? NONBLOCKING : test_form, send, recv, &request);
 
 	if (result == MPI_SUCCESS && test_form == PERSISTENT)
 		MPI_Start(&request);
@@ -421,6 +459,8 @@ static void run(const struct test *t, enum place send_place, enum place recv_pla
 	if (!first)
 		want = call_reference(t, send, recv, size);
 	ok = want == got;
+	if (test_form == ENQUEUED && t->coll != REDUCE_LOCAL)
+		ok &= finish_stream(t->comm);
 	complete(&request);
 	if (test_form == PERSISTENT && request != MPI_REQUEST_NULL)
 		ok &= repeat(t, &request, &test_send, &test_recv, send, recv, size);
@@ -617,7 +657,7 @@ static void test_cart(int rounds, int periodic)
 			run_mixed(&t, rounds);
 		}
 	}
-	MPI_Comm_free(&cart);
+	free_comm(&cart);
 }
 
 /* Each rank receives from the next two and sends to the two before it. */
@@ -637,7 +677,7 @@ static void test_graph(int rounds)
 		t.peers_in = t.peers_out = 2;
 		run_mixed(&t, rounds);
 	}
-	MPI_Comm_free(&graph);
+	free_comm(&graph);
 }
 
 /* All ranks but the last in a line; that has no neighbours. */
@@ -661,7 +701,7 @@ static void test_old_graph(int rounds)
 			index[test_rank] - (test_rank ? index[test_rank - 1] : 0);
 		run_mixed(&t, rounds);
 	}
-	MPI_Comm_free(&graph);
+	free_comm(&graph);
 }
 
 /* Faces of a grid to margins, in one array: what is sent lies between what is received. */
@@ -684,7 +724,7 @@ static void test_halo(void)
 	snprintf(test_name, sizeof(test_name), "margins of a grid");
 	test_result(buffer_equals(&device, grid, "grid"));
 	buffer_free(&device);
-	MPI_Comm_free(&comm);
+	free_comm(&comm);
 }
 
 /*
@@ -721,8 +761,8 @@ static void test_inter(int rounds)
 			t.root = first ? (t.rank == 0 ? MPI_ROOT : MPI_PROC_NULL) : 0;
 		run_mixed(&t, rounds);
 	}
-	MPI_Comm_free(&inter);
-	MPI_Comm_free(&local);
+	free_comm(&inter);
+	free_comm(&local);
 }
 
 /* Affine maps x -> a x + b modulo 2^32 under composition: associative and not commutative. */
@@ -888,7 +928,8 @@ static void test_others(int rounds)
 	test_graph(rounds);
 	test_old_graph(rounds);
 	test_halo();
-	test_inter(rounds);
+	if (test_form != ENQUEUED)
+		test_inter(rounds);
 	test_user_op(rounds);
 	test_bottom();
 	test_null();
@@ -904,10 +945,13 @@ int main(int argc, char **argv)
 	int status;
 
 	if (argc > 3)
-		test_form = strcmp(argv[3], "persistent") ? NONBLOCKING : PERSISTENT;
+		test_form = !strcmp(argv[3], "persistent") ? PERSISTENT
+			    : !strcmp(argv[3], "enqueued") ? ENQUEUED
+							   : NONBLOCKING;
 
 	MPI_Init(&argc, &argv);
 	test_start();
+	cuda_check(cudaStreamCreate(&stream), "cudaStreamCreate");
 	test_intra(rounds, list);
 	test_derived(rounds, list);
 	if (!list)

@@ -185,7 +185,7 @@ enum util_status core_service_start(void)
 
 	atomic_store(&ends, false);
 	net_set_handler(NET_SERVICE, receive);
-	status = util_thread_start(&thread, "gpucoll-service", serve);
+	status = util_thread_start(&thread, "gpucoll-service", serve, NULL);
 	running = status == UTIL_OK;
 	return status;
 }

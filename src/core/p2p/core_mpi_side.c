@@ -97,8 +97,8 @@ static enum util_status open_as_they_lie(struct core_mpi_side *side,
 					 const struct gpu_pointer *where)
 {
 	struct core_operand *operand = &side->operand;
-	enum util_status status =
-		core_stage_open(&side->stage, operand->address, operand->lo, operand->hi, where);
+	enum util_status status = core_stage_open(&side->stage, operand->address, operand->lo,
+						  operand->hi, where, NULL);
 
 	side->buffer = side->stage.host_address;
 	return status;

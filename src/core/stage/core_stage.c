@@ -38,18 +38,23 @@ static void *shifted_address(const struct core_stage *stage)
 }
 
 enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
-				 ptrdiff_t hi, const struct gpu_pointer *where)
+				 ptrdiff_t hi, const struct gpu_pointer *where,
+				 struct gpu_stream *on)
 {
 	size_t bytes = (size_t)(hi - lo) + 2 * ALIGNMENT;
 	enum util_status status;
 
-	*stage = (struct core_stage){.address = address, .lo = lo, .hi = hi, .where = *where};
-	status = gpu_staging_get(bytes, where, &stage->block);
+	*stage = (struct core_stage){
+		.address = address, .lo = lo, .hi = hi, .where = *where, .stream = on};
+	stage->borrowed = on != NULL;
+	/* A copy from memory that is not pinned would read it when the copy is put on a stream. */
+	status = on ? gpu_staging_get_pinned(bytes, where, &stage->block)
+		    : gpu_staging_get(bytes, where, &stage->block);
 	if (status != UTIL_OK)
 		return status;
 	stage->host_address = shifted_address(stage);
 	stage->single = gpu_pointer_covers(where, core_address(address, lo), (size_t)(hi - lo));
-	if (stage->single)
+	if (stage->single && !on)
 		gpu_synchronous_make(core_address(address, lo), where);
 	return UTIL_OK;
 }
@@ -84,6 +89,11 @@ enum util_status core_stage_poll(struct core_stage *stage)
 	if (status == UTIL_OK)
 		stage->copying = false;
 	return status;
+}
+
+void core_stage_settle(struct core_stage *stage)
+{
+	stage->copying = false;
 }
 
 void core_stage_rest(struct core_stage *stage)

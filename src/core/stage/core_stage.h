@@ -21,17 +21,20 @@ struct core_stage {
 	struct gpu_pointer where; /* of the first byte found in device memory */
 	struct gpu_staging_block *block;
 	struct gpu_stream *stream;        /* while something is copied; else NULL */
-	bool borrowed;                    /* the stream is another stage's */
+	bool borrowed;                    /* the stream is another stage's, or the application's */
 	struct gpu_staging_block *tables; /* of runs, which kernels on the stream read */
 	void *host_address;               /* what the real MPI is given for `address` */
 };
 
 /*
  * Prepare a stage for bytes [lo, hi) around an address, some of which are device or managed memory
- * as `where` says. On an error the stage holds nothing.
+ * as `where` says. `on`: the stream of the application's on which all copies are to be ordered, by
+ * which earlier work on the buffers is, too, and which must live until they are put there; NULL:
+ * the stage has streams of ours. On an error the stage holds nothing.
  */
 enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
-				 ptrdiff_t hi, const struct gpu_pointer *where);
+				 ptrdiff_t hi, const struct gpu_pointer *where,
+				 struct gpu_stream *on);
 
 /*
  * Have a stream for copies, unless the stage has one: that of `first`, a stage of the same call
@@ -48,6 +51,9 @@ enum util_status core_stage_copy_out(struct core_stage *stage, const struct core
 
 /* UTIL_IN_PROGRESS while copies are. */
 enum util_status core_stage_poll(struct core_stage *stage);
+
+/* The copies have ended, as the caller knows. */
+void core_stage_settle(struct core_stage *stage);
 
 /* Wait for what was begun to be copied, and give the stream back: nothing is copied for a while. */
 void core_stage_rest(struct core_stage *stage);

@@ -28,7 +28,7 @@ static enum util_status open_stage(struct core_staging *staging, size_t index,
 	}
 	staging->stage_of[index] = stage;
 	staging->num_stages++;
-	return core_stage_open(stage, operand->address, lo, hi, where);
+	return core_stage_open(stage, operand->address, lo, hi, where, staging->on);
 }
 
 /* More runs than this are an array with gaps, whose ends tell what it is. */
@@ -193,6 +193,12 @@ enum util_status core_staging_poll(struct core_staging *staging)
 	for (size_t i = 0; i < staging->num_stages && status == UTIL_OK; i++)
 		status = core_stage_poll(&staging->stages[i]);
 	return status;
+}
+
+void core_staging_settle(struct core_staging *staging)
+{
+	for (size_t i = 0; i < staging->num_stages; i++)
+		core_stage_settle(&staging->stages[i]);
 }
 
 /* The last one first: it may have the first one's stream. */

@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/stream/core_stream.h"
+#include "core/job/core_mpi_drive.h"
+#include "core/job/core_progress.h"
+#include "gpu/gpu_module.h"
+#include "gpu/gpu_word.h"
+#include "util/util_config.h"
+#include "util/util_log.h"
+#include "util/util_time.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Pinned. Writer of the first and the last: the stream, for its copies before; reader: the engine.
+ * The other way round for `released`. Each in a line of its own.
+ */
+struct words {
+	_Alignas(64) uint64_t arrived;
+	_Alignas(64) uint64_t released;
+	_Alignas(64) uint64_t left;
+};
+
+struct core_stream {
+	struct core_stream *next;     /* under `lists` */
+	uint64_t id;                  /* grows from one to the next */
+	unsigned long long number_of; /* the driver's number of the application's stream */
+	struct gpu_stream *stream;    /* it, to put work on */
+	struct gpu_stream *own; /* one of ours in its context, by which that is known to live */
+	struct gpu_staging_block *block;
+	struct words *words;                /* in it */
+	uint64_t address;                   /* of them, for the device */
+	pthread_mutex_t order;              /* calls are put on the stream one after the other */
+	uint64_t number;                    /* of the last call. Under `order` */
+	struct core_enqueued *head, **tail; /* under `lists` */
+	struct core_enqueued *aside;        /* sends that are under way. The engine's */
+	int num_calls;                      /* in both. Under `lists` */
+	size_t held;                        /* bytes of the stages of all. Under `lists` */
+	int error;                          /* atomic */
+	bool lost;                          /* atomic: the device does no more for it */
+};
+
+static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER; /* held for moments */
+static struct core_stream *streams;                       /* the oldest first */
+static uint64_t num_streams;                              /* ever. Under `lists` */
+static atomic_int num_enqueued;
+static void (*guard)(void (*inside)(void));
+
+/* ---- the engine ---- */
+
+static bool has_work(void)
+{
+	return atomic_load(&num_enqueued) > 0;
+}
+
+/* Only the engine ends calls, so a stream that has one is there as long as it has it. */
+static struct core_stream *next_busy(uint64_t after)
+{
+	struct core_stream *stream;
+
+	pthread_mutex_lock(&lists);
+	for (stream = streams; stream && (stream->id <= after || !stream->num_calls);)
+		stream = stream->next;
+	pthread_mutex_unlock(&lists);
+	return stream;
+}
+
+static bool is_lost(const struct core_stream *stream)
+{
+	return __atomic_load_n(&stream->lost, __ATOMIC_RELAXED);
+}
+
+/* Acquire: what the stream's copies have written before is seen. */
+static bool has_come(const uint64_t *word, uint64_t number)
+{
+	return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= number;
+}
+
+static void keep_error(struct core_stream *stream, int error)
+{
+	int none = 0;
+
+	__atomic_compare_exchange_n(&stream->error, &none, error, false, __ATOMIC_RELAXED,
+				    __ATOMIC_RELAXED);
+}
+
+/* Release: the stream's copies find what the real MPI has written. Also after an error. */
+static void release(struct core_stream *stream, struct core_enqueued *enqueued, int error)
+{
+	if (error)
+		keep_error(stream, error);
+	__atomic_store_n(&stream->words->released, enqueued->number, __ATOMIC_RELEASE);
+	enqueued->state = CORE_ENQUEUED_LEAVES;
+}
+
+static void take_head(struct core_stream *stream)
+{
+	pthread_mutex_lock(&lists);
+	stream->head = stream->head->next;
+	if (!stream->head)
+		stream->tail = &stream->head;
+	pthread_mutex_unlock(&lists);
+}
+
+/*
+ * The call has ended, and is in no list. What the device, or the real MPI, may yet touch is not
+ * used again.
+ */
+static void end(struct core_stream *stream, struct core_enqueued *enqueued)
+{
+	size_t bytes = enqueued->bytes;
+
+	if (!is_lost(stream) && !__atomic_load_n(&enqueued->given_up, __ATOMIC_RELAXED)) {
+		core_staging_settle(&enqueued->staging);
+		enqueued->free(enqueued);
+	}
+	/* The stream may be gone afterwards. */
+	pthread_mutex_lock(&lists);
+	stream->held -= bytes;
+	stream->num_calls--;
+	pthread_mutex_unlock(&lists);
+	atomic_fetch_sub(&num_enqueued, 1);
+}
+
+static bool begin(struct core_stream *stream, struct core_enqueued *enqueued)
+{
+	int error = enqueued->error;
+
+	if (has_come(&stream->words->arrived, enqueued->number))
+		error = enqueued->begin(enqueued);
+	else if (!is_lost(stream) && !__atomic_load_n(&enqueued->given_up, __ATOMIC_ACQUIRE))
+		return false;
+	enqueued->state = CORE_ENQUEUED_BEGUN;
+	if (error) {
+		release(stream, enqueued, error);
+	} else if (enqueued->sends) {
+		release(stream, enqueued, 0);
+		take_head(stream);
+		enqueued->next = stream->aside;
+		stream->aside = enqueued;
+	}
+	return true;
+}
+
+static bool finish(struct core_stream *stream, struct core_enqueued *enqueued)
+{
+	bool done = false;
+	int error = enqueued->test(enqueued, &done);
+
+	if (error || done)
+		release(stream, enqueued, error);
+	return error || done;
+}
+
+static bool has_left(const struct core_stream *stream, const struct core_enqueued *enqueued)
+{
+	return has_come(&stream->words->left, enqueued->number) || is_lost(stream) ||
+	       __atomic_load_n(&enqueued->given_up, __ATOMIC_RELAXED);
+}
+
+static bool leave(struct core_stream *stream, struct core_enqueued *enqueued)
+{
+	if (!has_left(stream, enqueued))
+		return false;
+	take_head(stream);
+	end(stream, enqueued);
+	return true;
+}
+
+/* Of what was put aside, what has been sent. Whether that is some. */
+static bool drive_aside(struct core_stream *stream)
+{
+	struct core_enqueued **link = &stream->aside, *enqueued;
+	bool some = false;
+
+	while ((enqueued = *link)) {
+		bool done = false;
+		int error = enqueued->test(enqueued, &done);
+
+		if ((!error && !done) || !has_left(stream, enqueued)) {
+			link = &enqueued->next;
+			continue;
+		}
+		if (error)
+			keep_error(stream, error);
+		*link = enqueued->next;
+		end(stream, enqueued);
+		some = true;
+	}
+	return some;
+}
+
+/* The first call's turn; those behind it come to the stream later. Whether it has come nearer. */
+static bool drive(struct core_stream *stream)
+{
+	struct core_enqueued *enqueued;
+
+	pthread_mutex_lock(&lists);
+	enqueued = stream->head;
+	pthread_mutex_unlock(&lists);
+	if (!enqueued)
+		return false;
+	switch (enqueued->state) {
+	case CORE_ENQUEUED_WAITS:
+		return begin(stream, enqueued);
+	case CORE_ENQUEUED_BEGUN:
+		return finish(stream, enqueued);
+	case CORE_ENQUEUED_LEAVES:
+		return leave(stream, enqueued);
+	}
+	return false;
+}
+
+static bool moved; /* of the engine */
+
+static void drive_all(void)
+{
+	struct core_stream *stream;
+	uint64_t last = 0;
+
+	moved = false;
+	while ((stream = next_busy(last))) {
+		bool aside = stream->aside != NULL;
+
+		last = stream->id;
+		moved |= drive(stream);
+		/* The stream is there yet, as these are. */
+		if (aside)
+			moved |= drive_aside(stream);
+	}
+}
+
+static bool step(void)
+{
+	guard(drive_all);
+	return moved;
+}
+
+static struct core_progress engine = {.name = "gpucoll-stream", .is_there = has_work, .step = step};
+
+void core_stream_set_guard(void (*of)(void (*inside)(void)))
+{
+	guard = of;
+}
+
+void core_stream_stop(void)
+{
+	core_progress_stop(&engine);
+}
+
+/* ---- streams ---- */
+
+static enum util_status open_words(struct core_stream *stream)
+{
+	enum util_status status = gpu_staging_get_pinned(
+		sizeof(*stream->words), gpu_stream_where(stream->stream), &stream->block);
+
+	if (status != UTIL_OK)
+		return status;
+	stream->words = stream->block->base;
+	memset(stream->words, 0, sizeof(*stream->words));
+	stream->address = gpu_staging_device_address(stream->block, stream->stream);
+	return stream->address ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+}
+
+/* What may wait for the device, or take memory, is done now, before anything waits there. */
+static enum util_status open(struct core_stream *stream, CUstream handle)
+{
+	enum util_status status = gpu_stream_adopt(handle, &stream->stream);
+
+	if (status != UTIL_OK)
+		return status;
+	stream->number_of = gpu_stream_id(handle);
+	if (!stream->number_of || !gpu_word_is_possible(stream->stream) ||
+	    !gpu_module_multiprocessors(stream->stream))
+		return UTIL_ERR_UNSUPPORTED;
+	status = gpu_stream_get(gpu_stream_where(stream->stream), &stream->own);
+	return status == UTIL_OK ? open_words(stream) : status;
+}
+
+static void release_all(struct core_stream *stream)
+{
+	if (stream->block)
+		gpu_staging_put(stream->block);
+	if (stream->own)
+		gpu_stream_put(stream->own);
+	if (stream->stream)
+		gpu_stream_let_go(stream->stream);
+	pthread_mutex_destroy(&stream->order);
+	free(stream);
+}
+
+static void add(struct core_stream *stream)
+{
+	struct core_stream **link = &streams;
+
+	pthread_mutex_lock(&lists);
+	stream->id = ++num_streams;
+	while (*link)
+		link = &(*link)->next;
+	*link = stream;
+	pthread_mutex_unlock(&lists);
+}
+
+enum util_status core_stream_open(CUstream handle, struct core_stream **out)
+{
+	struct core_stream *stream = calloc(1, sizeof(*stream));
+	enum util_status status;
+
+	if (!stream)
+		return UTIL_ERR_NO_MEMORY;
+	pthread_mutex_init(&stream->order, NULL);
+	stream->tail = &stream->head;
+	status = open(stream, handle);
+	if (status != UTIL_OK) {
+		release_all(stream);
+		return status;
+	}
+	add(stream);
+	*out = stream;
+	return UTIL_OK;
+}
+
+void core_stream_close(struct core_stream *stream)
+{
+	struct core_stream **link = &streams;
+
+	pthread_mutex_lock(&lists);
+	while (*link != stream)
+		link = &(*link)->next;
+	*link = stream->next;
+	pthread_mutex_unlock(&lists);
+	release_all(stream);
+}
+
+bool core_stream_is(const struct core_stream *stream, CUstream handle)
+{
+	return stream->number_of == gpu_stream_id(handle);
+}
+
+struct gpu_stream *core_stream_of(const struct core_stream *stream)
+{
+	return stream->stream;
+}
+
+int core_stream_take_error(struct core_stream *stream)
+{
+	return __atomic_exchange_n(&stream->error, 0, __ATOMIC_RELAXED);
+}
+
+/* ---- calls ---- */
+
+static size_t held(struct core_stream *stream)
+{
+	size_t bytes;
+
+	pthread_mutex_lock(&lists);
+	bytes = stream->held;
+	pthread_mutex_unlock(&lists);
+	return bytes;
+}
+
+void core_stream_make_room(struct core_stream *stream)
+{
+	struct core_wait wait = {0};
+
+	while (held(stream) > util_config.staging_pool && !is_lost(stream))
+		core_mpi_drive(&wait);
+}
+
+static void append(struct core_stream *stream, struct core_enqueued *enqueued)
+{
+	enqueued->next = NULL;
+	atomic_fetch_add(&num_enqueued, 1);
+	pthread_mutex_lock(&lists);
+	*stream->tail = enqueued;
+	stream->tail = &enqueued->next;
+	stream->held += enqueued->bytes;
+	stream->num_calls++;
+	pthread_mutex_unlock(&lists);
+	core_progress_wake(&engine);
+}
+
+/*
+ * The engine has the call before the stream waits for it: where the driver's queue is full, the
+ * rest can't be put there until the stream goes on. It may free it as soon as `left` is stored,
+ * which is the last thing.
+ */
+static enum util_status put(struct core_stream *stream, struct core_enqueued *enqueued)
+{
+	struct gpu_stream *on = stream->stream;
+	struct core_staging *staging = &enqueued->staging;
+	uint64_t number = ++stream->number, at = stream->address;
+	enum util_status status;
+
+	enqueued->number = number;
+	append(stream, enqueued);
+	status = core_staging_copy_in(staging);
+	if (status == UTIL_OK)
+		status = gpu_word_store(on, at + offsetof(struct words, arrived), number);
+	if (status == UTIL_OK)
+		status = gpu_word_await(on, at + offsetof(struct words, released), number);
+	if (status == UTIL_OK)
+		status = core_staging_copy_out(staging);
+	if (status == UTIL_OK)
+		status = gpu_word_store(on, at + offsetof(struct words, left), number);
+	if (status != UTIL_OK)
+		__atomic_store_n(&enqueued->given_up, true, __ATOMIC_RELEASE);
+	return status;
+}
+
+enum util_status core_stream_put(struct core_stream *stream, struct core_enqueued *enqueued,
+				 bool *taken)
+{
+	enum util_status status;
+
+	*taken = core_progress_start(&engine);
+	if (!*taken)
+		return UTIL_ERR_SYSTEM;
+	pthread_mutex_lock(&stream->order);
+	status = put(stream, enqueued);
+	pthread_mutex_unlock(&stream->order);
+	return status;
+}
+
+static bool is_idle(struct core_stream *stream)
+{
+	bool idle;
+
+	pthread_mutex_lock(&lists);
+	idle = !stream->num_calls;
+	pthread_mutex_unlock(&lists);
+	return idle;
+}
+
+static void report(const struct core_stream *stream, const char *name)
+{
+	const struct words *words = stream->words;
+
+	util_log(
+		UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		"waiting for calls that are enqueued on communicator %s: of %llu the stream has come "
+		"to %llu, the real MPI has ended %llu; goes on waiting",
+		name, (unsigned long long)stream->number,
+		(unsigned long long)__atomic_load_n(&words->arrived, __ATOMIC_RELAXED),
+		(unsigned long long)__atomic_load_n(&words->released, __ATOMIC_RELAXED));
+}
+
+bool core_stream_drain(struct core_stream *stream, const char *name)
+{
+	static const uint64_t moment = UTIL_SECONDS(1) / 10, patience = UTIL_SECONDS(5); /* ns */
+	uint64_t since = util_now(), looked = since;
+	bool reported = util_config.timeout == 0;
+	struct core_wait wait = {0};
+
+	while (!is_idle(stream)) {
+		core_mpi_drive(&wait);
+		if (util_now() - looked < moment)
+			continue;
+		looked = util_now();
+		if (gpu_stream_is_lost(stream->own))
+			__atomic_store_n(&stream->lost, true, __ATOMIC_RELAXED);
+		if (is_lost(stream) && looked - since > patience)
+			return false;
+		if (reported || looked - since < util_config.timeout * UTIL_SECONDS(1))
+			continue;
+		report(stream, name);
+		reported = true;
+	}
+	return true;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Calls on streams of the application's: the rest of gpucoll.h's, besides what gen-wrappers.py
+ * makes. */
+#include "core/core_mpi_enqueue.h"
+#include "core/stream/core_stream.h"
+#include "pmpi/pmpi_call.h"
+#include "gpucoll/gpucoll.h" /* after mpi.h */
+
+/* The engine's thread, in which calls come to the wrappers from the library only. */
+static void work_inside(void (*work)(void))
+{
+	pmpi_enter(PMPI_DOOR_MPI);
+	work();
+	pmpi_leave();
+}
+
+void pmpi_start_streams(void)
+{
+	core_stream_set_guard(work_inside);
+}
+
+int pmpi_enqueue(const struct core_call *call, void *stream)
+{
+	int result;
+
+	pmpi_enter(PMPI_DOOR_MPI);
+	result = core_enqueue_run(call, stream);
+	pmpi_leave();
+	return result;
+}
+
+int pmpi_enqueue_message(const struct core_message_call *call, const char *name, void *stream)
+{
+	int result;
+
+	pmpi_enter(PMPI_DOOR_MPI);
+	result = core_enqueue_message(call, name, stream);
+	pmpi_leave();
+	return result;
+}
+
+void pmpi_end_comm(enum pmpi_door door, MPI_Comm comm)
+{
+	core_mpi_late_forget((core_handle)comm);
+	if (pmpi_is_inside())
+		return;
+	pmpi_enter(door);
+	core_enqueue_end((core_handle)comm);
+	pmpi_leave();
+}
+
+/*
+ * Before MPI_Finalize, in which MPICH takes no locks any more, and so before the library's end in
+ * it.
+ */
+int pmpi_own_Finalize(int (*next)(void))
+{
+	if (!pmpi_is_inside()) {
+		pmpi_enter(PMPI_DOOR_MPI);
+		core_enqueue_stop();
+		pmpi_leave();
+	}
+	return next();
+}
+
+/* The real MPI's barrier would be one more kind of call; what all have added to, all have come to.
+ */
+int gpucoll_barrier_enqueue(MPI_Comm comm, void *stream)
+{
+	static const int mine = 1;
+	static int all; /* written by the engine, read by nobody */
+
+	return gpucoll_allreduce_enqueue(&mine, &all, 1, MPI_INT, MPI_SUM, comm, stream);
+}
+
+int gpucoll_stream_comm(MPI_Comm comm, void *stream, MPI_Comm *newcomm)
+{
+	core_handle handle;
+	int result;
+
+	pmpi_enter(PMPI_DOOR_MPI);
+	result = core_enqueue_open((core_handle)comm, stream, &handle);
+	pmpi_leave();
+	if (result == MPI_SUCCESS)
+		*newcomm = (MPI_Comm)handle;
+	return result;
+}
+
+int gpucoll_stream_error(MPI_Comm comm, int *error)
+{
+	int result;
+
+	pmpi_enter(PMPI_DOOR_MPI);
+	result = core_enqueue_take_error((core_handle)comm, error);
+	pmpi_leave();
+	return result;
+}
