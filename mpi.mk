@@ -11,7 +11,7 @@ CORE_MPI = comm/core_mpi_graph.c core_mpi_async.c core_mpi_comm.c core_mpi_enque
 	request/core_mpi_freed.c request/core_mpi_pending.c request/core_mpi_request.c request/core_mpi_table.c
 MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_spawn.o pmpi_stream.o wrappers.o
 MPI_TEST_PROGRAMS = test_agree test_async test_queue test_coll test_io test_stream test_message test_rma test_half test_types test_life test_edges demo
-MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead
+MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead streams
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))
 MPI_TESTS = $(foreach m,$(MPI_NAMES),$(MPI_TEST_PROGRAMS:%=mpi/$(m)/%))
@@ -58,6 +58,9 @@ mpi/$(1)/buffer-pairs: $(top_srcdir)/bench/buffer-pairs.c emu/.stamp
 mpi/$(1)/messages: $(top_srcdir)/bench/messages.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -ldl
+mpi/$(1)/streams: $(top_srcdir)/bench/streams.c emu/.stamp
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK)
 mpi/$(1)/overhead: $(top_srcdir)/bench/overhead.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< -ldl
