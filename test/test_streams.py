@@ -70,9 +70,10 @@ def test_lost_device(run_mpi, mpi):
 
 @each_mpi
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_random_programs(run_mpi, mpi, ranks, seed):
-    result = run_mpi(mpi, ranks, "test_stream", "random", 10 * seed + ranks, 25, env={"CUEMU_DEVICES": "2", "GPUCOLL_STATS": "1"})
+@pytest.mark.parametrize("waits", ["word", "kernel"])
+def test_random_programs(run_mpi, mpi, ranks, waits):
+    env = {"CUEMU_DEVICES": "2", "GPUCOLL_STATS": "1", "GPUCOLL_STREAM_WAIT": waits}
+    result = run_mpi(mpi, ranks, "test_stream", "random", 10 * len(waits) + ranks, 25, env=env)
     assert_passed(result)
     assert count_calls(result.output, "accel", "MPI_Allreduce") > 0, result.output
 
@@ -86,8 +87,18 @@ def test_one_hardware_queue(run_mpi, mpi):
 
 @emulated_only
 @each_mpi
+def test_slow_waits(run_mpi, mpi):
+    """The driver's waits take milliseconds, as on an H200 that two processes share: kernels wait instead."""
+    env = {"CUEMU_WAIT_US": "20000", "GPUCOLL_DEBUG": "info", **THREADS}
+    result = run_mpi(mpi, 2, "test_stream", "host_goes_on", env=env)
+    assert_passed(result)
+    assert result.output.count("streams wait by kernels") == 2, result.output
+
+
+@emulated_only
+@each_mpi
 def test_compiled_kernels(run_mpi, mpi):
     """Types with many gaps are copied by kernels in the stream."""
-    env = {"CUEMU_KERNELS": "ptx", **THREADS}
+    env = {"CUEMU_KERNELS": "ptx", "GPUCOLL_STREAM_WAIT": "kernel", **THREADS}
     assert_passed(run_mpi(mpi, 2, "test_coll", 1, "allreduce,alltoallw,scan", "enqueued", env=env))
     assert_passed(run_mpi(mpi, 2, "test_stream", "freed", env=env))

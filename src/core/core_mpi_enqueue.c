@@ -12,6 +12,7 @@
 #include "core/report/core_stats.h"
 #include "core/request/core_requests.h"
 #include "core/stream/core_stream.h"
+#include "gpu/gpu_driver.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -168,7 +169,8 @@ int core_enqueue_open(core_handle comm, void *stream, core_handle *newcomm)
 	result = dup(core_mpi_as_comm(comm), &made, &hidden);
 	if (result != MPI_SUCCESS)
 		return result;
-	status = core_stream_open(stream, &opened);
+	/* No call may have looked for the driver yet, which the program has loaded since. */
+	status = gpu_driver_present() ? core_stream_open(stream, &opened) : UTIL_ERR_UNSUPPORTED;
 	if (status == UTIL_OK && !(bound = calloc(1, sizeof(*bound))))
 		status = UTIL_ERR_NO_MEMORY;
 	worst = agree(hidden, status);
@@ -303,6 +305,13 @@ static struct bound *admit(const struct core_call *call, void *stream, int *erro
 				call->name);
 		return NULL;
 	}
+	/* First: what else asks the driver of a stream breaks its capture. */
+	if (gpu_stream_is_captured(core_stream_of(bound->stream))) {
+		*error = refuse(call->comm, MPI_ERR_OTHER,
+				"%s can't be captured in a graph: the host takes part in it",
+				call->name);
+		return NULL;
+	}
 	if (!core_stream_is(bound->stream, stream)) {
 		*error = refuse(call->comm, MPI_ERR_ARG,
 				"%s was given the stream %p, which is not its communicator's",
@@ -313,12 +322,6 @@ static struct bound *admit(const struct core_call *call, void *stream, int *erro
 		*error = refuse(call->comm, MPI_ERR_OTHER,
 				"%s needs an MPI that was started for MPI_THREAD_MULTIPLE: "
 				"GPUCOLL_THREADS=multiple asks it for that",
-				call->name);
-		return NULL;
-	}
-	if (gpu_stream_is_captured(core_stream_of(bound->stream))) {
-		*error = refuse(call->comm, MPI_ERR_OTHER,
-				"%s can't be captured in a graph: the host takes part in it",
 				call->name);
 		return NULL;
 	}

@@ -10,6 +10,9 @@
 /* The fatbins as the build made them, 16-byte aligned as the driver wants them. */
 __asm__(".section .rodata\n"
 	".balign 16\n"
+	"gpu_module_await:\n"
+	".incbin \"gpu_await.fatbin\"\n"
+	".balign 16\n"
 	"gpu_module_runs:\n"
 	".incbin \"gpu_runs.fatbin\"\n"
 	".balign 16\n"
@@ -22,16 +25,18 @@ __asm__(".section .rodata\n"
 	"gpu_module_verify:\n"
 	".incbin \"gpu_verify.fatbin\"\n"
 	".previous\n");
-extern const char gpu_module_runs[], gpu_module_execute[], gpu_module_probe[], gpu_module_verify[];
+extern const char gpu_module_await[], gpu_module_runs[], gpu_module_execute[], gpu_module_probe[],
+	gpu_module_verify[];
 
-enum image { IMAGE_RUNS, IMAGE_EXECUTE, IMAGE_PROBE, IMAGE_VERIFY, NUM_IMAGES };
-static const char *const images[NUM_IMAGES] = {gpu_module_runs, gpu_module_execute,
-					       gpu_module_probe, gpu_module_verify};
+enum image { IMAGE_AWAIT, IMAGE_RUNS, IMAGE_EXECUTE, IMAGE_PROBE, IMAGE_VERIFY, NUM_IMAGES };
+static const char *const images[NUM_IMAGES] = {
+	gpu_module_await, gpu_module_runs, gpu_module_execute, gpu_module_probe, gpu_module_verify};
 
 static const struct {
 	enum image image;
 	const char *name;
 } kernels[GPU_KERNEL_NUM] = {
+	[GPU_KERNEL_AWAIT] = {IMAGE_AWAIT, "gpu_await"},
 	[GPU_KERNEL_COPY_RUNS] = {IMAGE_RUNS, "gpu_copy_runs"},
 	[GPU_KERNEL_PACK] = {IMAGE_RUNS, "gpu_pack"},
 	[GPU_KERNEL_PROBE] = {IMAGE_PROBE, "gpu_probe"},

@@ -9,6 +9,7 @@
 #include "gpu/gpu_stream.h"
 
 enum gpu_kernel {
+	GPU_KERNEL_AWAIT,
 	GPU_KERNEL_COPY_RUNS,
 	GPU_KERNEL_PACK,
 	GPU_KERNEL_PROBE,

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_word.h"
+#include "gpu/gpu_module.h"
+#include "gpu/kernels/gpu_await.h"
 
 bool gpu_word_is_possible(const struct gpu_stream *stream)
 {
@@ -39,4 +41,12 @@ enum util_status gpu_word_await(struct gpu_stream *stream, uint64_t address, uin
 						CU_STREAM_WAIT_VALUE_GEQ);
 	gpu_scope_leave(&scope);
 	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuStreamWaitValue64");
+}
+
+enum util_status gpu_word_pass(struct gpu_stream *stream, uint64_t came, uint64_t awaited,
+			       uint64_t value)
+{
+	struct gpu_await_args args = {.came = came, .awaited = awaited, .number = value};
+
+	return gpu_module_launch(stream, GPU_KERNEL_AWAIT, 1, 1, &args);
 }

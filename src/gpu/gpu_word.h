@@ -19,4 +19,11 @@ bool gpu_word_is_possible(const struct gpu_stream *stream);
 enum util_status gpu_word_store(struct gpu_stream *stream, uint64_t address, uint64_t value);
 enum util_status gpu_word_await(struct gpu_stream *stream, uint64_t address, uint64_t value);
 
+/*
+ * Both by one kernel, which holds a multiprocessor's place while it waits; `awaited`, 0: only the
+ * first. UTIL_ERR_UNSUPPORTED, without a warning: the device has not our kernels.
+ */
+enum util_status gpu_word_pass(struct gpu_stream *stream, uint64_t came, uint64_t awaited,
+			       uint64_t value);
+
 #endif

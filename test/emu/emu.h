@@ -25,9 +25,10 @@
  * stream tells of: blocking, of other blocking streams as well, or alone, which no document says),
  * CUEMU_FIRST_US (of the device's time, by which the first launch of each kernel of this project's
  * in a process begins late), CUEMU_CONNECTIONS (hardware queues, which streams share: what stands
- * in one waits for all that was put there before; 0: each stream has its own), CUEMU_KERNELS
- * (twins, or ptx: this project's kernels are interpreted, too), CUEMU_SEED (by which the
- * interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
+ * in one waits for all that was put there before; 0: each stream has its own), CUEMU_WAIT_US
+ * (between two looks at a word for which a stream waits, as where it has been put aside),
+ * CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted, too), CUEMU_SEED (by which
+ * the interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -51,7 +52,7 @@ enum emu_p2p { EMU_P2P_NONE, EMU_P2P_WORKS, EMU_P2P_LIES, EMU_P2P_LIES_TO_KERNEL
 struct emu_config {
 	int devices, sms, threads, slowness;
 	size_t memory, arena;
-	unsigned delay_us, slice_us, first_us;
+	unsigned delay_us, slice_us, first_us, wait_us;
 	uint64_t seed;
 	int connections; /* of a process to its devices; 0: one for each stream */
 	bool in_caller, time_sliced, mig, legacy_alone, stale_die, interprets;

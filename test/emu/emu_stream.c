@@ -451,7 +451,7 @@ EMU_API CUresult CUDAAPI cuStreamGetId(CUstream handle, unsigned long long *id)
 	if (!stream || !id)
 		return CUDA_ERROR_INVALID_HANDLE;
 	*id = stream->number;
-	return CUDA_SUCCESS;
+	return emu_capture_wait(stream); /* as hardware's driver does, which breaks the capture */
 }
 
 struct host_call {

@@ -46,10 +46,10 @@ static bool is_reached(const struct value *value)
 static void wait_value(void *argument)
 {
 	enum { LONGEST = 100000 }; /* ns; each costs a core of this machine some */
-	struct timespec nap = {0, 5000};
+	struct timespec nap = {0, 5000}, aside = {0, 1000L * (long)emu_config.wait_us};
 
 	while (!is_reached(argument) && emu_lost() == CUDA_SUCCESS) {
-		nanosleep(&nap, NULL);
+		nanosleep(emu_config.wait_us ? &aside : &nap, NULL);
 		nap.tv_nsec = nap.tv_nsec < LONGEST / 2 ? 2 * nap.tv_nsec : LONGEST;
 	}
 }

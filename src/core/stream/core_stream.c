@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /*
  * Pinned. Writer of the first and the last: the stream, for its copies before; reader: the engine.
@@ -32,7 +33,8 @@ struct core_stream {
 	struct words *words;                /* in it */
 	uint64_t address;                   /* of them, for the device */
 	pthread_mutex_t order;              /* calls are put on the stream one after the other */
-	uint64_t number;                    /* of the last call. Under `order` */
+	uint64_t number;                    /* of the last call, or trial. Under `order` */
+	bool by_kernel;                     /* the stream waits so */
 	struct core_enqueued *head, **tail; /* under `lists` */
 	struct core_enqueued *aside;        /* sends that are under way. The engine's */
 	int num_calls;                      /* in both. Under `lists` */
@@ -249,6 +251,107 @@ void core_stream_stop(void)
 	core_progress_stop(&engine);
 }
 
+/* ---- words, in the order of a stream ---- */
+
+static uint64_t word_at(const struct core_stream *stream, size_t offset)
+{
+	return stream->address + offset;
+}
+
+/* Say that the stream has come to the call of the number, and wait for the engine. */
+static enum util_status put_wait(struct core_stream *stream, struct gpu_stream *on, uint64_t number)
+{
+	uint64_t arrived = word_at(stream, offsetof(struct words, arrived));
+	uint64_t released = word_at(stream, offsetof(struct words, released));
+	enum util_status status;
+
+	if (stream->by_kernel)
+		return gpu_word_pass(on, arrived, released, number);
+	status = gpu_word_store(on, arrived, number);
+	return status == UTIL_OK ? gpu_word_await(on, released, number) : status;
+}
+
+/* Say that it has come past it. */
+static enum util_status put_end(struct core_stream *stream, struct gpu_stream *on, uint64_t number)
+{
+	uint64_t left = word_at(stream, offsetof(struct words, left));
+
+	return stream->by_kernel ? gpu_word_pass(on, left, 0, number)
+				 : gpu_word_store(on, left, number);
+}
+
+/* False: the device does not do it. */
+static bool wait_for_word(const struct core_stream *stream, const uint64_t *word, uint64_t number)
+{
+	struct core_wait wait = {0};
+
+	while (!has_come(word, number)) {
+		if (gpu_stream_poll(stream->own) != UTIL_IN_PROGRESS && !has_come(word, number))
+			return false;
+		core_mpi_drive(&wait);
+	}
+	return true;
+}
+
+/*
+ * Once, on a stream of ours, which waits for a while already when it is released: ns from then on,
+ * or the most where it can't be.
+ */
+static uint64_t try_once(struct core_stream *stream)
+{
+	static const struct timespec while_it_waits = {0, 300000};
+	uint64_t number = ++stream->number, since;
+
+	if (put_wait(stream, stream->own, number) != UTIL_OK ||
+	    put_end(stream, stream->own, number) != UTIL_OK)
+		return UINT64_MAX;
+	if (!wait_for_word(stream, &stream->words->arrived, number))
+		return UINT64_MAX;
+	nanosleep(&while_it_waits, NULL);
+	since = util_now();
+	__atomic_store_n(&stream->words->released, number, __ATOMIC_RELEASE);
+	if (!wait_for_word(stream, &stream->words->left, number))
+		return UINT64_MAX;
+	return util_now() - since;
+}
+
+static uint64_t try_to_wait(struct core_stream *stream, bool by_kernel)
+{
+	enum { TRIALS = 3 };
+	uint64_t best = UINT64_MAX;
+
+	stream->by_kernel = by_kernel;
+	for (int i = 0; i < TRIALS; i++) {
+		uint64_t time = try_once(stream);
+
+		best = time < best ? time : best;
+	}
+	return best;
+}
+
+/*
+ * All ranks try at the same time, as they will wait. What the driver does in passing takes some
+ * microseconds; where it is put aside, milliseconds.
+ */
+static void choose_wait(struct core_stream *stream)
+{
+	static const uint64_t quick = 100000; /* ns */
+	uint64_t by_word, by_kernel;
+
+	stream->by_kernel = util_config.stream_wait == UTIL_STREAM_WAIT_KERNEL;
+	if (util_config.stream_wait != UTIL_STREAM_WAIT_AUTO)
+		return;
+	by_word = try_to_wait(stream, false);
+	if (by_word < quick)
+		return;
+	by_kernel = try_to_wait(stream, true);
+	stream->by_kernel = by_kernel < by_word / 2;
+	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE,
+		 "a stream's wait takes %.0f us, a kernel's %.0f: streams wait by %s",
+		 1e-3 * (double)by_word, 1e-3 * (double)by_kernel,
+		 stream->by_kernel ? "kernels" : "words");
+}
+
 /* ---- streams ---- */
 
 static enum util_status open_words(struct core_stream *stream)
@@ -276,7 +379,11 @@ static enum util_status open(struct core_stream *stream, CUstream handle)
 	    !gpu_module_multiprocessors(stream->stream))
 		return UTIL_ERR_UNSUPPORTED;
 	status = gpu_stream_get(gpu_stream_where(stream->stream), &stream->own);
-	return status == UTIL_OK ? open_words(stream) : status;
+	if (status == UTIL_OK)
+		status = open_words(stream);
+	if (status == UTIL_OK)
+		choose_wait(stream);
+	return status;
 }
 
 static void release_all(struct core_stream *stream)
@@ -391,20 +498,18 @@ static enum util_status put(struct core_stream *stream, struct core_enqueued *en
 {
 	struct gpu_stream *on = stream->stream;
 	struct core_staging *staging = &enqueued->staging;
-	uint64_t number = ++stream->number, at = stream->address;
+	uint64_t number = ++stream->number;
 	enum util_status status;
 
 	enqueued->number = number;
 	append(stream, enqueued);
 	status = core_staging_copy_in(staging);
 	if (status == UTIL_OK)
-		status = gpu_word_store(on, at + offsetof(struct words, arrived), number);
-	if (status == UTIL_OK)
-		status = gpu_word_await(on, at + offsetof(struct words, released), number);
+		status = put_wait(stream, on, number);
 	if (status == UTIL_OK)
 		status = core_staging_copy_out(staging);
 	if (status == UTIL_OK)
-		status = gpu_word_store(on, at + offsetof(struct words, left), number);
+		status = put_end(stream, on, number);
 	if (status != UTIL_OK)
 		__atomic_store_n(&enqueued->given_up, true, __ATOMIC_RELEASE);
 	return status;

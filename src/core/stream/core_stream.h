@@ -12,6 +12,8 @@
  *     copies out of the stage
  *     store n into `left`
  *
+ * (by the driver's means, or by kernels: see gpu_word.h)
+ *
  * In between an engine makes the real MPI's call on the stage: one thread of the process, which
  * does nothing but call MPI and look at these words, so that no wait of the driver's is in its way.
  *
