@@ -10,9 +10,11 @@ CORE_MPI = comm/core_mpi_graph.c core_mpi_async.c core_mpi_comm.c core_mpi_enque
 	io/core_mpi_io.c rma/core_mpi_rma.c p2p/core_mpi_exchange.c p2p/core_mpi_message.c p2p/core_mpi_pack.c p2p/core_mpi_side.c p2p/core_mpi_trial.c \
 	request/core_mpi_freed.c request/core_mpi_pending.c request/core_mpi_request.c request/core_mpi_table.c
 MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_spawn.o pmpi_stream.o wrappers.o
-MPI_TEST_PROGRAMS = test_agree test_async test_queue test_coll test_io test_stream test_message test_rma test_half test_types test_life test_edges demo
+MPI_TEST_PROGRAMS = test_nccl test_agree test_async test_queue test_coll test_io test_stream test_message test_rma test_half test_types test_life test_edges demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead streams
-MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME))
+NCCL_OBJECTS = nccl_call.o nccl_comm.o nccl_driver.o nccl_error.o nccl_group.o nccl_memory.o nccl_number.o nccl_type.o
+NCCL_SONAME = libnccl.so.2
+MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME)) $(MPI_NAMES:%=mpi/%/nccl/$(NCCL_SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))
 MPI_TESTS = $(foreach m,$(MPI_NAMES),$(MPI_TEST_PROGRAMS:%=mpi/$(m)/%))
 
@@ -28,6 +30,7 @@ mpi/wrappers.c: $(top_srcdir)/src/pmpi/gen-wrappers.py $(top_srcdir)/src/pmpi/pr
 
 vpath core_mpi_%.c $(addprefix $(top_srcdir)/src/core/,$(sort $(dir $(CORE_MPI))))
 vpath pmpi_%.c $(top_srcdir)/src/pmpi
+vpath nccl_%.c $(top_srcdir)/src/nccl
 
 # $(1): name; $(2): wrapper
 define mpi_rules
@@ -43,6 +46,15 @@ mpi/$(1)/$(SONAME): $(MPI_OBJECTS:%=mpi/$(1)/%) libgpucoll-common.a $(VERSION_SC
 		-Wl,--whole-archive libgpucoll-common.a -Wl,--no-whole-archive $(COMMON_LIBS)
 	$$(AM_V_at)$(LN_S) -f $(SONAME) mpi/$(1)/libgpucoll.so
 	$$(AM_V_at)echo '$(2)' >mpi/$(1)/wrapper
+mpi/$(1)/nccl/$(NCCL_SONAME): $(NCCL_OBJECTS:%=mpi/$(1)/%) mpi/$(1)/$(SONAME) $(top_srcdir)/src/nccl/nccl.map
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) -shared -Wl,-soname,$(NCCL_SONAME) -Wl,--version-script=$(top_srcdir)/src/nccl/nccl.map \
+		$(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $$@ $(NCCL_OBJECTS:%=mpi/$(1)/%) -Lmpi/$(1) -l:$(SONAME) \
+		-Wl,-rpath,'$$$$ORIGIN/..' -lpthread -ldl -lm
+	$$(AM_V_at)$(LN_S) -f $(NCCL_SONAME) mpi/$(1)/nccl/libnccl.so
+mpi/$(1)/test_nccl: $(top_srcdir)/test/nccl/test_nccl.c mpi/$(1)/nccl_number.o mpi/$(1)/nccl/$(NCCL_SONAME) emu/.stamp
+	$$(AM_V_CCLD)$(CC) $$(MPI_COMPILE) -I$(top_srcdir)/test/nccl $(LDFLAGS) -o $$@ $$< mpi/$(1)/nccl_number.o -Lmpi/$(1)/nccl -l:$(NCCL_SONAME) \
+		-Wl,-rpath,'$$$$ORIGIN/nccl' -Wl,-rpath-link,mpi/$(1) -Wl,--allow-shlib-undefined $(EMU_LINK) -lm
 mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(JANSSON_CFLAGS) $(EMU_LINK) $(JANSSON_LIBS)
@@ -64,8 +76,10 @@ mpi/$(1)/streams: $(top_srcdir)/bench/streams.c emu/.stamp
 mpi/$(1)/overhead: $(top_srcdir)/bench/overhead.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< -ldl
-install-mpi-$(1): mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench mpi/$(1)/gpucoll-tune
-	$(MKDIR_P) $(DESTDIR)$(libdir)/gpucoll/$(1)
+install-mpi-$(1): mpi/$(1)/$(SONAME) mpi/$(1)/nccl/$(NCCL_SONAME) mpi/$(1)/gpucoll-bench mpi/$(1)/gpucoll-tune
+	$(MKDIR_P) $(DESTDIR)$(libdir)/gpucoll/$(1)/nccl
+	$(INSTALL_PROGRAM) mpi/$(1)/nccl/$(NCCL_SONAME) $(DESTDIR)$(libdir)/gpucoll/$(1)/nccl
+	$(LN_S) -f $(NCCL_SONAME) $(DESTDIR)$(libdir)/gpucoll/$(1)/nccl/libnccl.so
 	$(INSTALL_PROGRAM) mpi/$(1)/$(SONAME) mpi/$(1)/gpucoll-bench mpi/$(1)/gpucoll-tune $(DESTDIR)$(libdir)/gpucoll/$(1)
 	$(LN_S) -f $(SONAME) $(DESTDIR)$(libdir)/gpucoll/$(1)/libgpucoll.so
 -include $(wildcard mpi/$(1)/*.d)

@@ -39,8 +39,17 @@ struct enqueued {
 	struct core_call call;     /* on the hidden communicator, and on the stages */
 	struct core_mpi_kept kept;
 	struct core_message_call message; /* for what knows no messages, `call` is a broadcast */
+	struct core_enqueue_hooks hooks;
 	MPI_Request request;
 };
+
+/* Of the thread's next collective. */
+static _Thread_local struct core_enqueue_hooks next_hooks;
+
+void core_enqueue_hook(const struct core_enqueue_hooks *hooks)
+{
+	next_hooks = *hooks;
+}
 
 static int refuse(core_handle comm, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
@@ -241,7 +250,14 @@ static struct enqueued *enqueued_of(struct core_enqueued *part)
 
 static int begin_collective(struct core_enqueued *part)
 {
-	return enqueued_of(part)->call.real(&enqueued_of(part)->call);
+	const struct core_enqueue_hooks *hooks = &enqueued_of(part)->hooks;
+	const struct core_call *call = &enqueued_of(part)->call;
+
+	if (hooks->before)
+		hooks->before(core_mpi_is_in_place(call->sendbuf) ? call->recvbuf
+								  : (void *)call->sendbuf,
+			      hooks->data);
+	return call->real(call);
 }
 
 static int begin_message(struct core_enqueued *part)
@@ -265,6 +281,9 @@ static int test(struct core_enqueued *part, bool *done)
 	core_requests_pass = true;
 	result = PMPI_Test(&enqueued_of(part)->request, &flag, status ? status : MPI_STATUS_IGNORE);
 	*done = flag;
+	if (flag && !result && enqueued_of(part)->hooks.after)
+		enqueued_of(part)->hooks.after(enqueued_of(part)->call.recvbuf,
+					       enqueued_of(part)->hooks.data);
 	return result;
 }
 
@@ -408,11 +427,16 @@ int core_enqueue_run(const struct core_call *call, void *stream)
 	int error = MPI_SUCCESS;
 	struct bound *bound = admit(call, stream, &error);
 	struct enqueued *enqueued = bound ? create(bound, &error) : NULL;
+	enum util_status status;
 
 	if (!enqueued)
 		return error;
 	enqueued->part.begin = begin_collective;
-	return put(enqueued, bound, call, open_call(enqueued, bound, call), since);
+	status = open_call(enqueued, bound, call);
+	if (enqueued->part.staging.num_stages)
+		enqueued->hooks = next_hooks;
+	next_hooks = (struct core_enqueue_hooks){0};
+	return put(enqueued, bound, call, status, since);
 }
 
 /* Its one buffer, as that of a broadcast from this rank, which is read. */

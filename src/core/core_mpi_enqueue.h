@@ -20,6 +20,15 @@ int core_enqueue_open(core_handle comm, void *stream, core_handle *newcomm);
 int core_enqueue_run(const struct core_call *call, void *stream);
 int core_enqueue_message(const struct core_message_call *call, const char *name, void *stream);
 
+/* Work of the host on the input's stage before the MPI's call, and on the output's after it. */
+struct core_enqueue_hooks {
+	void (*before)(void *input, const void *data), (*after)(void *output, const void *data);
+	_Alignas(16) char data[48];
+};
+
+/* The next collective that this thread enqueues has them, if all its buffers are staged. */
+void core_enqueue_hook(const struct core_enqueue_hooks *hooks);
+
 /* The code of the first enqueued call that failed since this was last asked, or MPI_SUCCESS. */
 int core_enqueue_take_error(core_handle comm, int *error);
 

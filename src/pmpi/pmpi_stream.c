@@ -4,7 +4,10 @@
 #include "core/core_mpi_enqueue.h"
 #include "core/stream/core_stream.h"
 #include "pmpi/pmpi_call.h"
+#include "pmpi/pmpi_hooks.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
+
+#include <string.h>
 
 /* The engine's thread, in which calls come to the wrappers from the library only. */
 static void work_inside(void (*work)(void))
@@ -71,6 +74,15 @@ int gpucoll_barrier_enqueue(MPI_Comm comm, void *stream)
 	static int all; /* written by the engine, read by nobody */
 
 	return gpucoll_allreduce_enqueue(&mine, &all, 1, MPI_INT, MPI_SUM, comm, stream);
+}
+
+void gpucoll_hook_next(const struct gpucoll_hooks *hooks)
+{
+	struct core_enqueue_hooks next = {.before = hooks->before, .after = hooks->after};
+
+	_Static_assert(sizeof(next.data) == sizeof(hooks->data), "both have as much of them");
+	memcpy(next.data, hooks->data, sizeof(next.data));
+	core_enqueue_hook(&next);
 }
 
 int gpucoll_stream_comm(MPI_Comm comm, void *stream, MPI_Comm *newcomm)

@@ -417,6 +417,11 @@ EMU_API CUresult CUDAAPI cuStreamSynchronize(CUstream handle)
 	return emu_lost();
 }
 
+static void do_nothing(void *argument)
+{
+	(void)argument;
+}
+
 EMU_API CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsigned flags)
 {
 	struct emu_stream *stream = emu_stream_of(handle);
@@ -429,6 +434,8 @@ EMU_API CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsig
 	if (event->recorded)
 		add_mark(&stream->wait_for, event->mark.stream, event->mark.sequence);
 	pthread_mutex_unlock(&lock);
+	/* Who waits for the stream then waits for that, too. */
+	emu_submit(stream, do_nothing, NULL);
 	return CUDA_SUCCESS;
 }
 

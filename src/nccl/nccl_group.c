@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "nccl/nccl_door.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The thread's. */
+static _Thread_local int depth;
+static _Thread_local struct nccl_call *calls;
+static _Thread_local int num_calls, room;
+static _Thread_local ncclResult_t failure; /* of a call in the group, which its end tells, too */
+
+static ncclResult_t keep(const struct nccl_call *call)
+{
+	if (num_calls == room) {
+		int more = room ? 2 * room : 16;
+		struct nccl_call *larger = realloc(calls, (size_t)more * sizeof(*calls));
+
+		if (!larger)
+			return nccl_fail(ncclSystemError, "no memory for %d calls of a group",
+					 more);
+		calls = larger;
+		room = more;
+	}
+	calls[num_calls++] = *call;
+	return ncclSuccess;
+}
+
+ncclResult_t nccl_group_call(const struct nccl_call *call)
+{
+	ncclResult_t result = nccl_call_check(call);
+
+	if (result == ncclSuccess)
+		result = depth ? keep(call) : nccl_call_begin(call);
+	if (result != ncclSuccess && depth && failure == ncclSuccess)
+		failure = result;
+	return result;
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+	depth++;
+	return ncclSuccess;
+}
+
+/*
+ * Sends first: they do not hold up the stream, so that no rank waits in a receive for what another
+ * would send after one.
+ */
+static ncclResult_t begin_all(void)
+{
+	ncclResult_t result = ncclSuccess;
+
+	for (int i = 0; i < num_calls && result == ncclSuccess; i++) {
+		if (calls[i].kind == NCCL_SEND)
+			result = nccl_call_begin(&calls[i]);
+	}
+	for (int i = 0; i < num_calls && result == ncclSuccess; i++) {
+		if (calls[i].kind != NCCL_SEND)
+			result = nccl_call_begin(&calls[i]);
+	}
+	return result;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+	ncclResult_t result;
+
+	if (!depth)
+		return nccl_fail(ncclInvalidUsage, "ncclGroupEnd without ncclGroupStart");
+	if (--depth)
+		return ncclSuccess;
+	result = failure == ncclSuccess ? begin_all() : failure;
+	free(calls);
+	calls = NULL;
+	num_calls = room = 0;
+	failure = ncclSuccess;
+	return result;
+}
+
+/* Nothing is known of how long it would take. */
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info)
+{
+	ncclResult_t result = failure;
+
+	if (!depth)
+		return nccl_fail(ncclInvalidUsage, "ncclGroupSimulateEnd without ncclGroupStart");
+	if (info)
+		info->estimatedTime = -1;
+	if (!--depth) {
+		num_calls = 0;
+		failure = ncclSuccess;
+	}
+	return result;
+}

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""NCCL's interface over MPI."""
+import os
+import re
+
+import pytest
+
+from conftest import BUILD, MPIS, SOURCE, run_command
+from helpers import each_mpi, emulated_only
+
+CASES = ["collectives", "groups", "premultiplied", "refused", "split"]
+
+
+def run_nccl(run_mpi, tmp_path, mpi, ranks, case, **more):
+    """The program starts no MPI; that the library it is linked with needs is found beside it."""
+    result = run_mpi(mpi, ranks, "test_nccl", tmp_path / "id", case, **more)
+    assert result.status == 0, result.output[-4000:]
+    assert result.output.count(" checks passed, 0 failed") == ranks, result.output[-4000:]
+    return result
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("case", CASES)
+def test_cases(run_mpi, tmp_path, mpi, case):
+    run_nccl(run_mpi, tmp_path, mpi, 2, case, library=False, env={"CUEMU_DEVICES": "2"})
+
+
+@each_mpi
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_collectives(run_mpi, tmp_path, mpi, ranks):
+    """Also with libgpucoll preloaded, and one GPU for all."""
+    run_nccl(run_mpi, tmp_path, mpi, ranks, "collectives")
+
+
+@emulated_only
+@each_mpi
+def test_kernels_that_wait(run_mpi, tmp_path, mpi):
+    run_nccl(run_mpi, tmp_path, mpi, 2, "groups", env={"GPUCOLL_STREAM_WAIT": "kernel"})
+
+
+@pytest.mark.quick
+def test_names():
+    """All functions of the header are there, and nothing else is shown."""
+    header = (SOURCE / "include/gpucoll/nccl.h").read_text()
+    wanted = set(re.findall(r"^(?:ncclResult_t|const char \*) ?\*?(nccl\w+)\(", header, re.MULTILINE))
+    assert len(wanted) == 40, wanted
+    for mpi in MPIS:
+        result = run_command(["nm", "-D", "--defined-only", str(BUILD / "mpi" / mpi / "nccl/libnccl.so.2")], os.environ.copy(), 20)
+        assert set(re.findall(r" T (\w+)", result.output)) == wanted, result.output
