@@ -63,8 +63,11 @@ static uint8_t encode(ncclDataType_t type, double value)
 	value = fabs(value);
 	if (value >= decode(type, form.largest))
 		return sign | form.largest;
+	/* Of zero it says nothing. */
 	frexp(value, &exponent);
-	exponent = exponent - 1 < 1 - form.bias ? 1 - form.bias : exponent - 1;
+	if (value == 0 || exponent - 1 < 1 - form.bias)
+		exponent = 2 - form.bias;
+	exponent--;
 	/* A carry out of the fraction goes into the exponent, as it should. */
 	units = rint(ldexp(value, form.mantissa - exponent));
 	return (uint8_t)(sign | (((exponent + form.bias - 1) << form.mantissa) + (int)units));

@@ -38,7 +38,17 @@ enum { PTX_PAIR = 128 };
 /* Where the dynamic part of shared memory begins in its space: behind any static part. */
 #define PTX_DYNAMIC_SHARED (UINT64_C(1) << 20)
 
-enum ptx_kind { PTX_UNTYPED, PTX_BITS, PTX_UNSIGNED, PTX_SIGNED, PTX_FLOAT, PTX_BFLOAT, PTX_PRED };
+enum ptx_kind {
+	PTX_UNTYPED,
+	PTX_BITS,
+	PTX_UNSIGNED,
+	PTX_SIGNED,
+	PTX_FLOAT,
+	PTX_BFLOAT,
+	PTX_E4M3, /* of 8 bits, in pairs */
+	PTX_E5M2,
+	PTX_PRED
+};
 
 struct ptx_type {
 	uint8_t kind; /* enum ptx_kind */
@@ -69,6 +79,7 @@ struct ptx_opcode {
 	uint8_t action;             /* of atom, red, vote, shfl and so on: enum ptx_action */
 	bool to_integral;           /* .rni and its like */
 	bool saturates, flushes;    /* .sat, .ftz */
+	bool stays_finite;          /* .satfinite */
 	bool sees_nan;              /* .NaN of min and max */
 	bool visible;               /* other threads may look: volatile, or with a scope */
 	bool to_space;              /* cvta.to */
@@ -139,8 +150,8 @@ enum ptx_control {
 /* A row of a table: what an instruction is called, what of it chooses the handler. */
 struct ptx_operation {
 	const char *name;
-	uint8_t kinds; /* the types that it is for, as bits of enum ptx_kind; 0: any */
-	uint8_t bits;  /* of such; 0: any */
+	uint16_t kinds; /* the types that it is for, as bits of enum ptx_kind; 0: any */
+	uint8_t bits;   /* of such; 0: any */
 	uint8_t control;
 	ptx_handler run;
 	bool takes_places; /* operands may be PTX_FRAME */
@@ -418,9 +429,13 @@ uint64_t ptx_bits(const struct ptx_type *type, double value);
 /* Round as the instruction says, until it is called with PTX_NEAREST. */
 void ptx_round(enum ptx_rounding rounding);
 
+/* From two of 8 bits to two of half precision (ptx_float8.c). */
+bool ptx_is_float8(const struct ptx_type *type);
+void ptx_widen_pair(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes);
+
 /* The tables, each ended by a row without a name. */
 extern const struct ptx_operation ptx_integer_operations[], ptx_float_operations[],
 	ptx_memory_operations[], ptx_warp_operations[], ptx_convert_operations[],
-	ptx_barrier_operations[], ptx_lane_operations[];
+	ptx_barrier_operations[], ptx_lane_operations[], ptx_float8_operations[];
 
 #endif

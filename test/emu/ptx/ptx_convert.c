@@ -159,6 +159,10 @@ static void convert_pair(struct ptx_warp *warp, const struct ptx_instr *instr, u
 	const struct ptx_opcode *o = instr->opcode;
 	struct ptx_type half = {o->type.kind, 16, false};
 
+	if (ptx_is_float8(&o->from)) {
+		ptx_widen_pair(warp, instr, lanes);
+		return;
+	}
 	PTX_FOR_LANES(lane, lanes)
 	{
 		uint64_t top = round_to(number_of(ptx_value(warp, &instr->operands[1], lane), o), o,

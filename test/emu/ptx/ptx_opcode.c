@@ -18,7 +18,8 @@ static const struct {
 	{"s64", {PTX_SIGNED, 64, false}},   {"f16", {PTX_FLOAT, 16, false}},
 	{"f32", {PTX_FLOAT, 32, false}},    {"f64", {PTX_FLOAT, 64, false}},
 	{"f16x2", {PTX_FLOAT, 32, true}},   {"bf16", {PTX_BFLOAT, 16, false}},
-	{"bf16x2", {PTX_BFLOAT, 32, true}},
+	{"bf16x2", {PTX_BFLOAT, 32, true}}, {"e4m3x2", {PTX_E4M3, 16, true}},
+	{"e5m2x2", {PTX_E5M2, 16, true}},
 };
 
 static bool take_type(struct ptx_opcode *o, const char *word)
@@ -185,6 +186,8 @@ static bool take_flag(struct ptx_opcode *o, const char *word)
 		o->vector = (uint8_t)(word[1] - '0');
 	else if (!strcmp(word, "sat"))
 		o->saturates = true;
+	else if (!strcmp(word, "satfinite"))
+		o->stays_finite = true;
 	else if (!strcmp(word, "ftz"))
 		o->flushes = true;
 	else if (!strcmp(word, "NaN"))
@@ -220,7 +223,7 @@ static const struct ptx_operation *find_operation(const struct ptx_opcode *o)
 	static const struct ptx_operation *const tables[] = {
 		ptx_integer_operations, ptx_float_operations, ptx_convert_operations,
 		ptx_memory_operations,  ptx_warp_operations,  ptx_barrier_operations,
-		ptx_lane_operations};
+		ptx_lane_operations,    ptx_float8_operations};
 
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
 		for (const struct ptx_operation *row = tables[i]; row->name; row++) {
@@ -237,6 +240,10 @@ static bool is_beyond(const struct ptx_opcode *o)
 	bool is_float = o->type.kind == PTX_FLOAT || o->type.kind == PTX_BFLOAT;
 	bool is_update = !strcmp(o->name, "atom") || !strcmp(o->name, "red");
 
+	if (o->stays_finite != ptx_is_float8(&o->type))
+		return true;
+	if (ptx_is_float8(&o->from) && strcmp(o->name, "cvt"))
+		return true;
 	if (is_update)
 		return o->vector > 1 || !o->type.bits || o->type.bits < 16 || !o->action ||
 		       (is_float && o->action != PTX_ADD && o->action != PTX_EXCH);
