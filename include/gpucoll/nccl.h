@@ -26,6 +26,7 @@ extern "C" {
 
 typedef struct ncclComm *ncclComm_t;
 typedef struct ncclWindow *ncclWindow_t;
+#define NCCL_COMM_NULL NULL
 
 enum { NCCL_UNIQUE_ID_BYTES = 128 };
 typedef struct {
@@ -46,9 +47,13 @@ typedef enum {
 
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_UNDEF_PTR NULL
-enum { NCCL_SPLIT_NOCOLOR = -1 };
-enum { NCCL_WIN_DEFAULT = 0, NCCL_WIN_COLL_SYMMETRIC = 1 };
-enum { NCCL_SHRINK_DEFAULT = 0, NCCL_SHRINK_ABORT = 1 };
+#define NCCL_UNDEF_FLOAT (-1.0f)
+#define NCCL_SPLIT_NOCOLOR (-1)
+#define NCCL_WIN_DEFAULT 0
+#define NCCL_WIN_COLL_SYMMETRIC 1
+#define NCCL_SHRINK_DEFAULT 0
+#define NCCL_SHRINK_ABORT 1
+#define NCCL_REVOKE_DEFAULT 0
 
 /* What is asked of a communicator. All of it is taken, and nothing of it heeded. */
 typedef struct ncclConfig {
@@ -77,6 +82,11 @@ typedef struct {
 	unsigned magic, version;
 	float estimatedTime;
 } ncclSimInfo_t;
+
+#define NCCL_SIM_INFO_INITIALIZER                                                                  \
+	{                                                                                          \
+		sizeof(ncclSimInfo_t), 0x74685283, NCCL_VERSION_CODE, NCCL_UNDEF_FLOAT             \
+	}
 
 typedef enum {
 	ncclSum = 0,
@@ -114,6 +124,7 @@ typedef enum { ncclScalarDevice = 0, ncclScalarHostImmediate = 1 } ncclScalarRes
 ncclResult_t ncclGetVersion(int *version);
 const char *ncclGetErrorString(ncclResult_t result);
 const char *ncclGetLastError(ncclComm_t comm);
+void ncclResetDebugInit(void);
 
 /* Communicators: of one rank in each process. The process that makes the id is one of the ranks. */
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id);

@@ -423,19 +423,29 @@ static struct enqueued *create(const struct bound *bound, int *error)
 
 int core_enqueue_run(const struct core_call *call, void *stream)
 {
+	struct core_enqueue_hooks hooks = next_hooks;
 	uint64_t since = util_now();
 	int error = MPI_SUCCESS;
-	struct bound *bound = admit(call, stream, &error);
-	struct enqueued *enqueued = bound ? create(bound, &error) : NULL;
+	struct bound *bound;
+	struct enqueued *enqueued;
 	enum util_status status;
 
+	next_hooks = (struct core_enqueue_hooks){.before = NULL};
+	bound = admit(call, stream, &error);
+	enqueued = bound ? create(bound, &error) : NULL;
 	if (!enqueued)
 		return error;
+	enqueued->hooks = hooks;
 	enqueued->part.begin = begin_collective;
+	enqueued->part.staging.apart = hooks.apart;
 	status = open_call(enqueued, bound, call);
-	if (enqueued->part.staging.num_stages)
-		enqueued->hooks = next_hooks;
-	next_hooks = (struct core_enqueue_hooks){0};
+	/* The program's own memory is not for the host to work on. */
+	if (status == UTIL_OK && (hooks.before || hooks.after) &&
+	    !core_staging_is_whole(&enqueued->part.staging)) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "%s: a scaled reduction of memory of the host", call->name);
+		status = UTIL_ERR_UNSUPPORTED;
+	}
 	return put(enqueued, bound, call, status, since);
 }
 
@@ -467,9 +477,15 @@ int core_enqueue_message(const struct core_message_call *message, const char *na
 	if (!enqueued)
 		return error;
 	enqueued->part.begin = begin_message;
-	enqueued->part.sends = sends;
 	enqueued->message = *message;
 	status = open_call(enqueued, bound, &call);
+	/*
+	 * What is sent from memory of the host is the program's again when the stream has come
+	 * past; what has a stage may be received, and so end, much later.
+	 */
+	enqueued->part.sends = sends && enqueued->part.staging.num_stages;
+	if (sends)
+		enqueued->part.bytes = 0;
 	/* What is received is read before, too: a short message leaves the rest as it was. */
 	if (!sends && enqueued->part.staging.num_operands)
 		enqueued->part.staging.operands[0].out = true;

@@ -23,10 +23,11 @@ int core_enqueue_message(const struct core_message_call *call, const char *name,
 /* Work of the host on the input's stage before the MPI's call, and on the output's after it. */
 struct core_enqueue_hooks {
 	void (*before)(void *input, const void *data), (*after)(void *output, const void *data);
+	bool apart; /* buffers at one address are two for the MPI, which takes no such pair */
 	_Alignas(16) char data[48];
 };
 
-/* The next collective that this thread enqueues has them, if all its buffers are staged. */
+/* The next collective that this thread enqueues has them; all its buffers must be staged then. */
 void core_enqueue_hook(const struct core_enqueue_hooks *hooks);
 
 /* The code of the first enqueued call that failed since this was last asked, or MPI_SUCCESS. */

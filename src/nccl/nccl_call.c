@@ -31,14 +31,20 @@ static size_t largest(const struct nccl_call *call)
 	}
 }
 
-static bool is_op(const struct ncclComm *comm, ncclRedOp_t op)
+static bool take_op(struct nccl_call *call)
 {
-	int user = (int)op - (int)ncclNumOps;
+	int user = (int)call->op - (int)ncclNumOps;
+	bool there = call->op >= 0 && user < NCCL_MAX_USER_OPS;
 
-	return op >= 0 && (user < 0 || (user < NCCL_MAX_USER_OPS && comm->ops[user].used));
+	if (!there || user < 0)
+		return there;
+	pthread_mutex_lock(&call->comm->lock);
+	call->user = call->comm->ops[user];
+	pthread_mutex_unlock(&call->comm->lock);
+	return call->user.used;
 }
 
-ncclResult_t nccl_call_check(const struct nccl_call *call)
+ncclResult_t nccl_call_check(struct nccl_call *call)
 {
 	if (!call->comm)
 		return nccl_fail(ncclInvalidArgument, "%s: the communicator is NULL", call->name);
@@ -48,9 +54,13 @@ ncclResult_t nccl_call_check(const struct nccl_call *call)
 	if (is_rooted(call->kind) && (call->root < 0 || call->root >= call->comm->size))
 		return nccl_fail(ncclInvalidArgument, "%s: there is no rank %d among %d",
 				 call->name, call->root, call->comm->size);
-	if (reduces(call->kind) && !is_op(call->comm, call->op))
+	if (reduces(call->kind) && !take_op(call))
 		return nccl_fail(ncclInvalidArgument, "%s: there is no operation %d", call->name,
 				 (int)call->op);
+	if (call->user.used && call->user.type != call->type)
+		return nccl_fail(ncclInvalidArgument,
+				 "%s: operation %d is for datatype %d, and was given %d",
+				 call->name, (int)call->op, (int)call->user.type, (int)call->type);
 	if (call->count > INT_MAX)
 		return nccl_fail(ncclInvalidArgument,
 				 "%s: %zu elements are more than MPI counts, 2^31 - 1", call->name,
@@ -66,42 +76,37 @@ static bool is_at(const void *buffer, const void *base, int rank, size_t bytes)
 }
 
 static ncclResult_t bring_scalar(const struct nccl_reduction *reduction,
-				 const struct ncclComm *comm)
+				 const struct nccl_call *call)
 {
-	const struct nccl_user_op *user = reduction->user;
-
-	if (!user || !user->scalar)
+	if (!reduction->from)
 		return ncclSuccess;
-	return nccl_of_driver(nccl_driver.cuMemcpyAsync((CUdeviceptr)user->value,
-							(CUdeviceptr)user->scalar,
-							nccl_type_size(user->type), comm->stream),
-			      "cuMemcpyAsync");
+	return nccl_of_driver(
+		nccl_driver.cuMemcpyAsync((CUdeviceptr)reduction->to, (CUdeviceptr)reduction->from,
+					  nccl_type_size(call->type), call->comm->stream),
+		"cuMemcpyAsync");
 }
 
 /*
- * In place a reduction to all has its output where the rank's block of the input is; MPI has it in
- * the first block, and takes two buffers else, of which one may be inside the other as they are
- * staged.
+ * In place is each rank's own matter in NCCL, and all ranks' in MPI, where the output of a
+ * scattered reduction is elsewhere, too. As they are staged apart, both are two buffers for the
+ * MPI.
  */
 static int enqueue_reduction(const struct nccl_call *call, const struct nccl_reduction *r)
 {
 	const struct ncclComm *comm = call->comm;
-	const void *send = call->send == call->recv ? MPI_IN_PLACE : call->send;
 	int count = (int)call->count;
 
 	gpucoll_hook_next(&r->hooks);
 	switch (call->kind) {
 	case NCCL_REDUCE:
-		if (comm->rank != call->root)
-			send = call->send;
-		return gpucoll_reduce_enqueue(send, call->recv, count, r->type, r->op, call->root,
-					      comm->ordered, comm->stream);
+		return gpucoll_reduce_enqueue(call->send, call->recv, count, r->type, r->op,
+					      call->root, comm->ordered, comm->stream);
 	case NCCL_ALL_REDUCE:
-		return gpucoll_allreduce_enqueue(send, call->recv, count, r->type, r->op,
+		return gpucoll_allreduce_enqueue(call->send, call->recv, count, r->type, r->op,
 						 comm->ordered, comm->stream);
 	default:
-		return gpucoll_reduce_scatter_block_enqueue(send, call->recv, count, r->type, r->op,
-							    comm->ordered, comm->stream);
+		return gpucoll_reduce_scatter_block_enqueue(call->send, call->recv, count, r->type,
+							    r->op, comm->ordered, comm->stream);
 	}
 }
 
@@ -111,10 +116,10 @@ static ncclResult_t begin_reduction(const struct nccl_call *call)
 	size_t in = call->count * (scatters ? (size_t)call->comm->size : 1);
 	size_t out = call->kind == NCCL_REDUCE && call->comm->rank != call->root ? 0 : call->count;
 	struct nccl_reduction reduction;
-	ncclResult_t result = nccl_reduction(call->comm, call->op, call->type, in, out, &reduction);
+	ncclResult_t result = nccl_reduction(call, in, out, &reduction);
 
 	if (result == ncclSuccess)
-		result = bring_scalar(&reduction, call->comm);
+		result = bring_scalar(&reduction, call);
 	if (result == ncclSuccess)
 		result = nccl_of_mpi(enqueue_reduction(call, &reduction), call->name);
 	return result;
@@ -142,6 +147,7 @@ static ncclResult_t begin_broadcast(const struct nccl_call *call, MPI_Datatype t
 static int enqueue_move(const struct nccl_call *call, MPI_Datatype type)
 {
 	enum { TAG = 1 };
+	const struct gpucoll_hooks apart = {.apart = true};
 	const struct ncclComm *comm = call->comm;
 	size_t bytes = call->count * nccl_type_size(call->type);
 	bool at_root = comm->rank == call->root;
@@ -151,11 +157,11 @@ static int enqueue_move(const struct nccl_call *call, MPI_Datatype type)
 
 	switch (call->kind) {
 	case NCCL_ALL_GATHER:
-		send = is_at(send, recv, comm->rank, bytes) ? MPI_IN_PLACE : send;
+		gpucoll_hook_next(&apart);
 		return gpucoll_allgather_enqueue(send, count, type, recv, count, type,
 						 comm->ordered, comm->stream);
 	case NCCL_ALL_TO_ALL:
-		send = send == recv ? MPI_IN_PLACE : send;
+		gpucoll_hook_next(&apart);
 		return gpucoll_alltoall_enqueue(send, count, type, recv, count, type, comm->ordered,
 						comm->stream);
 	case NCCL_GATHER:
@@ -202,42 +208,63 @@ static ncclResult_t follow(CUstream stream, CUevent event, CUstream after)
 	return nccl_of_driver(nccl_driver.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
 }
 
-static ncclResult_t begin(const struct nccl_call *call)
+static ncclResult_t refuse_capture(const struct nccl_call *call)
 {
-	const struct ncclComm *comm = call->comm;
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-	ncclResult_t result;
 
-	if (nccl_driver.cuStreamIsCapturing(call->stream, &status) != CUDA_SUCCESS ||
-	    status != CU_STREAM_CAPTURE_STATUS_NONE)
-		return nccl_fail(ncclInvalidUsage,
-				 "%s can't be captured in a graph: the host takes part in it",
-				 call->name);
-	result = follow(comm->stream, comm->before, call->stream);
-	if (result == ncclSuccess)
-		result = begin_here(call);
-	if (result == ncclSuccess)
-		result = follow(call->stream, comm->after, comm->stream);
-	return result;
+	if (nccl_driver.cuStreamIsCapturing(call->stream, &status) == CUDA_SUCCESS &&
+	    status == CU_STREAM_CAPTURE_STATUS_NONE)
+		return ncclSuccess;
+	return nccl_fail(ncclInvalidUsage,
+			 "%s can't be captured in a graph: the host takes part in it", call->name);
 }
 
-ncclResult_t nccl_call_begin(const struct nccl_call *call)
+static ncclResult_t wait_before(const struct nccl_call *call)
+{
+	ncclResult_t result = refuse_capture(call);
+
+	return result == ncclSuccess ? follow(call->comm->stream, call->comm->before, call->stream)
+				     : result;
+}
+
+static ncclResult_t wait_after(const struct nccl_call *call)
+{
+	return follow(call->stream, call->comm->after, call->comm->stream);
+}
+
+/* In the communicator's context, with its lock; where nothing is moved, on any rank, not at all. */
+static ncclResult_t inside(const struct nccl_call *call,
+			   ncclResult_t (*part)(const struct nccl_call *call))
 {
 	struct ncclComm *comm = call->comm;
 	CUcontext ignored;
 	ncclResult_t result;
 
-	/* Nothing is moved, on any rank. */
 	if (!largest(call))
 		return ncclSuccess;
 	pthread_mutex_lock(&comm->lock);
 	result = nccl_of_driver(nccl_driver.cuCtxPushCurrent(comm->context), "cuCtxPushCurrent");
 	if (result == ncclSuccess) {
-		result = begin(call);
+		result = part(call);
 		nccl_driver.cuCtxPopCurrent(&ignored);
 	}
 	pthread_mutex_unlock(&comm->lock);
 	return result;
+}
+
+ncclResult_t nccl_call_before(const struct nccl_call *call)
+{
+	return inside(call, wait_before);
+}
+
+ncclResult_t nccl_call_begin(const struct nccl_call *call)
+{
+	return inside(call, begin_here);
+}
+
+ncclResult_t nccl_call_after(const struct nccl_call *call)
+{
+	return inside(call, wait_after);
 }
 
 /* ---- the interface ---- */

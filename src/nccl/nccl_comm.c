@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /*
  * Ranks find each other by messages on MPI_COMM_WORLD to the process that made the id, one of them:
@@ -18,16 +19,25 @@ struct identity {
 
 static const uint64_t magic = UINT64_C(0x6770756e63636c31);
 /* Tags for as many ids at a time, near the end of those that each MPI has. */
-enum { FIRST_TAG = 24576, NUM_TAGS = 4096 };
+enum { FIRST_TAG = 24576, NUM_TAGS = 2048, ANSWER = NUM_TAGS };
 
 /* ---- MPI ---- */
 
-static void finalize(void)
+static pid_t starter; /* the process, of which a fork has not MPI */
+
+static bool has_ended(void)
 {
 	int finalized = 0;
 
 	MPI_Finalized(&finalized);
-	if (finalized)
+	return finalized;
+}
+
+/* One that ends with an error does not wait for the others: the launcher ends them. */
+static void finalize(int status, void *nothing)
+{
+	(void)nothing;
+	if (status || getpid() != starter || has_ended())
 		return;
 	nccl_type_finish();
 	MPI_Finalize();
@@ -41,8 +51,9 @@ static void start_mpi(void)
 	MPI_Initialized(&initialized);
 	if (initialized)
 		return;
+	starter = getpid();
 	if (MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) == MPI_SUCCESS)
-		atexit(finalize);
+		on_exit(finalize, NULL);
 }
 
 static ncclResult_t have_mpi(void)
@@ -50,6 +61,8 @@ static ncclResult_t have_mpi(void)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, start_mpi);
+	if (has_ended())
+		return nccl_fail(ncclInvalidUsage, "MPI has ended");
 	return nccl_driver_bind();
 }
 
@@ -81,7 +94,7 @@ static ncclResult_t tell(const int *processes, int size, int me, int tag)
 
 	for (int i = 0; i < size && !error; i++) {
 		if (processes[i] != me)
-			error = MPI_Send(processes, size, MPI_INT, processes[i], tag,
+			error = MPI_Send(processes, size, MPI_INT, processes[i], tag + ANSWER,
 					 MPI_COMM_WORLD);
 	}
 	return nccl_of_mpi(error, "MPI_Send");
@@ -110,8 +123,8 @@ static ncclResult_t meet(const struct identity *identity, int *processes, int si
 	}
 	error = MPI_Send(mine, 2, MPI_INT, identity->maker, tag, MPI_COMM_WORLD);
 	if (!error)
-		error = MPI_Recv(processes, size, MPI_INT, identity->maker, tag, MPI_COMM_WORLD,
-				 MPI_STATUS_IGNORE);
+		error = MPI_Recv(processes, size, MPI_INT, identity->maker, tag + ANSWER,
+				 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 	return nccl_of_mpi(error, "MPI_Recv");
 }
 
@@ -137,14 +150,12 @@ static ncclResult_t open_stream(struct ncclComm *comm)
 {
 	enum { SLOT = 16 }; /* bytes for a scalar */
 	CUdevice device;
-	CUresult result = nccl_driver.cuCtxGetCurrent(&comm->context);
-	void *scalars = NULL;
+	ncclResult_t taken = nccl_driver_context(-1, &comm->context);
+	CUresult result;
 
-	if (result == CUDA_SUCCESS && !comm->context)
-		return nccl_fail(ncclUnhandledCudaError,
-				 "the thread has no CUDA context: cudaSetDevice makes one");
-	if (result == CUDA_SUCCESS)
-		result = nccl_driver.cuCtxGetDevice(&device);
+	if (taken != ncclSuccess)
+		return taken;
+	result = nccl_driver.cuCtxGetDevice(&device);
 	if (result == CUDA_SUCCESS)
 		result = nccl_driver.cuStreamCreate(&comm->stream, CU_STREAM_NON_BLOCKING);
 	if (result == CUDA_SUCCESS)
@@ -152,20 +163,19 @@ static ncclResult_t open_stream(struct ncclComm *comm)
 	if (result == CUDA_SUCCESS)
 		result = nccl_driver.cuEventCreate(&comm->after, CU_EVENT_DISABLE_TIMING);
 	if (result == CUDA_SUCCESS)
-		result = nccl_driver.cuMemHostAlloc(&scalars, SLOT * NCCL_MAX_USER_OPS,
+		result = nccl_driver.cuMemHostAlloc((void **)&comm->scalars,
+						    SLOT * NCCL_MAX_USER_OPS,
 						    CU_MEMHOSTALLOC_PORTABLE);
 	if (result != CUDA_SUCCESS)
 		return nccl_of_driver(result, "making a communicator's stream");
 	comm->device = device;
-	for (int i = 0; i < NCCL_MAX_USER_OPS; i++)
-		comm->ops[i].value = (char *)scalars + SLOT * i;
 	return ncclSuccess;
 }
 
 static void close_stream(struct ncclComm *comm)
 {
-	if (comm->ops[0].value)
-		nccl_driver.cuMemFreeHost(comm->ops[0].value);
+	if (comm->scalars)
+		nccl_driver.cuMemFreeHost(comm->scalars);
 	if (comm->after)
 		nccl_driver.cuEventDestroy(comm->after);
 	if (comm->before)
@@ -224,10 +234,12 @@ static ncclResult_t make(MPI_Comm ranks, ncclComm_t *out)
 
 static ncclResult_t need_threads(void)
 {
+	const char *asked = getenv("GPUCOLL_THREADS");
 	int level = MPI_THREAD_SINGLE;
 
 	MPI_Query_thread(&level);
-	if (level == MPI_THREAD_MULTIPLE || getenv("GPUCOLL_THREADS"))
+	/* With which the MPI may have more than it tells. */
+	if (level == MPI_THREAD_MULTIPLE || (asked && !strcmp(asked, "multiple")))
 		return ncclSuccess;
 	return nccl_fail(ncclInvalidUsage,
 			 "the program has started MPI without MPI_THREAD_MULTIPLE: set "
@@ -245,7 +257,7 @@ static int this_process(void)
 	int initialized = 0, process = 0;
 
 	MPI_Initialized(&initialized);
-	if (initialized) {
+	if (initialized && !has_ended()) {
 		MPI_Comm_rank(MPI_COMM_WORLD, &process);
 		return process;
 	}
@@ -325,16 +337,20 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank, in
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int num, const int *devices)
 {
 	ncclUniqueId id;
+	CUcontext context;
 	ncclResult_t result;
 
-	(void)devices;
 	if (num != 1)
 		return nccl_fail(
 			ncclInvalidUsage,
 			"ncclCommInitAll of %d devices: a process has one rank here; start "
 			"%d processes by the MPI's launcher",
 			num, num);
-	result = ncclGetUniqueId(&id);
+	result = nccl_driver_bind();
+	if (result == ncclSuccess)
+		result = nccl_driver_context(devices ? devices[0] : -1, &context);
+	if (result == ncclSuccess)
+		result = ncclGetUniqueId(&id);
 	return result == ncclSuccess ? ncclCommInitRank(comms, 1, id, 0) : result;
 }
 
@@ -356,6 +372,20 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
 	return make(ranks, newcomm);
 }
 
+/* Each a rank, another one, and not this one. */
+static bool may_exclude(const struct ncclComm *comm, const int *exclude, int num)
+{
+	for (int i = 0; i < num; i++) {
+		if (exclude[i] < 0 || exclude[i] >= comm->size || exclude[i] == comm->rank)
+			return false;
+		for (int j = 0; j < i; j++) {
+			if (exclude[i] == exclude[j])
+				return false;
+		}
+	}
+	return true;
+}
+
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int num, ncclComm_t *newcomm,
 			    ncclConfig_t *config, int flags)
 {
@@ -366,14 +396,11 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int num, ncclComm_t *
 
 	(void)config;
 	(void)flags;
-	if (!comm || !newcomm || num < 0 || (num && !exclude))
+	if (!comm || !newcomm || num < 0 || (num && !exclude) || !may_exclude(comm, exclude, num))
 		return nccl_fail(ncclInvalidArgument, "ncclCommShrink: %d ranks to exclude", num);
 	*newcomm = NULL;
-	error = MPI_Comm_group(comm->ranks, &group);
-	if (!error)
-		error = MPI_Group_excl(group, num, exclude, &rest);
-	if (error)
-		return nccl_of_mpi(error, "MPI_Group_excl");
+	MPI_Comm_group(comm->ranks, &group);
+	MPI_Group_excl(group, num, exclude, &rest);
 	error = MPI_Comm_create_group(comm->ranks, rest, TAG, &ranks);
 	MPI_Group_free(&rest);
 	MPI_Group_free(&group);
@@ -392,7 +419,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
 	ncclResult_t result;
 
-	if (!comm)
+	/* MPI, and what was enqueued, may have ended before. */
+	if (!comm || has_ended())
 		return ncclSuccess;
 	result = nccl_of_mpi(MPI_Comm_free(&comm->ordered), "MPI_Comm_free");
 	if (result == ncclSuccess)

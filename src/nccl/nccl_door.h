@@ -24,8 +24,12 @@
 #define NCCL_DRIVER_CALLS(X)                                                                       \
 	X(cuCtxGetCurrent)                                                                         \
 	X(cuCtxGetDevice)                                                                          \
+	X(cuDeviceGet)                                                                             \
+	X(cuDevicePrimaryCtxRetain)                                                                \
+	X(cuInit)                                                                                  \
 	X(cuCtxPopCurrent)                                                                         \
 	X(cuCtxPushCurrent)                                                                        \
+	X(cuCtxSetCurrent)                                                                         \
 	X(cuEventCreate)                                                                           \
 	X(cuEventDestroy)                                                                          \
 	X(cuEventRecord)                                                                           \
@@ -51,12 +55,15 @@ extern struct nccl_driver nccl_driver;
 /* Bind it. ncclSuccess, or what is missing. Thread-safe. */
 ncclResult_t nccl_driver_bind(void);
 
+/* The thread's context, which is made that of the device where there is none; -1: the first. */
+ncclResult_t nccl_driver_context(int device, CUcontext *context);
+
 /* An operation of ncclRedOpCreatePreMulSum. */
 struct nccl_user_op {
 	bool used;
 	ncclDataType_t type;
-	const void *scalar; /* in device memory; NULL: it is in `value` already */
-	void *value;        /* pinned, to which the stream brings it */
+	const void *scalar;            /* in device memory; NULL: */
+	_Alignas(8) char immediate[8]; /* it itself */
 };
 
 enum { NCCL_MAX_USER_OPS = 64 };
@@ -70,6 +77,7 @@ struct ncclComm {
 	pthread_mutex_t lock;                       /* calls go on the stream one after the other */
 	ncclResult_t error;                         /* the first that was found later */
 	struct nccl_user_op ops[NCCL_MAX_USER_OPS]; /* under the lock */
+	char *scalars; /* pinned: where the stream brings the operations' scalars, 16 bytes each */
 };
 
 /* ---- errors (nccl_error.c) ---- */
@@ -99,12 +107,15 @@ struct nccl_reduction {
 	MPI_Datatype type;
 	MPI_Op op;
 	struct gpucoll_hooks hooks;
-	const struct nccl_user_op *user; /* whose scalar is to be brought; NULL: none */
+	const void *from; /* the scalar to be brought, in device memory; NULL: none */
+	void *to;
 };
 
+struct nccl_call;
+
 /* `in`, `out`: elements of the input and the output. */
-ncclResult_t nccl_reduction(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type,
-			    size_t in, size_t out, struct nccl_reduction *reduction);
+ncclResult_t nccl_reduction(const struct nccl_call *call, size_t in, size_t out,
+			    struct nccl_reduction *reduction);
 
 /* ---- groups (nccl_group.c) ---- */
 
@@ -130,20 +141,26 @@ struct nccl_call {
 	size_t count;
 	ncclDataType_t type;
 	ncclRedOp_t op;
-	int root; /* or the peer */
+	struct nccl_user_op user; /* a copy of it, which may end before the group does */
+	int root;                 /* or the peer */
 	struct ncclComm *comm;
 	CUstream stream;
 };
 
 /* Check the call, and begin it, or keep it until the group's end. */
-ncclResult_t nccl_group_call(const struct nccl_call *call);
+ncclResult_t nccl_group_call(struct nccl_call *call);
 
 /* ---- calls (nccl_call.c) ---- */
 
-/* What is wrong with it; ncclSuccess: nothing. */
-ncclResult_t nccl_call_check(const struct nccl_call *call);
+/* What is wrong with it; ncclSuccess: nothing. Takes a copy of the operation. */
+ncclResult_t nccl_call_check(struct nccl_call *call);
 
-/* Put it on the streams. */
+/*
+ * Have the communicator's stream wait for the program's; begin the call there; have the program's
+ * wait for it. In this order, of all calls of a group.
+ */
+ncclResult_t nccl_call_before(const struct nccl_call *call);
 ncclResult_t nccl_call_begin(const struct nccl_call *call);
+ncclResult_t nccl_call_after(const struct nccl_call *call);
 
 #endif

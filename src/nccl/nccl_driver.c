@@ -34,8 +34,9 @@ static void bind_calls(void)
 			return;
 		memcpy((char *)&nccl_driver + calls[i].offset, &address, sizeof(address));
 	}
-	if (handle)
-		missing = NULL;
+	if (!handle)
+		return;
+	missing = nccl_driver.cuInit(0) == CUDA_SUCCESS ? NULL : "CUDA device";
 }
 
 ncclResult_t nccl_driver_bind(void)
@@ -44,4 +45,28 @@ ncclResult_t nccl_driver_bind(void)
 
 	pthread_once(&once, bind_calls);
 	return missing ? nccl_fail(ncclUnhandledCudaError, "there is no %s", missing) : ncclSuccess;
+}
+
+/* As the runtime's first call would. */
+static CUresult take_primary(int ordinal, CUcontext *context)
+{
+	CUdevice device;
+	CUresult result = nccl_driver.cuDeviceGet(&device, ordinal);
+
+	if (result == CUDA_SUCCESS)
+		result = nccl_driver.cuDevicePrimaryCtxRetain(context, device);
+	return result == CUDA_SUCCESS ? nccl_driver.cuCtxSetCurrent(*context) : result;
+}
+
+ncclResult_t nccl_driver_context(int device, CUcontext *context)
+{
+	CUresult result = nccl_driver.cuCtxGetCurrent(context);
+	CUdevice current;
+
+	if (result == CUDA_SUCCESS && !*context)
+		result = take_primary(device < 0 ? 0 : device, context);
+	else if (result == CUDA_SUCCESS && device >= 0 &&
+		 nccl_driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current != device)
+		result = take_primary(device, context);
+	return nccl_of_driver(result, "taking a CUDA context");
 }

@@ -26,39 +26,65 @@ static ncclResult_t keep(const struct nccl_call *call)
 	return ncclSuccess;
 }
 
-ncclResult_t nccl_group_call(const struct nccl_call *call)
-{
-	ncclResult_t result = nccl_call_check(call);
-
-	if (result == ncclSuccess)
-		result = depth ? keep(call) : nccl_call_begin(call);
-	if (result != ncclSuccess && depth && failure == ncclSuccess)
-		failure = result;
-	return result;
-}
-
 ncclResult_t ncclGroupStart(void)
 {
 	depth++;
 	return ncclSuccess;
 }
 
-/*
- * Sends first: they do not hold up the stream, so that no rank waits in a receive for what another
- * would send after one.
- */
-static ncclResult_t begin_all(void)
+static ncclResult_t each(ncclResult_t (*part)(const struct nccl_call *call))
+{
+	ncclResult_t result = ncclSuccess;
+
+	for (int i = 0; i < num_calls && result == ncclSuccess; i++)
+		result = part(&calls[i]);
+	return result;
+}
+
+static ncclResult_t begin_those(bool send)
 {
 	ncclResult_t result = ncclSuccess;
 
 	for (int i = 0; i < num_calls && result == ncclSuccess; i++) {
-		if (calls[i].kind == NCCL_SEND)
+		if ((calls[i].kind == NCCL_SEND) == send)
 			result = nccl_call_begin(&calls[i]);
 	}
-	for (int i = 0; i < num_calls && result == ncclSuccess; i++) {
-		if (calls[i].kind != NCCL_SEND)
-			result = nccl_call_begin(&calls[i]);
-	}
+	return result;
+}
+
+/*
+ * Sends first: they do not hold up the stream, so that no rank waits in a receive for what another
+ * would send after one. And no communicator waits for another's calls, which a rank may have named
+ * in another order.
+ */
+static ncclResult_t begin_all(void)
+{
+	ncclResult_t result = each(nccl_call_before);
+
+	if (result == ncclSuccess)
+		result = begin_those(true);
+	if (result == ncclSuccess)
+		result = begin_those(false);
+	return result == ncclSuccess ? each(nccl_call_after) : result;
+}
+
+static ncclResult_t begin_one(const struct nccl_call *call)
+{
+	ncclResult_t result = nccl_call_before(call);
+
+	if (result == ncclSuccess)
+		result = nccl_call_begin(call);
+	return result == ncclSuccess ? nccl_call_after(call) : result;
+}
+
+ncclResult_t nccl_group_call(struct nccl_call *call)
+{
+	ncclResult_t result = nccl_call_check(call);
+
+	if (result == ncclSuccess)
+		result = depth ? keep(call) : begin_one(call);
+	if (result != ncclSuccess && depth && failure == ncclSuccess)
+		failure = result;
 	return result;
 }
 

@@ -5,7 +5,10 @@ ncclResult_t ncclMemAlloc(void **address, size_t size)
 {
 	ncclResult_t result = nccl_driver_bind();
 	CUdeviceptr memory = 0;
+	CUcontext context;
 
+	if (result == ncclSuccess)
+		result = nccl_driver_context(-1, &context);
 	if (result != ncclSuccess)
 		return result;
 	if (!address)

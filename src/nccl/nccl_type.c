@@ -182,38 +182,37 @@ static void divide_output(void *output, const void *data)
 	nccl_number_divide(scaling->type, output, scaling->out, scaling->divisor);
 }
 
-static ncclResult_t use_scalar(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type,
-			       struct scaling *scaling, struct nccl_reduction *reduction)
+static void use_scalar(const struct nccl_call *call, struct scaling *scaling,
+		       struct nccl_reduction *reduction)
 {
-	const struct nccl_user_op *user = &comm->ops[op - ncclNumOps];
+	enum { SLOT = 16 };
 
-	if (user->type != type)
-		return nccl_fail(ncclInvalidArgument,
-				 "operation %d is for datatype %d, and was given %d", (int)op,
-				 (int)user->type, (int)type);
-	if (user->scalar)
-		scaling->scalar = user->value;
-	else
-		memcpy(scaling->factor, user->value, nccl_type_size(type));
-	reduction->user = user;
 	reduction->hooks.before = multiply_input;
-	return ncclSuccess;
+	memcpy(scaling->factor, call->user.immediate, sizeof(scaling->factor));
+	if (!call->user.scalar)
+		return;
+	/* Of calls that share it the stream brings the second's when the first has ended. */
+	reduction->from = call->user.scalar;
+	reduction->to = call->comm->scalars + SLOT * (call->op - ncclNumOps);
+	scaling->scalar = reduction->to;
 }
 
-ncclResult_t nccl_reduction(const struct ncclComm *comm, ncclRedOp_t op, ncclDataType_t type,
-			    size_t in, size_t out, struct nccl_reduction *reduction)
+ncclResult_t nccl_reduction(const struct nccl_call *call, size_t in, size_t out,
+			    struct nccl_reduction *reduction)
 {
 	const MPI_Op ops[NUM_OPS] = {MPI_SUM, MPI_PROD, MPI_MAX, MPI_MIN};
-	struct scaling scaling = {.type = type, .divisor = comm->size, .in = in, .out = out};
-	ncclRedOp_t base = op < ncclAvg ? op : ncclSum;
-	ncclResult_t result = nccl_type(type, &reduction->type);
+	struct scaling scaling = {
+		.type = call->type, .divisor = call->comm->size, .in = in, .out = out};
+	ncclRedOp_t base = call->op < ncclAvg ? call->op : ncclSum;
+	ncclResult_t result;
 
-	reduction->op = is_small(type) ? small_ops[type - ncclFloat8e4m3][base] : ops[base];
-	reduction->user = NULL;
-	reduction->hooks = (struct gpucoll_hooks){.before = NULL};
-	if (result == ncclSuccess && op >= ncclNumOps)
-		result = use_scalar(comm, op, type, &scaling, reduction);
-	if (op == ncclAvg && out)
+	*reduction = (struct nccl_reduction){.hooks = {.apart = true}};
+	result = nccl_type(call->type, &reduction->type);
+	reduction->op =
+		is_small(call->type) ? small_ops[call->type - ncclFloat8e4m3][base] : ops[base];
+	if (call->user.used)
+		use_scalar(call, &scaling, reduction);
+	if (call->op == ncclAvg && out)
 		reduction->hooks.after = divide_output;
 	memcpy(reduction->hooks.data, &scaling, sizeof(scaling));
 	return result;
@@ -240,7 +239,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
 		comm->ops[i].type = type;
 		comm->ops[i].scalar = residence == ncclScalarDevice ? scalar : NULL;
 		if (residence == ncclScalarHostImmediate)
-			memcpy(comm->ops[i].value, scalar, nccl_type_size(type));
+			memcpy(comm->ops[i].immediate, scalar, nccl_type_size(type));
 		*op = (ncclRedOp_t)(ncclNumOps + i);
 	} else {
 		result = nccl_fail(ncclInvalidUsage, "a communicator has %d operations at a time",

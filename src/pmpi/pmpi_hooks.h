@@ -13,12 +13,13 @@ struct gpucoll_hooks {
 	void (*before)(void *input, const void *data); /* of this rank, before the MPI's call */
 	void (*after)(void *output,
 		      const void *data); /* when it has ended, on ranks that have it */
+	_Bool apart; /* buffers at one address are two for the MPI, as they are staged */
 	_Alignas(16) char data[GPUCOLL_HOOK_BYTES];
 };
 
 /*
- * The collective that this thread enqueues next has them, if its buffers are in device or managed
- * memory.
+ * The collective that this thread enqueues next has them. With work its buffers must be in device
+ * or managed memory.
  */
 void gpucoll_hook_next(const struct gpucoll_hooks *hooks);
 

@@ -102,14 +102,11 @@ __attribute__((destructor)) static void look_back(void)
 /* What the program has asked for, where the MPI was asked for more; -1: it was not. */
 static int asked_level = -1;
 
-/* GPUCOLL_THREADS: under the guard, MPI_Init_thread goes on to the real one. */
-static int init_for_threads(int *argc, char ***argv, int required, int *provided)
+/* GPUCOLL_THREADS: what the program is told of the level that the MPI has. */
+static void note_level(int result, int required, int level, int *provided)
 {
-	int level, result = PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &level);
-
-	*provided = level < required ? level : required;
-	asked_level = *provided;
-	return result;
+	if (result == MPI_SUCCESS)
+		asked_level = *provided = level < required ? level : required;
 }
 
 static bool wants_threads(void)
@@ -131,14 +128,17 @@ int pmpi_own_Query_thread(int (*next)(int *), int *provided)
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 {
 	bool threads = wants_threads();
-	int provided, result;
+	int level = MPI_THREAD_SINGLE, provided, result;
 
 	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
-	result = threads ? init_for_threads(argc, argv, MPI_THREAD_SINGLE, &provided)
+	/* Under the guard that goes on to the real one. */
+	result = threads ? PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &level)
 			 : next(argc, argv);
 	pmpi_leave();
+	if (threads)
+		note_level(result, MPI_THREAD_SINGLE, level, &provided);
 	if (result == MPI_SUCCESS && !pmpi_depth)
 		start();
 	return result;
@@ -148,14 +148,16 @@ int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, ch
 			 int required, int *provided)
 {
 	bool threads = wants_threads();
-	int result;
+	int level = MPI_THREAD_SINGLE, result;
 
 	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
-	result = threads ? init_for_threads(argc, argv, required, provided)
+	result = threads ? next(argc, argv, MPI_THREAD_MULTIPLE, &level)
 			 : next(argc, argv, required, provided);
 	pmpi_leave();
+	if (threads)
+		note_level(result, required, level, provided);
 	if (result == MPI_SUCCESS && !pmpi_depth)
 		start();
 	return result;

@@ -78,7 +78,8 @@ int gpucoll_barrier_enqueue(MPI_Comm comm, void *stream)
 
 void gpucoll_hook_next(const struct gpucoll_hooks *hooks)
 {
-	struct core_enqueue_hooks next = {.before = hooks->before, .after = hooks->after};
+	struct core_enqueue_hooks next = {
+		.before = hooks->before, .after = hooks->after, .apart = hooks->apart};
 
 	_Static_assert(sizeof(next.data) == sizeof(hooks->data), "both have as much of them");
 	memcpy(next.data, hooks->data, sizeof(next.data));

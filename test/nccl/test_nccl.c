@@ -350,6 +350,60 @@ static void premultiplied(void)
 	}
 }
 
+/* An operation ends when the call that takes it has returned, in a group as well. */
+static void short_lived(void)
+{
+	float factors[2] = {3, 5}, one[2] = {1, 1}, got[2];
+	float *send = buffer_new(one, sizeof(one)), *recv = buffer_new(got, sizeof(got));
+	bool ok;
+
+	must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	well(ncclGroupStart(), "ncclGroupStart");
+	for (int i = 0; i < 2; i++) {
+		ncclRedOp_t op;
+
+		well(ncclRedOpCreatePreMulSum(&op, &factors[i], ncclFloat, ncclScalarHostImmediate,
+					      comm),
+		     "ncclRedOpCreatePreMulSum");
+		well(ncclAllReduce(send + i, recv + i, 1, ncclFloat, op, comm, stream),
+		     "ncclAllReduce");
+		well(ncclRedOpDestroy(op, comm), "ncclRedOpDestroy");
+	}
+	well(ncclGroupEnd(), "ncclGroupEnd");
+	must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	ok = buffer_read(recv, got, sizeof(got)) && got[0] == 3 * (float)size &&
+	     got[1] == 5 * (float)size;
+	check(ok, "%s of type %d, op %d, count %zu", "short-lived operations", 0, 0, 1);
+	buffer_free(send);
+	buffer_free(recv);
+}
+
+/* Two communicators in a group, which half of the ranks name in the other order. */
+static void two_at_once(void)
+{
+	int mine = rank, got[2] = {0, 0}, want = size * (size - 1) / 2;
+	int *send = buffer_new(&mine, sizeof(mine)), *recv = buffer_new(got, sizeof(got));
+	ncclComm_t other = NULL;
+
+	well(ncclCommSplit(comm, 0, rank, &other, NULL), "ncclCommSplit");
+	must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	well(ncclGroupStart(), "ncclGroupStart");
+	for (int i = 0; i < 2; i++) {
+		int which = (i + rank) % 2;
+
+		well(ncclAllReduce(send, recv + which, 1, ncclInt, ncclSum, which ? other : comm,
+				   stream),
+		     "ncclAllReduce");
+	}
+	well(ncclGroupEnd(), "ncclGroupEnd");
+	must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	check(buffer_read(recv, got, sizeof(got)) && got[0] == want && got[1] == want,
+	      "%s of type %d, op %d, count %zu", "two communicators", 0, 0, 1);
+	well(ncclCommDestroy(other), "ncclCommDestroy");
+	buffer_free(send);
+	buffer_free(recv);
+}
+
 /* ---- messages in groups ---- */
 
 /* Each sends to each, more than a send has without its receive. */
@@ -390,6 +444,8 @@ static void groups(void)
 	exchange(1);
 	exchange(1000);
 	exchange(100000);
+	short_lived();
+	two_at_once();
 }
 
 /* ---- communicators ---- */

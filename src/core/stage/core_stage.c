@@ -185,10 +185,14 @@ static bool runs_are_regular(const struct core_typemap *map, ptrdiff_t *pitch)
  */
 static uint64_t upload_runs(struct core_stage *stage, const struct core_typemap *map)
 {
+	size_t bytes = map->num_runs * sizeof(struct gpu_run);
 	struct gpu_staging_block *block;
 	struct gpu_run *table;
+	enum util_status status = stage->borrowed
+					  ? gpu_staging_get_pinned(bytes, &stage->where, &block)
+					  : gpu_staging_get(bytes, &stage->where, &block);
 
-	if (gpu_staging_get(map->num_runs * sizeof(*table), &stage->where, &block) != UTIL_OK)
+	if (status != UTIL_OK)
 		return 0;
 	block->next = stage->tables;
 	stage->tables = block;

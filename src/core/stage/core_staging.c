@@ -20,7 +20,7 @@ static enum util_status open_stage(struct core_staging *staging, size_t index,
 	for (size_t i = 0; i < staging->num_operands; i++) {
 		const struct core_operand *other = &staging->operands[i];
 
-		if (i == index || !share_stage(operand, other))
+		if (i == index || staging->apart || !share_stage(operand, other))
 			continue;
 		lo = other->lo < lo ? other->lo : lo;
 		hi = other->hi > hi ? other->hi : hi;
@@ -193,6 +193,15 @@ enum util_status core_staging_poll(struct core_staging *staging)
 	for (size_t i = 0; i < staging->num_stages && status == UTIL_OK; i++)
 		status = core_stage_poll(&staging->stages[i]);
 	return status;
+}
+
+bool core_staging_is_whole(const struct core_staging *staging)
+{
+	for (size_t i = 0; i < staging->num_operands; i++) {
+		if (!staging->stage_of[i] && staging->operands[i].lo < staging->operands[i].hi)
+			return false;
+	}
+	return true;
 }
 
 void core_staging_settle(struct core_staging *staging)

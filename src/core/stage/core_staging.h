@@ -13,14 +13,15 @@ struct core_staging {
 	size_t num_stages;                              /* 0: all is host memory */
 	struct core_stage *stage_of[CORE_MAX_OPERANDS]; /* of each operand; NULL: host memory */
 	struct gpu_stream *on; /* see core_stage_open; set before core_staging_open */
+	bool apart;            /* buffers at one address are two for the real MPI; the same */
 };
 
 /*
  * Find out which of the call's buffers are in device memory, make stages for them, and put these
  * into the call in their place. Arguments that the real MPI will refuse are left to it, without a
  * stage; UTIL_ERR_TYPE where that is seen of the second buffer's type, when the first has one. Of a
- * zeroed staging (but for `on`), which must not move in memory, and is to be closed also after an
- * error. Calls MPI functions that are local.
+ * zeroed staging (but for `on` and `apart`), which must not move in memory, and is to be closed
+ * also after an error. Calls MPI functions that are local.
  */
 enum util_status core_staging_open(struct core_staging *staging, struct core_call *call);
 
@@ -36,6 +37,9 @@ enum util_status core_staging_copy_out(struct core_staging *staging);
 
 /* UTIL_IN_PROGRESS while copies are. */
 enum util_status core_staging_poll(struct core_staging *staging);
+
+/* Whether all that the call reads and writes is in stages. */
+bool core_staging_is_whole(const struct core_staging *staging);
 
 /* The copies have ended, as the caller knows. */
 void core_staging_settle(struct core_staging *staging);

@@ -41,6 +41,7 @@ struct core_stream {
 	size_t held;                        /* bytes of the stages of all. Under `lists` */
 	int error;                          /* atomic */
 	bool lost;                          /* atomic: the device does no more for it */
+	bool spoilt; /* the device may yet touch the words, for a call that was given up. Atomic */
 };
 
 static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER; /* held for moments */
@@ -178,14 +179,15 @@ static bool drive_aside(struct core_stream *stream)
 
 	while ((enqueued = *link)) {
 		bool done = false;
-		int error = enqueued->test(enqueued, &done);
+		int error = enqueued->sent ? 0 : enqueued->test(enqueued, &done);
 
-		if ((!error && !done) || !has_left(stream, enqueued)) {
+		if (error)
+			keep_error(stream, error);
+		enqueued->sent |= error || done;
+		if (!enqueued->sent || !has_left(stream, enqueued)) {
 			link = &enqueued->next;
 			continue;
 		}
-		if (error)
-			keep_error(stream, error);
 		*link = enqueued->next;
 		end(stream, enqueued);
 		some = true;
@@ -280,6 +282,13 @@ static enum util_status put_end(struct core_stream *stream, struct gpu_stream *o
 				 : gpu_word_store(on, left, number);
 }
 
+/* What was put on a stream in part waits for nobody, and keeps its words for ever. */
+static void let_pass(struct core_stream *stream)
+{
+	__atomic_store_n(&stream->spoilt, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&stream->words->released, UINT64_MAX, __ATOMIC_RELEASE);
+}
+
 /* False: the device does not do it. */
 static bool wait_for_word(const struct core_stream *stream, const uint64_t *word, uint64_t number)
 {
@@ -303,15 +312,18 @@ static uint64_t try_once(struct core_stream *stream)
 	uint64_t number = ++stream->number, since;
 
 	if (put_wait(stream, stream->own, number) != UTIL_OK ||
-	    put_end(stream, stream->own, number) != UTIL_OK)
+	    put_end(stream, stream->own, number) != UTIL_OK ||
+	    !wait_for_word(stream, &stream->words->arrived, number)) {
+		let_pass(stream);
 		return UINT64_MAX;
-	if (!wait_for_word(stream, &stream->words->arrived, number))
-		return UINT64_MAX;
+	}
 	nanosleep(&while_it_waits, NULL);
 	since = util_now();
 	__atomic_store_n(&stream->words->released, number, __ATOMIC_RELEASE);
-	if (!wait_for_word(stream, &stream->words->left, number))
+	if (!wait_for_word(stream, &stream->words->left, number)) {
+		let_pass(stream);
 		return UINT64_MAX;
+	}
 	return util_now() - since;
 }
 
@@ -321,7 +333,7 @@ static uint64_t try_to_wait(struct core_stream *stream, bool by_kernel)
 	uint64_t best = UINT64_MAX;
 
 	stream->by_kernel = by_kernel;
-	for (int i = 0; i < TRIALS; i++) {
+	for (int i = 0; i < TRIALS && !stream->spoilt; i++) {
 		uint64_t time = try_once(stream);
 
 		best = time < best ? time : best;
@@ -342,7 +354,7 @@ static void choose_wait(struct core_stream *stream)
 	if (util_config.stream_wait != UTIL_STREAM_WAIT_AUTO)
 		return;
 	by_word = try_to_wait(stream, false);
-	if (by_word < quick)
+	if (by_word < quick || stream->spoilt)
 		return;
 	by_kernel = try_to_wait(stream, true);
 	stream->by_kernel = by_kernel < by_word / 2;
@@ -383,14 +395,14 @@ static enum util_status open(struct core_stream *stream, CUstream handle)
 		status = open_words(stream);
 	if (status == UTIL_OK)
 		choose_wait(stream);
-	return status;
+	return status == UTIL_OK && stream->spoilt ? UTIL_ERR_CUDA : status;
 }
 
 static void release_all(struct core_stream *stream)
 {
-	if (stream->block)
+	if (stream->block && !stream->spoilt)
 		gpu_staging_put(stream->block);
-	if (stream->own)
+	if (stream->own && !stream->spoilt)
 		gpu_stream_put(stream->own);
 	if (stream->stream)
 		gpu_stream_let_go(stream->stream);
@@ -468,12 +480,27 @@ static size_t held(struct core_stream *stream)
 	return bytes;
 }
 
+/* Now and then, while something is waited for. */
+static void look_whether_lost(struct core_stream *stream, uint64_t *looked)
+{
+	static const uint64_t moment = UTIL_SECONDS(1) / 10; /* ns */
+
+	if (util_now() - *looked < moment)
+		return;
+	*looked = util_now();
+	if (gpu_stream_is_lost(stream->own))
+		__atomic_store_n(&stream->lost, true, __ATOMIC_RELAXED);
+}
+
 void core_stream_make_room(struct core_stream *stream)
 {
+	uint64_t looked = util_now();
 	struct core_wait wait = {0};
 
-	while (held(stream) > util_config.staging_pool && !is_lost(stream))
+	while (held(stream) > util_config.staging_pool && !is_lost(stream)) {
 		core_mpi_drive(&wait);
+		look_whether_lost(stream, &looked);
+	}
 }
 
 static void append(struct core_stream *stream, struct core_enqueued *enqueued)
@@ -510,8 +537,10 @@ static enum util_status put(struct core_stream *stream, struct core_enqueued *en
 		status = core_staging_copy_out(staging);
 	if (status == UTIL_OK)
 		status = put_end(stream, on, number);
-	if (status != UTIL_OK)
+	if (status != UTIL_OK) {
+		let_pass(stream);
 		__atomic_store_n(&enqueued->given_up, true, __ATOMIC_RELEASE);
+	}
 	return status;
 }
 
@@ -554,18 +583,14 @@ static void report(const struct core_stream *stream, const char *name)
 
 bool core_stream_drain(struct core_stream *stream, const char *name)
 {
-	static const uint64_t moment = UTIL_SECONDS(1) / 10, patience = UTIL_SECONDS(5); /* ns */
+	static const uint64_t patience = UTIL_SECONDS(5); /* ns */
 	uint64_t since = util_now(), looked = since;
 	bool reported = util_config.timeout == 0;
 	struct core_wait wait = {0};
 
 	while (!is_idle(stream)) {
 		core_mpi_drive(&wait);
-		if (util_now() - looked < moment)
-			continue;
-		looked = util_now();
-		if (gpu_stream_is_lost(stream->own))
-			__atomic_store_n(&stream->lost, true, __ATOMIC_RELAXED);
+		look_whether_lost(stream, &looked);
 		if (is_lost(stream) && looked - since > patience)
 			return false;
 		if (reported || looked - since < util_config.timeout * UTIL_SECONDS(1))

@@ -39,6 +39,7 @@ struct core_enqueued {
 	uint64_t number; /* of the call on the communicator, from 1 on */
 	enum core_enqueued_state state;
 	bool given_up; /* atomic: not all could be put on the stream */
+	bool sent;     /* of one that sends */
 	bool sends;    /* the stream need not wait for its end. By the caller, as what follows */
 	size_t bytes;  /* of its stages */
 	int error;     /* MPI's, for when the device is lost before it has begun */
@@ -65,7 +66,8 @@ bool core_stream_is(const struct core_stream *stream, CUstream handle);
 struct gpu_stream *core_stream_of(const struct core_stream *stream);
 
 /*
- * Wait while the process's calls on the stream hold more memory than GPUCOLL_STAGING_POOL.
+ * Wait while the process's calls on the stream, but for sends, hold more memory than
+ * GPUCOLL_STAGING_POOL.
  */
 void core_stream_make_room(struct core_stream *stream);
 
