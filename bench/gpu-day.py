@@ -33,7 +33,8 @@ TESTS = [("results are right", "test_collectives and accel and 2-", 60),
          ("contexts", "test_life and (reset or other_context)", 40),
          ("nonblocking and persistent", "test_async and not nodes", 60),
          ("messages", "test_messages or test_rma or test_io", 60),
-         ("nodes of one machine", "test_nodes", 60)]
+         ("nodes of one machine", "test_nodes", 60),
+         ("streams", "test_streams and not kernels or test_nccl and test_cases", 60)]
 WORKERS = 8  # tests at a time: on a GPU they mostly wait
 COLLECTIVES = ["allreduce", "bcast", "alltoall", "allgather"]
 RANKS = [2, 4, 8]
