@@ -269,71 +269,18 @@ ncclResult_t nccl_call_after(const struct nccl_call *call)
 
 /* ---- the interface ---- */
 
-ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-			ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+static ncclResult_t ask(enum nccl_kind kind, const char *name, const void *send, void *recv,
+			size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+			ncclComm_t comm, cudaStream_t stream)
 {
-	struct nccl_call call = {.kind = NCCL_REDUCE,
-				 .name = __func__,
+	struct nccl_call call = {.kind = kind,
+				 .name = name,
 				 .send = send,
 				 .recv = recv,
 				 .count = count,
 				 .type = type,
 				 .op = op,
 				 .root = root,
-				 .comm = comm,
-				 .stream = stream};
-
-	return nccl_group_call(&call);
-}
-
-ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
-			   int root, ncclComm_t comm, cudaStream_t stream)
-{
-	struct nccl_call call = {.kind = NCCL_BROADCAST,
-				 .name = __func__,
-				 .send = send,
-				 .recv = recv,
-				 .count = count,
-				 .type = type,
-				 .root = root,
-				 .comm = comm,
-				 .stream = stream};
-
-	return nccl_group_call(&call);
-}
-
-ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-		       cudaStream_t stream)
-{
-	return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
-}
-
-ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-			   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
-{
-	struct nccl_call call = {.kind = NCCL_ALL_REDUCE,
-				 .name = __func__,
-				 .send = send,
-				 .recv = recv,
-				 .count = count,
-				 .type = type,
-				 .op = op,
-				 .comm = comm,
-				 .stream = stream};
-
-	return nccl_group_call(&call);
-}
-
-ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t recvcount, ncclDataType_t type,
-			       ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
-{
-	struct nccl_call call = {.kind = NCCL_REDUCE_SCATTER,
-				 .name = __func__,
-				 .send = send,
-				 .recv = recv,
-				 .count = recvcount,
-				 .type = type,
-				 .op = op,
 				 .comm = comm,
 				 .stream = stream};
 
@@ -345,17 +292,37 @@ static ncclResult_t move(enum nccl_kind kind, const char *name, const void *send
 			 size_t count, ncclDataType_t type, int root, ncclComm_t comm,
 			 cudaStream_t stream)
 {
-	struct nccl_call call = {.kind = kind,
-				 .name = name,
-				 .send = send,
-				 .recv = recv,
-				 .count = count,
-				 .type = type,
-				 .root = root,
-				 .comm = comm,
-				 .stream = stream};
+	return ask(kind, name, send, recv, count, type, ncclSum, root, comm, stream);
+}
 
-	return nccl_group_call(&call);
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+			ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream)
+{
+	return ask(NCCL_REDUCE, __func__, send, recv, count, type, op, root, comm, stream);
+}
+
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+			   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+	return ask(NCCL_ALL_REDUCE, __func__, send, recv, count, type, op, 0, comm, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t recvcount, ncclDataType_t type,
+			       ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+	return ask(NCCL_REDUCE_SCATTER, __func__, send, recv, recvcount, type, op, 0, comm, stream);
+}
+
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+			   int root, ncclComm_t comm, cudaStream_t stream)
+{
+	return move(NCCL_BROADCAST, __func__, send, recv, count, type, root, comm, stream);
+}
+
+ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+		       cudaStream_t stream)
+{
+	return move(NCCL_BROADCAST, __func__, buffer, buffer, count, type, root, comm, stream);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t sendcount, ncclDataType_t type,

@@ -286,7 +286,8 @@ static enum util_status put_end(struct core_stream *stream, struct gpu_stream *o
 static void let_pass(struct core_stream *stream)
 {
 	__atomic_store_n(&stream->spoilt, true, __ATOMIC_RELAXED);
-	__atomic_store_n(&stream->words->released, UINT64_MAX, __ATOMIC_RELEASE);
+	/* The driver compares what counters differ by, as numbers with signs. */
+	__atomic_store_n(&stream->words->released, INT64_MAX, __ATOMIC_RELEASE);
 }
 
 /* False: the device does not do it. */
