@@ -239,6 +239,8 @@ def pytest_collection_modifyitems(config, items):
         left = set(map(id, pick_mpis(items, config.getoption("--mpis"))))
         config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
         items[:] = [item for item in items if id(item) not in left]
+    # The longest first, so that no worker has one left when the others are through.
+    items.sort(key=lambda item: item.originalname != "test_unit")
     for item in items:
         if item.module.__name__ in ONE_AT_A_TIME:
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))
