@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 MAY_INCLUDE = {
-    "nccl": {"nccl", "pmpi", "gpu", "gpucoll"},
+    "nccl": {"nccl", "pmpi", "gpu", "util", "gpucoll"},
     "pmpi": {"pmpi", "core", "algos", "gpu", "net", "topo", "util", "gpucoll"},
     "core": {"core", "algos", "gpu", "net", "topo", "util", "gpucoll"},
     "algos": {"algos", "util"},

@@ -216,9 +216,7 @@ int core_async_run_host(const struct core_call *call)
 static int fail(const struct core_call *call, const struct place *place, enum util_status status)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
-		 status == UTIL_ERR_NO_MEMORY ? "no memory"
-		 : status == UTIL_ERR_TYPE    ? "the MPI does not take a datatype"
-					      : "see above");
+		 util_status_text(status));
 	if (place->comm && !call->persistent) {
 		core_queue_yield(place->comm);
 		core_meet_retire(place->comm);

@@ -27,7 +27,8 @@ struct bound {
 	core_handle comm; /* the application's */
 	MPI_Comm hidden;  /* on which the engine makes the real MPI's calls */
 	struct core_stream *stream;
-	bool broken; /* a call has failed here, and perhaps not elsewhere. Atomic */
+	bool may_call; /* as the MPI's level says */
+	bool broken;   /* a call has failed here, and perhaps not elsewhere. Atomic */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,14 +40,14 @@ struct enqueued {
 	struct core_call call;     /* on the hidden communicator, and on the stages */
 	struct core_mpi_kept kept;
 	struct core_message_call message; /* for what knows no messages, `call` is a broadcast */
-	struct core_enqueue_hooks hooks;
+	struct core_hooks hooks;
 	MPI_Request request;
 };
 
 /* Of the thread's next collective. */
-static _Thread_local struct core_enqueue_hooks next_hooks;
+static _Thread_local struct core_hooks next_hooks;
 
-void core_enqueue_hook(const struct core_enqueue_hooks *hooks)
+void core_enqueue_hook(const struct core_hooks *hooks)
 {
 	next_hooks = *hooks;
 }
@@ -164,6 +165,15 @@ static int fail_to_open(core_handle comm, enum util_status mine, enum util_statu
 	return refuse(comm, core_mpi_error_of(worst), "gpucoll_stream_comm failed: %s", why);
 }
 
+/* A thread of the library's makes the calls. */
+static bool may_call(void)
+{
+	int level = MPI_THREAD_SINGLE;
+
+	PMPI_Query_thread(&level);
+	return level == MPI_THREAD_MULTIPLE;
+}
+
 int core_enqueue_open(core_handle comm, void *stream, core_handle *newcomm)
 {
 	struct bound *bound = NULL;
@@ -191,7 +201,10 @@ int core_enqueue_open(core_handle comm, void *stream, core_handle *newcomm)
 		PMPI_Comm_free(&made);
 		return fail_to_open(comm, status, worst);
 	}
-	*bound = (struct bound){.comm = (core_handle)made, .hidden = hidden, .stream = opened};
+	*bound = (struct bound){.comm = (core_handle)made,
+				.hidden = hidden,
+				.stream = opened,
+				.may_call = may_call()};
 	add(bound);
 	*newcomm = (core_handle)made;
 	return MPI_SUCCESS;
@@ -250,7 +263,7 @@ static struct enqueued *enqueued_of(struct core_enqueued *part)
 
 static int begin_collective(struct core_enqueued *part)
 {
-	const struct core_enqueue_hooks *hooks = &enqueued_of(part)->hooks;
+	const struct core_hooks *hooks = &enqueued_of(part)->hooks;
 	const struct core_call *call = &enqueued_of(part)->call;
 
 	if (hooks->before)
@@ -294,15 +307,6 @@ static void free_enqueued(struct core_enqueued *part)
 	free(part);
 }
 
-/* A thread of the library's makes the call. */
-static bool may_call(void)
-{
-	int level = MPI_THREAD_SINGLE;
-
-	PMPI_Query_thread(&level);
-	return level == MPI_THREAD_MULTIPLE;
-}
-
 /* NULL: an error, which is in `*error`. */
 static struct bound *admit(const struct core_call *call, void *stream, int *error)
 {
@@ -337,7 +341,7 @@ static struct bound *admit(const struct core_call *call, void *stream, int *erro
 				call->name, stream);
 		return NULL;
 	}
-	if (!may_call()) {
+	if (!bound->may_call) {
 		*error = refuse(call->comm, MPI_ERR_OTHER,
 				"%s needs an MPI that was started for MPI_THREAD_MULTIPLE: "
 				"GPUCOLL_THREADS=multiple asks it for that",
@@ -396,9 +400,7 @@ static int put(struct enqueued *enqueued, struct bound *bound, const struct core
 	if (status != UTIL_OK) {
 		__atomic_store_n(&bound->broken, true, __ATOMIC_RELAXED);
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
-			 status == UTIL_ERR_NO_MEMORY ? "no memory"
-			 : status == UTIL_ERR_TYPE    ? "the MPI does not take a datatype"
-						      : "see above");
+			 util_status_text(status));
 		return core_mpi_raise_on(bound->comm, status);
 	}
 	count(call, bound, bytes, since);
@@ -423,14 +425,14 @@ static struct enqueued *create(const struct bound *bound, int *error)
 
 int core_enqueue_run(const struct core_call *call, void *stream)
 {
-	struct core_enqueue_hooks hooks = next_hooks;
+	struct core_hooks hooks = next_hooks;
 	uint64_t since = util_now();
 	int error = MPI_SUCCESS;
 	struct bound *bound;
 	struct enqueued *enqueued;
 	enum util_status status;
 
-	next_hooks = (struct core_enqueue_hooks){.before = NULL};
+	next_hooks = (struct core_hooks){.before = NULL};
 	bound = admit(call, stream, &error);
 	enqueued = bound ? create(bound, &error) : NULL;
 	if (!enqueued)

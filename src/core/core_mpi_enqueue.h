@@ -8,6 +8,7 @@
 #define CORE_MPI_ENQUEUE_H
 
 #include "core/call/core_call.h"
+#include "core/call/core_hooks.h"
 #include "core/p2p/core_message.h"
 
 /* Make a duplicate of the communicator for a stream, by its handle. Collective. */
@@ -20,15 +21,8 @@ int core_enqueue_open(core_handle comm, void *stream, core_handle *newcomm);
 int core_enqueue_run(const struct core_call *call, void *stream);
 int core_enqueue_message(const struct core_message_call *call, const char *name, void *stream);
 
-/* Work of the host on the input's stage before the MPI's call, and on the output's after it. */
-struct core_enqueue_hooks {
-	void (*before)(void *input, const void *data), (*after)(void *output, const void *data);
-	bool apart; /* buffers at one address are two for the MPI, which takes no such pair */
-	_Alignas(16) char data[48];
-};
-
-/* The next collective that this thread enqueues has them; all its buffers must be staged then. */
-void core_enqueue_hook(const struct core_enqueue_hooks *hooks);
+/* The next collective that this thread enqueues has them. */
+void core_enqueue_hook(const struct core_hooks *hooks);
 
 /* The code of the first enqueued call that failed since this was last asked, or MPI_SUCCESS. */
 int core_enqueue_take_error(core_handle comm, int *error);

@@ -272,22 +272,6 @@ static void count(const struct core_op *op, double seconds)
 		 1e6 * seconds);
 }
 
-static const char *text_of(enum util_status status)
-{
-	switch (status) {
-	case UTIL_ERR_NO_MEMORY:
-		return "no memory";
-	case UTIL_ERR_PEER:
-		return "another rank has failed in it, or is lost";
-	case UTIL_ERR_TRUNCATE:
-		return "more has come than there is room for";
-	case UTIL_ERR_TYPE:
-		return "the MPI does not take a datatype";
-	default:
-		return "see above";
-	}
-}
-
 /*
  * MPI's own words for it name neither the call nor the reason, but where the arguments are wrong.
  * Of calls that fail since somebody is lost the first one is enough.
@@ -303,10 +287,10 @@ static void log_failure(const struct core_op *op, enum util_status status, bool 
 		util_log(quiet ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "%s failed, call %llu on communicator %s (%#llx) of %d ranks: %s",
 			 core_coll_name(op->call.coll), (unsigned long long)op->number, name,
-			 (unsigned long long)comm->id, comm->size, text_of(status));
+			 (unsigned long long)comm->id, comm->size, util_status_text(status));
 	else
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed, on communicator %s: %s",
-			 core_coll_name(op->call.coll), name, text_of(status));
+			 core_coll_name(op->call.coll), name, util_status_text(status));
 }
 
 int core_run(const struct core_call *call)

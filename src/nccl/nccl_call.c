@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "nccl/nccl_door.h"
+#include "nccl/nccl_number.h"
 
 #include <limits.h>
 
@@ -48,7 +49,7 @@ ncclResult_t nccl_call_check(struct nccl_call *call)
 {
 	if (!call->comm)
 		return nccl_fail(ncclInvalidArgument, "%s: the communicator is NULL", call->name);
-	if (!nccl_type_size(call->type))
+	if (!nccl_number_size(call->type))
 		return nccl_fail(ncclInvalidArgument, "%s: there is no datatype %d", call->name,
 				 (int)call->type);
 	if (is_rooted(call->kind) && (call->root < 0 || call->root >= call->comm->size))
@@ -82,7 +83,7 @@ static ncclResult_t bring_scalar(const struct nccl_reduction *reduction,
 		return ncclSuccess;
 	return nccl_of_driver(
 		nccl_driver.cuMemcpyAsync((CUdeviceptr)reduction->to, (CUdeviceptr)reduction->from,
-					  nccl_type_size(call->type), call->comm->stream),
+					  nccl_number_size(call->type), call->comm->stream),
 		"cuMemcpyAsync");
 }
 
@@ -129,7 +130,7 @@ static ncclResult_t begin_reduction(const struct nccl_call *call)
 static ncclResult_t begin_broadcast(const struct nccl_call *call, MPI_Datatype type)
 {
 	const struct ncclComm *comm = call->comm;
-	size_t bytes = call->count * nccl_type_size(call->type);
+	size_t bytes = call->count * nccl_number_size(call->type);
 	ncclResult_t result = ncclSuccess;
 
 	if (comm->rank == call->root && call->send != call->recv && bytes)
@@ -147,9 +148,9 @@ static ncclResult_t begin_broadcast(const struct nccl_call *call, MPI_Datatype t
 static int enqueue_move(const struct nccl_call *call, MPI_Datatype type)
 {
 	enum { TAG = 1 };
-	const struct gpucoll_hooks apart = {.apart = true};
+	const struct core_hooks apart = {.apart = true};
 	const struct ncclComm *comm = call->comm;
-	size_t bytes = call->count * nccl_type_size(call->type);
+	size_t bytes = call->count * nccl_number_size(call->type);
 	bool at_root = comm->rank == call->root;
 	const void *send = call->send;
 	void *recv = call->recv;

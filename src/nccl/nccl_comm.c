@@ -148,7 +148,6 @@ static ncclResult_t gather(const int *processes, int size, int number, MPI_Comm 
 
 static ncclResult_t open_stream(struct ncclComm *comm)
 {
-	enum { SLOT = 16 }; /* bytes for a scalar */
 	CUdevice device;
 	ncclResult_t taken = nccl_driver_context(-1, &comm->context);
 	CUresult result;
@@ -164,7 +163,7 @@ static ncclResult_t open_stream(struct ncclComm *comm)
 		result = nccl_driver.cuEventCreate(&comm->after, CU_EVENT_DISABLE_TIMING);
 	if (result == CUDA_SUCCESS)
 		result = nccl_driver.cuMemHostAlloc((void **)&comm->scalars,
-						    SLOT * NCCL_MAX_USER_OPS,
+						    NCCL_SCALAR_BYTES * NCCL_MAX_USER_OPS,
 						    CU_MEMHOSTALLOC_PORTABLE);
 	if (result != CUDA_SUCCESS)
 		return nccl_of_driver(result, "making a communicator's stream");

@@ -66,7 +66,7 @@ struct nccl_user_op {
 	_Alignas(8) char immediate[8]; /* it itself */
 };
 
-enum { NCCL_MAX_USER_OPS = 64 };
+enum { NCCL_MAX_USER_OPS = 64, NCCL_SCALAR_BYTES = 16 };
 
 struct ncclComm {
 	MPI_Comm ranks, ordered; /* of all ranks in their order; its duplicate for the stream */
@@ -77,7 +77,7 @@ struct ncclComm {
 	pthread_mutex_t lock;                       /* calls go on the stream one after the other */
 	ncclResult_t error;                         /* the first that was found later */
 	struct nccl_user_op ops[NCCL_MAX_USER_OPS]; /* under the lock */
-	char *scalars; /* pinned: where the stream brings the operations' scalars, 16 bytes each */
+	char *scalars; /* pinned: where the stream brings the operations' scalars */
 };
 
 /* ---- errors (nccl_error.c) ---- */
@@ -92,9 +92,6 @@ ncclResult_t nccl_of_driver(CUresult result, const char *call);
 
 /* ---- types and operations (nccl_type.c) ---- */
 
-/* Bytes of an element; 0: there is no such type. */
-size_t nccl_type_size(ncclDataType_t type);
-
 /* MPI's type for it. */
 ncclResult_t nccl_type(ncclDataType_t type, MPI_Datatype *out);
 
@@ -106,7 +103,7 @@ void nccl_type_finish(void);
 struct nccl_reduction {
 	MPI_Datatype type;
 	MPI_Op op;
-	struct gpucoll_hooks hooks;
+	struct core_hooks hooks;
 	const void *from; /* the scalar to be brought, in device memory; NULL: none */
 	void *to;
 };

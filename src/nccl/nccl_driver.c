@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "nccl/nccl_door.h"
+#include "util/util_bind.h"
 
-#include <dlfcn.h>
 #include <stddef.h>
-#include <string.h>
 
 struct nccl_driver nccl_driver;
 
@@ -27,12 +26,9 @@ static void bind_calls(void)
 	void *handle = dlopen("libcuda.so.1", RTLD_NOW);
 
 	for (size_t i = 0; handle && i < sizeof(calls) / sizeof(calls[0]); i++) {
-		void *address = dlsym(handle, calls[i].symbol);
-
 		missing = calls[i].symbol;
-		if (!address)
+		if (!util_bind(handle, calls[i].symbol, (char *)&nccl_driver + calls[i].offset))
 			return;
-		memcpy((char *)&nccl_driver + calls[i].offset, &address, sizeof(address));
 	}
 	if (!handle)
 		return;

@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-size_t nccl_type_size(ncclDataType_t type)
-{
-	return nccl_number_size(type);
-}
-
 /* ---- floating point of 8 bits, which MPI knows nothing of ---- */
 
 static double reduce_two(ncclRedOp_t op, double a, double b)
@@ -165,7 +160,7 @@ struct scaling {
 	const void *scalar; /* pinned, brought by the stream; NULL: */
 	_Alignas(8) char factor[8];
 };
-_Static_assert(sizeof(struct scaling) <= GPUCOLL_HOOK_BYTES, "it fits a hook");
+_Static_assert(sizeof(struct scaling) <= CORE_HOOK_BYTES, "it fits a hook");
 
 static void multiply_input(void *input, const void *data)
 {
@@ -185,15 +180,13 @@ static void divide_output(void *output, const void *data)
 static void use_scalar(const struct nccl_call *call, struct scaling *scaling,
 		       struct nccl_reduction *reduction)
 {
-	enum { SLOT = 16 };
-
 	reduction->hooks.before = multiply_input;
 	memcpy(scaling->factor, call->user.immediate, sizeof(scaling->factor));
 	if (!call->user.scalar)
 		return;
 	/* Of calls that share it the stream brings the second's when the first has ended. */
 	reduction->from = call->user.scalar;
-	reduction->to = call->comm->scalars + SLOT * (call->op - ncclNumOps);
+	reduction->to = call->comm->scalars + NCCL_SCALAR_BYTES * (call->op - ncclNumOps);
 	scaling->scalar = reduction->to;
 }
 
@@ -226,7 +219,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
 	ncclResult_t result = ncclSuccess;
 	int i = 0;
 
-	if (!op || !scalar || !comm || !nccl_type_size(type))
+	if (!op || !scalar || !comm || !nccl_number_size(type))
 		return nccl_fail(
 			ncclInvalidArgument,
 			"ncclRedOpCreatePreMulSum: an argument is NULL, or the datatype %d",
@@ -239,7 +232,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
 		comm->ops[i].type = type;
 		comm->ops[i].scalar = residence == ncclScalarDevice ? scalar : NULL;
 		if (residence == ncclScalarHostImmediate)
-			memcpy(comm->ops[i].immediate, scalar, nccl_type_size(type));
+			memcpy(comm->ops[i].immediate, scalar, nccl_number_size(type));
 		*op = (ncclRedOp_t)(ncclNumOps + i);
 	} else {
 		result = nccl_fail(ncclInvalidUsage, "a communicator has %d operations at a time",

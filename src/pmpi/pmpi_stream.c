@@ -7,8 +7,6 @@
 #include "pmpi/pmpi_hooks.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 
-#include <string.h>
-
 /* The engine's thread, in which calls come to the wrappers from the library only. */
 static void work_inside(void (*work)(void))
 {
@@ -76,14 +74,9 @@ int gpucoll_barrier_enqueue(MPI_Comm comm, void *stream)
 	return gpucoll_allreduce_enqueue(&mine, &all, 1, MPI_INT, MPI_SUM, comm, stream);
 }
 
-void gpucoll_hook_next(const struct gpucoll_hooks *hooks)
+void gpucoll_hook_next(const struct core_hooks *hooks)
 {
-	struct core_enqueue_hooks next = {
-		.before = hooks->before, .after = hooks->after, .apart = hooks->apart};
-
-	_Static_assert(sizeof(next.data) == sizeof(hooks->data), "both have as much of them");
-	memcpy(next.data, hooks->data, sizeof(next.data));
-	core_enqueue_hook(&next);
+	core_enqueue_hook(hooks);
 }
 
 int gpucoll_stream_comm(MPI_Comm comm, void *stream, MPI_Comm *newcomm)

@@ -20,4 +20,7 @@ enum util_status {
 	UTIL_ERR_TYPE = -8,        /* the real MPI does not take the datatype */
 };
 
+/* What an error was, in words for the log; "see above": it has been said. */
+const char *util_status_text(enum util_status status);
+
 #endif

@@ -37,6 +37,17 @@ static void *shifted_address(const struct core_stage *stage)
 	return core_address(shifted, ALIGNMENT);
 }
 
+/*
+ * Copies that are put on the application's stream may wait there. One from memory that is not
+ * pinned would read it at once.
+ */
+static enum util_status get_block(const struct core_stage *stage, size_t bytes,
+				  struct gpu_staging_block **out)
+{
+	return stage->ordered ? gpu_staging_get_pinned(bytes, &stage->where, out)
+			      : gpu_staging_get(bytes, &stage->where, out);
+}
+
 enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdiff_t lo,
 				 ptrdiff_t hi, const struct gpu_pointer *where,
 				 struct gpu_stream *on)
@@ -46,10 +57,8 @@ enum util_status core_stage_open(struct core_stage *stage, void *address, ptrdif
 
 	*stage = (struct core_stage){
 		.address = address, .lo = lo, .hi = hi, .where = *where, .stream = on};
-	stage->borrowed = on != NULL;
-	/* A copy from memory that is not pinned would read it when the copy is put on a stream. */
-	status = on ? gpu_staging_get_pinned(bytes, where, &stage->block)
-		    : gpu_staging_get(bytes, where, &stage->block);
+	stage->borrowed = stage->ordered = on != NULL;
+	status = get_block(stage, bytes, &stage->block);
 	if (status != UTIL_OK)
 		return status;
 	stage->host_address = shifted_address(stage);
@@ -188,11 +197,8 @@ static uint64_t upload_runs(struct core_stage *stage, const struct core_typemap 
 	size_t bytes = map->num_runs * sizeof(struct gpu_run);
 	struct gpu_staging_block *block;
 	struct gpu_run *table;
-	enum util_status status = stage->borrowed
-					  ? gpu_staging_get_pinned(bytes, &stage->where, &block)
-					  : gpu_staging_get(bytes, &stage->where, &block);
 
-	if (status != UTIL_OK)
+	if (get_block(stage, bytes, &block) != UTIL_OK)
 		return 0;
 	block->next = stage->tables;
 	stage->tables = block;

@@ -21,6 +21,7 @@ struct core_stage {
 	struct gpu_pointer where; /* of the first byte found in device memory */
 	struct gpu_staging_block *block;
 	struct gpu_stream *stream;        /* while something is copied; else NULL */
+	bool ordered;                     /* the stream is the application's */
 	bool borrowed;                    /* the stream is another stage's, or the application's */
 	struct gpu_staging_block *tables; /* of runs, which kernels on the stream read */
 	void *host_address;               /* what the real MPI is given for `address` */
