@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 
 packages=(autoconf automake g++ gcc gfortran gnuplot-nox iproute2 libcmocka-dev libhwloc-dev libjansson-dev libmpich-dev libopenmpi-dev
-	libsimgrid-dev libucx-dev make mpich openmpi-bin pkg-config procps python3 python3-mpi4py python3-pip python3-pytest python3-pytest-xdist spin
+	libsimgrid-dev libucx-dev make mpich openmpi-bin pkg-config procps python3 python3-dev python3-mpi4py python3-pip python3-pytest python3-pytest-xdist spin
 	valgrind xz-utils)
 
 # Not in every release; a test is skipped without it.

@@ -212,7 +212,7 @@ def is_quick(item):
 
 
 # Those of a file have something in common on this machine or in the build tree, and so run one at a time.
-ONE_AT_A_TIME = {"test_doctor", "test_hosts", "test_install", "test_mpis"}
+ONE_AT_A_TIME = {"test_doctor", "test_hosts", "test_install", "test_mpis", "test_torch"}
 
 
 def pick_mpis(items, which):
@@ -240,7 +240,7 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=[item for item in items if id(item) in left])
         items[:] = [item for item in items if id(item) not in left]
     # The longest first, so that no worker has one left when the others are through.
-    items.sort(key=lambda item: item.originalname != "test_unit")
+    items.sort(key=lambda item: item.originalname != "test_unit" and item.module.__name__ != "test_torch")
     for item in items:
         if item.module.__name__ in ONE_AT_A_TIME:
             item.add_marker(pytest.mark.xdist_group(item.module.__name__))

@@ -81,6 +81,15 @@ def test_mpi4py(run_mpi):
     assert_passed(run_mpi("openmpi", 2, "/usr/bin/python3", SOURCE / "test/door/python_door.py", CUDART))
 
 
+def test_mpi4py_and_cupy(run_mpi):
+    """The example of it, with a stand-in for CuPy, whose kernels can't run here."""
+    need_mpi4py()
+    env = {"PYTHONPATH": SOURCE / "test/door", "CUDART": CUDART, "GPUCOLL_STATS": "1"}
+    result = run_mpi("openmpi", 3, "/usr/bin/python3", SOURCE / "python/examples/mpi4py_cupy.py", env=env)
+    assert result.status == 0 and result.output.count(" of 3: 6.0, 5994.0") == 3, result.output
+    assert count_calls(result.output, "accel") + count_calls(result.output, "stage") == 1, result.output
+
+
 @each_mpi
 def test_partitioned_messages_are_refused(run_mpi, mpi, tmp_path):
     """Partitioned messages on device buffers are an error where the MPI has them; a persistent barrier is left alone."""

@@ -77,7 +77,7 @@ def test_format():
     tool = shutil.which("clang-format-14")
     if tool is None or not (SOURCE / ".clang-format").exists():
         pytest.skip("clang-format-14, or what it is to go by, is not there")
-    sources = [str(path) for folder in ("src", "include", "test", "tools", "bench") for suffix in ("c", "h", "cu")
+    sources = [str(path) for folder in ("src", "include", "test", "tools", "bench", "python") for suffix in ("c", "h", "cu", "cpp")
                for path in (SOURCE / folder).rglob(f"*.{suffix}")]
     result = run_command([tool, "--dry-run", "-Werror", f"--style=file:{SOURCE}/.clang-format", *sources], os.environ, 120)
     assert result.status == 0, result.output[:4000]

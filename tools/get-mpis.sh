@@ -6,8 +6,9 @@
 #     tools/get-mpis.sh FOLDER [NAME...]
 #
 # NAME: openmpi5, mpich5, which has the standard ABI, too (mpicc_abi), or intelmpi; without names the first two. Each gets into
-# FOLDER/NAME, a prefix for configure's --with-mpi. Or what works with all of them: mpi4py, FOLDER/mpi4py is for PYTHONPATH; and
-# ucx, built with CUDA, FOLDER/ucx/libucx/lib is for LD_LIBRARY_PATH.
+# FOLDER/NAME, a prefix for configure's --with-mpi. Or what works with all of them: mpi4py and torch, FOLDER/mpi4py is for
+# PYTHONPATH; and ucx, built with CUDA, FOLDER/ucx/libucx/lib is for LD_LIBRARY_PATH. torch takes CUDA 13's libraries from where
+# the toolkit has them.
 # What is there already stays. Says what it could not get, and goes on; the exit status is 1 then.
 set -uo pipefail
 
@@ -43,6 +44,45 @@ packages_of() {
 		echo "libucx-cu13==1.22.0 --hash=sha256:c6e0aaa82dc6e49dc3ddaac465b530e014f48b6c1c6b5ae74fbdd199d824351b" \
 			"--hash=sha256:e9699f91804388ebc8b983c24e5bd8493eed769536fd6f93db523d2eb8f26f9a"
 		;;
+	torch)
+		echo "torch==2.11.0" \
+			"--hash=sha256:4cf8687f4aec3900f748d553483ef40e0ac38411c3c48d0a86a438f6d7a99b18" \
+			"--hash=sha256:1b32ceda909818a03b112006709b02be1877240c31750a8d9c6b7bf5f2d8a6e5" \
+			"--hash=sha256:d91aac77f24082809d2c5a93f52a5f085032740a1ebc9252a7b052ef5a4fddc6" \
+			"--hash=sha256:7aa2f9bbc6d4595ba72138026b2074be1233186150e9292865e04b7a63b8c67a" \
+			"--hash=sha256:f99924682ef0aa6a4ab3b1b76f40dc6e273fca09f367d15a524266db100a723f" \
+			"--hash=sha256:0f68f4ac6d95d12e896c3b7a912b5871619542ec54d3649cf48cc1edd4dd2756" \
+			"--hash=sha256:63a68fa59de8f87acc7e85a5478bb2dddbb3392b7593ec3e78827c793c4b73fd" \
+			"--hash=sha256:cc89b9b173d9adfab59fd227f0ab5e5516d9a52b658ae41d64e59d2e55a418db" \
+			"--hash=sha256:2bb3cc54bd0dea126b0060bb1ec9de0f9c7f7342d93d436646516b0330cd5be7" \
+			"--hash=sha256:4dc8b3809469b6c30b411bb8c4cad3828efd26236153d9beb6a3ec500f211a60"
+		echo "nvidia-cusparselt-cu13==0.8.0" \
+			"--hash=sha256:400c6ed1cf6780fc6efedd64ec9f1345871767e6a1a0a552a1ea0578117ea77c" \
+			"--hash=sha256:25e30a8a7323935d4ad0340b95a0b69926eee755767e8e0b1cf8dd85b197d3fd"
+		echo "nvidia-nvshmem-cu13==3.4.5" \
+			"--hash=sha256:6dc2a197f38e5d0376ad52cd1a2a3617d3cdc150fd5966f4aee9bcebb1d68fe9" \
+			"--hash=sha256:290f0a2ee94c9f3687a02502f3b9299a9f9fe826e6d0287ee18482e78d495b80"
+		echo "nvidia-cufile==1.20.0.107" \
+			"--hash=sha256:cbd04b0f7b7ae24c1e7c3c52514b80cf89e7157db19c9ae6f3c274fc72af83e6" \
+			"--hash=sha256:d134f10ce336c411664d79e3538e4797b38a41d3388edad1ec4a1a8c64c8c03a"
+		echo "filelock==4.3.1" \
+			"--hash=sha256:79e43df8e9fe509cd83a3899a7c186c8077cbbe4d200a1ed3705c2f3bb6bc487"
+		echo "mpmath==1.3.0" \
+			"--hash=sha256:a0b2b9fe80bbcd81a6647ff13108738cfb482d481d826cc0e02f5b35e5c88d2c"
+		echo "numpy==2.2.6" \
+			"--hash=sha256:efd28d4e9cd7d7a8d39074a4d44c63eda73401580c5c76acda2ce969e0a38e83" \
+			"--hash=sha256:fc7b73d02efb0e18c000e9ad8b83480dfcd5dfd11065997ed4c6747470ae8915" \
+			"--hash=sha256:b64d8d4d17135e00c8e346e0a738deb17e754230d7e0810ac5012750bbd85a5a" \
+			"--hash=sha256:ba10f8411898fc418a521833e014a77d3ca01c15b0c6cdcce6a0d2897e6dbbdf" \
+			"--hash=sha256:f2618db89be1b4e05f7a1a847a9c1c0abd63e63a1607d892dd54668dd92faf87" \
+			"--hash=sha256:fd83c01228a688733f1ded5201c678f0c53ecc1006ffbc404db9f7a899ac6249" \
+			"--hash=sha256:f92729c95468a2f4f15e9bb94c432a9229d0d50de67304399627a943201baa2f" \
+			"--hash=sha256:1bc23a79bfabc5d056d106f9befb8d50c31ced2fbc70eedb8155aec74a45798f"
+		echo "sympy==1.14.0" \
+			"--hash=sha256:e091cc3e99d2141a0ba2847328f5479b05d94a6635cb96148ccb3f34671bd8f5"
+		echo "typing-extensions==4.16.0" \
+			"--hash=sha256:481caa481374e813c1b176ada14e97f1f67a4539ce9cfeb3f350d78d6370c2e8"
+		;;
 	mpi4py)
 		echo "mpi4py==4.1.2" "--hash=sha256:1b3fc4f09e9be07a8ab9970a1f426e31b3dadb93f0bebb0559581b601aec9f7a" \
 			"--hash=sha256:bd98d3322c1c3d21b00ed27567a9e4cdcb0d5daf277dc2160fb864721f72e71d" \
@@ -63,12 +103,12 @@ packages_of() {
 
 # A prefix, or a folder of Python packages.
 is_whole() {
-	[ -e "$1/bin/mpicc" ] || [ -d "$1/mpi4py" ] || [ -d "$1/libucx" ]
+	[ -e "$1/bin/mpicc" ] || [ -d "$1/mpi4py" ] || [ -d "$1/libucx" ] || [ -d "$1/torch" ]
 }
 
 get() {
 	local name=$1 packages=$2 work into=--prefix
-	case $name in mpi4py | ucx) into=--target ;; esac
+	case $name in mpi4py | torch | ucx) into=--target ;; esac
 	work=$(mktemp -d "$folder/.$name.XXXXXX") || return 1
 	echo "$packages" >"$work/packages"
 	# Without what they in turn depend on: libraries of UCX and libfabric that they bring themselves, or do without.
