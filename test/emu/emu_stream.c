@@ -2,6 +2,7 @@
 /* Streams and events: a thread for each stream, one lock and one condition for all. */
 #include "emu.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -32,6 +33,9 @@ struct emu_stream {
 	unsigned long long submitted, completed;
 	struct operation *first, **last;
 	struct mark *wait_for; /* events that the next operation waits for */
+	pthread_cond_t work;   /* for its thread: an operation, or what one waits for, or the end */
+	bool held;             /* it waits for what another stream has to do */
+	unsigned long long awaited; /* of those that callers wait for, the first */
 };
 
 struct CUevent_st {
@@ -42,9 +46,32 @@ struct CUevent_st {
 
 /* All below is under the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t reached_one = PTHREAD_COND_INITIALIZER; /* for callers: what one awaits */
 static struct emu_stream *streams;
 static unsigned num_created;
+
+/*
+ * Wakes only those for whom it is news: there are many streams, each with a thread, and few cores.
+ */
+static void complete_one(struct emu_stream *stream)
+{
+	stream->completed++;
+	for (struct emu_stream *other = streams; other; other = other->next) {
+		if (other->held)
+			pthread_cond_signal(&other->work);
+	}
+	if (stream->completed < stream->awaited)
+		return;
+	stream->awaited = ULLONG_MAX;
+	pthread_cond_broadcast(&reached_one);
+}
+
+/* To be told of that one, among others: a caller then waits, and looks again. */
+static void await(struct emu_stream *stream, unsigned long long sequence)
+{
+	if (stream->completed < sequence && sequence < stream->awaited)
+		stream->awaited = sequence;
+}
 
 static bool reached(const struct mark *mark)
 {
@@ -95,7 +122,9 @@ static void *stream_main(void *argument)
 		struct operation *operation = stream->first;
 
 		if (!operation || stream->busy || !may_run(operation)) {
-			pthread_cond_wait(&changed, &lock);
+			stream->held = operation != NULL;
+			pthread_cond_wait(&stream->work, &lock);
+			stream->held = false;
 			continue;
 		}
 		stream->first = operation->next;
@@ -105,8 +134,7 @@ static void *stream_main(void *argument)
 		run_operation(operation);
 		free(operation);
 		pthread_mutex_lock(&lock);
-		stream->completed++;
-		pthread_cond_broadcast(&changed);
+		complete_one(stream);
 	}
 	pthread_mutex_unlock(&lock);
 	return NULL;
@@ -119,6 +147,8 @@ struct emu_stream *emu_stream_create(CUcontext context, bool blocking)
 	stream->context = context;
 	stream->blocking = blocking;
 	stream->last = &stream->first;
+	stream->awaited = ULLONG_MAX;
+	pthread_cond_init(&stream->work, NULL);
 	pthread_mutex_lock(&lock);
 	stream->next = streams;
 	stream->number = ++num_created;
@@ -135,7 +165,7 @@ void emu_stream_free(struct emu_stream *stream)
 		return;
 	pthread_mutex_lock(&lock);
 	stream->stop = true;
-	pthread_cond_broadcast(&changed);
+	pthread_cond_signal(&stream->work);
 	pthread_mutex_unlock(&lock);
 	if (stream->has_thread)
 		pthread_join(stream->thread, NULL);
@@ -144,6 +174,7 @@ void emu_stream_free(struct emu_stream *stream)
 		link = &(*link)->next;
 	*link = stream->next;
 	pthread_mutex_unlock(&lock);
+	pthread_cond_destroy(&stream->work);
 	while (stream->wait_for) {
 		struct mark *mark = stream->wait_for;
 
@@ -199,8 +230,8 @@ static void run_in_caller(struct emu_stream *stream, struct operation *operation
 	run_operation(operation);
 	pthread_mutex_lock(&lock);
 	stream->busy = false;
-	stream->completed++;
-	pthread_cond_broadcast(&changed);
+	complete_one(stream);
+	pthread_cond_signal(&stream->work);
 }
 
 static void submit(struct emu_stream *stream, void (*function)(void *), void *argument, bool waits)
@@ -231,7 +262,7 @@ static void submit(struct emu_stream *stream, void (*function)(void *), void *ar
 		if (pthread_create(&stream->thread, NULL, stream_main, stream))
 			emu_die("no thread for a stream");
 	}
-	pthread_cond_broadcast(&changed);
+	pthread_cond_signal(&stream->work);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -247,23 +278,26 @@ void emu_submit_waiting(struct emu_stream *stream, void (*function)(void *), voi
 
 static void wait_locked(struct emu_stream *stream, unsigned long long sequence)
 {
-	while (stream->completed < sequence)
-		pthread_cond_wait(&changed, &lock);
+	while (stream->completed < sequence) {
+		await(stream, sequence);
+		pthread_cond_wait(&reached_one, &lock);
+	}
 }
 
 /*
  * A wait for the legacy stream is one for the blocking streams too, whose work comes before its
  * next.
  */
+static bool waits_for(const struct emu_stream *stream, const struct emu_stream *other)
+{
+	return other == stream || (stream == stream->context->legacy &&
+				   other->context == stream->context && other->blocking);
+}
+
 static bool idle_locked(struct emu_stream *stream)
 {
-	if (stream->completed < stream->submitted)
-		return false;
-	if (stream != stream->context->legacy)
-		return true;
 	for (struct emu_stream *other = streams; other; other = other->next) {
-		if (other->context == stream->context && other->blocking &&
-		    other->completed < other->submitted)
+		if (waits_for(stream, other) && other->completed < other->submitted)
 			return false;
 	}
 	return true;
@@ -272,8 +306,13 @@ static bool idle_locked(struct emu_stream *stream)
 void emu_stream_wait(struct emu_stream *stream)
 {
 	pthread_mutex_lock(&lock);
-	while (!idle_locked(stream))
-		pthread_cond_wait(&changed, &lock);
+	while (!idle_locked(stream)) {
+		for (struct emu_stream *other = streams; other; other = other->next) {
+			if (waits_for(stream, other))
+				await(other, other->submitted);
+		}
+		pthread_cond_wait(&reached_one, &lock);
+	}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -553,8 +592,10 @@ EMU_API CUresult CUDAAPI cuEventSynchronize(CUevent event)
 	if (!event)
 		return CUDA_ERROR_INVALID_HANDLE;
 	pthread_mutex_lock(&lock);
-	while (event->recorded && !reached(&event->mark))
-		pthread_cond_wait(&changed, &lock);
+	while (event->recorded && !reached(&event->mark)) {
+		await(event->mark.stream, event->mark.sequence);
+		pthread_cond_wait(&reached_one, &lock);
+	}
 	pthread_mutex_unlock(&lock);
 	return emu_lost();
 }

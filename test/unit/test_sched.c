@@ -14,6 +14,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -1259,5 +1261,8 @@ int main(void)
 		cmocka_unit_test(pieces_cover_a_block),
 	};
 
+	/* Schedules of many ranks are large, and made one after another: their pages are kept. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 30);
+	mallopt(M_TRIM_THRESHOLD, INT_MAX);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
