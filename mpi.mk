@@ -12,7 +12,7 @@ CORE_MPI = comm/core_mpi_graph.c core_mpi_async.c core_mpi_comm.c core_mpi_enque
 MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_spawn.o pmpi_stream.o wrappers.o
 MPI_TEST_PROGRAMS = test_nccl test_agree test_async test_queue test_coll test_io test_stream test_message test_rma test_half test_types test_life test_edges demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead streams
-NCCL_OBJECTS = nccl_call.o nccl_comm.o nccl_driver.o nccl_error.o nccl_group.o nccl_memory.o nccl_number.o nccl_type.o
+NCCL_OBJECTS = nccl_absent.o nccl_call.o nccl_comm.o nccl_driver.o nccl_error.o nccl_group.o nccl_memory.o nccl_number.o nccl_type.o
 NCCL_SONAME = libnccl.so.2
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME)) $(MPI_NAMES:%=mpi/%/nccl/$(NCCL_SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))
@@ -46,10 +46,11 @@ mpi/$(1)/$(SONAME): $(MPI_OBJECTS:%=mpi/$(1)/%) libgpucoll-common.a $(VERSION_SC
 		-Wl,--whole-archive libgpucoll-common.a -Wl,--no-whole-archive $(COMMON_LIBS)
 	$$(AM_V_at)$(LN_S) -f $(SONAME) mpi/$(1)/libgpucoll.so
 	$$(AM_V_at)echo '$(2)' >mpi/$(1)/wrapper
-mpi/$(1)/nccl/$(NCCL_SONAME): $(NCCL_OBJECTS:%=mpi/$(1)/%) mpi/$(1)/$(SONAME) $(top_srcdir)/src/nccl/nccl.map
+mpi/$(1)/nccl/$(NCCL_SONAME): $(NCCL_OBJECTS:%=mpi/$(1)/%) mpi/$(1)/$(SONAME) $(top_srcdir)/src/nccl/nccl.map $(top_srcdir)/include/gpucoll/nccl.h
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_at)sed -nE 's/^(ncclResult_t|const char|void) \*?(nccl[A-Za-z]+)\(.*/--defsym=p\2=\2/p' $(top_srcdir)/include/gpucoll/nccl.h >$$(@D)/profiling
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) -shared -Wl,-soname,$(NCCL_SONAME) -Wl,--version-script=$(top_srcdir)/src/nccl/nccl.map \
-		$(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $$@ $(NCCL_OBJECTS:%=mpi/$(1)/%) -Lmpi/$(1) -l:$(SONAME) \
+		$(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $$@ $(NCCL_OBJECTS:%=mpi/$(1)/%) -Wl,@$$(@D)/profiling -Lmpi/$(1) -l:$(SONAME) \
 		-Wl,-rpath,'$$$$ORIGIN/..' -lpthread -ldl -lm
 	$$(AM_V_at)$(LN_S) -f $(NCCL_SONAME) mpi/$(1)/nccl/libnccl.so
 mpi/$(1)/test_nccl: $(top_srcdir)/test/nccl/test_nccl.c mpi/$(1)/nccl_number.o mpi/$(1)/nccl/$(NCCL_SONAME) emu/.stamp
