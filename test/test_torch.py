@@ -13,7 +13,7 @@ from conftest import BUILD, CUDA, MPIS, ON_GPU, SANITIZED, SOURCE, family, launc
 HOME = BUILD / "torch"
 TORCH = BUILD / "mpis/torch"
 PYTHON = "/usr/bin/python3"
-CASES = ["reductions", "moves", "coalesced", "messages", "works", "groups"]
+CASES = ["reductions", "moves", "overlaps", "coalesced", "messages", "works", "groups"]
 HERE = SOURCE / "test/torch"
 EXAMPLES = SOURCE / "python/examples"
 # torch is a build for CUDA 13; the real runtime, which is not called, over the emulated driver.
@@ -90,7 +90,7 @@ def assert_all_passed(result, ranks):
     assert len(re.findall("^[0-9]+ checks passed, 0 failed$", result.output, re.M)) == ranks, result.output[-4000:]
 
 
-@pytest.mark.parametrize("case", CASES + ["ddp"])
+@pytest.mark.parametrize("case", CASES + ["layouts", "callbacks", "ddp"])
 @pytest.mark.parametrize("mpi", MPIS)
 def test_host_tensors(installed, mpi, case):
     ranks = {"mpich": 3}.get(family(mpi), 2)
@@ -99,7 +99,7 @@ def test_host_tensors(installed, mpi, case):
     assert_all_passed(result, ranks)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES + ["mixed"])
 @pytest.mark.parametrize("mpi", MPIS)
 def test_device_tensors(installed, standin, mpi, case):
     result = run(mpi, 2, [installed(mpi), HERE / "program.py", case], STANDIN="1", PYTHONPATH=standin)
@@ -111,6 +111,14 @@ def test_device_tensors(installed, standin, mpi, case):
 def test_errors(installed, mpi):
     """Bad arguments, and a rank that does not come. MPI can't be ended then, so that the launcher complains."""
     assert_all_passed(run(mpi, 3, [installed(mpi), HERE / "program.py", "errors"]), 3)
+
+
+@pytest.mark.parametrize("mpi", MPIS)
+def test_a_late_rank_on_a_stream(installed, standin, mpi):
+    """What waits in a stream can't be taken back, so that the process says what it waits for, and ends."""
+    result = run(mpi, 2, [installed(mpi), HERE / "program.py", "late"], STANDIN="1", PYTHONPATH=standin, timeout=60)
+    assert result.status not in (0, "timeout"), result.output[-4000:]
+    assert "rank 0: gpucoll:all_reduce of 2 elements did not end within 1000 ms" in result.output, result.output[-4000:]
 
 
 @pytest.mark.parametrize("mpi", MPIS)

@@ -160,6 +160,17 @@ void Call::reduce_scatter(const void *send, void *recv, Blocks blocks, MPI_Datat
 		  "MPI_Ireduce_scatter");
 }
 
+void Call::reduce_scatter_block(const void *send, void *recv, int count, MPI_Datatype type,
+				MPI_Op op)
+{
+	if (stream)
+		return job_check(gpucoll_reduce_scatter_block_enqueue(send, recv, count, type, op,
+								      comm, stream),
+				 "gpucoll_reduce_scatter_block_enqueue");
+	job_check(MPI_Ireduce_scatter_block(send, recv, count, type, op, comm, begin()),
+		  "MPI_Ireduce_scatter_block");
+}
+
 void Call::alltoallv(const void *send, Blocks sent, void *recv, Blocks received, MPI_Datatype type)
 {
 	const Blocks &s = keep(std::move(sent)), &r = keep(std::move(received));

@@ -45,6 +45,8 @@ class Call
 		      int root);
 	void reduce_scatter(const void *send, void *recv, Blocks blocks, MPI_Datatype type,
 			    MPI_Op op);
+	void reduce_scatter_block(const void *send, void *recv, int count, MPI_Datatype type,
+				  MPI_Op op);
 	void alltoallv(const void *send, Blocks sent, void *recv, Blocks received,
 		       MPI_Datatype type);
 	void send(const void *buffer, int64_t count, MPI_Datatype type, int rank, int tag);

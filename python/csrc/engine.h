@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Drives what is under way: a thread, and whoever waits. One lock guards the list; whoever takes a
- * call off it completes it without the lock, as completion runs the callers' callbacks.
+ * Drives what is under way. A thread tests it, and so does whoever waits; one lock guards the list.
+ * What has ended is completed without the lock, as that runs callbacks of the program's, and never
+ * by the thread that tests: a callback may wait for another call. So others do it, of whom there is
+ * always one that does not wait.
  */
 #ifndef GPUCOLL_TORCH_ENGINE_H
 #define GPUCOLL_TORCH_ENGINE_H
 
+#include <c10/core/Device.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
 
 namespace gpucoll
 {
@@ -19,32 +23,32 @@ class Pending : public c10d::Work
 
 	/*
 	 * Under the engine's lock, in the order in which calls were submitted. `may_begin`: that no
-	 * earlier call of this one's `queue` waits to be begun. Returns whether it has ended, well
-	 * or not.
+	 * earlier call of this one's group waits to be begun. Returns whether it has ended, well or
+	 * not. Does not throw.
 	 */
-	virtual bool step(bool may_begin) = 0;
-	virtual bool has_begun() const
-	{
-		return true;
-	}
-	virtual const void *queue() const
-	{
-		return nullptr;
-	}
+	virtual bool step(bool may_begin) noexcept = 0;
+	virtual bool has_begun() const = 0;
+	/* Whose it is. */
+	virtual const void *group() const = 0;
 	/* Once, by one thread, without the lock. */
-	virtual void complete() = 0;
-	/* Whether it is the host that brings it on, which should look often then. */
-	virtual bool is_hosts() const = 0;
+	virtual void complete() noexcept = 0;
+	/* Of device memory, which; then the host need not look often. */
+	virtual std::optional<c10::Device> device() const = 0;
 };
 
-void engine_submit(c10::intrusive_ptr<Pending> work);
+using PendingPtr = c10::intrusive_ptr<Pending>;
 
-/* Tests all that is pending, unless another thread does. Any thread. */
-void engine_progress();
+void engine_submit(PendingPtr work);
 
+/* Tests all that is pending, unless another thread does, and completes `mine` here if it has ended.
+ * Any thread. */
+void engine_progress(const Pending *mine);
+
+/* Those of a group that have not ended. */
+std::vector<PendingPtr> engine_pending(const void *group);
 bool engine_is_busy();
 
-/* Ends the thread; what is pending stays so. The caller holds no lock, Python's neither. */
+/* Ends the threads; what is pending stays so. The caller holds no lock, Python's neither. */
 void engine_stop();
 
 } // namespace gpucoll

@@ -6,15 +6,10 @@
 namespace gpucoll
 {
 
-static bool is_before(c10::Device a, c10::Device b)
-{
-	return a.index() < b.index();
-}
-
 Group::Group(c10::intrusive_ptr<c10d::Store> store_, int rank, int size,
 	     std::chrono::milliseconds timeout)
     : Backend(rank, size), store(std::move(store_)), timeout(timeout),
-      comm(job_make_comm(*store, rank, size)), channels(is_before)
+      comm(job_make_comm(*store, rank, size))
 {
 }
 
@@ -47,13 +42,20 @@ uint64_t Group::getSequenceNumberForGroup()
 	return sequence;
 }
 
+Owner Group::owner() const
+{
+	return {this, getRank(), fault};
+}
+
+void Group::eagerConnectSingleDevice(at::Device device)
+{
+	channel_for(device);
+}
+
 void Group::abort()
 {
-	for (auto &weak : begun) {
-		if (auto work = weak.lock(); work.defined())
-			work->abort();
-	}
-	begun.clear();
+	for (auto &work : engine_pending(this))
+		work->abort();
 }
 
 /* After a failure others may not come, and the MPI may not be done with what was begun: nothing is
@@ -62,13 +64,10 @@ void Group::shutdown()
 {
 	if (comm == MPI_COMM_NULL)
 		return;
-	for (auto &weak : begun) {
-		auto work = weak.lock();
-
-		while (work.defined() && !work->isCompleted())
+	for (auto &work : engine_pending(this)) {
+		while (!work->isCompleted())
 			sched_yield();
 	}
-	begun.clear();
 	if (fault->is_set())
 		return;
 	fault->set("it was shut down");
@@ -80,12 +79,19 @@ void Group::shutdown()
 
 /* ---- checks ---- */
 
-static void check_tensors(const Tensors &tensors)
+/* How elements must lie: as they do; without gaps, in an order that is then the same on all ranks;
+ * in that of their indices. */
+enum class Lie { ANY, DENSE, CONTIGUOUS };
+
+static void check_tensors(const Tensors &tensors, Lie lie)
 {
 	TORCH_CHECK_VALUE(!tensors.empty(), "gpucoll: no tensors");
 	for (auto &tensor : tensors) {
-		TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && tensor.is_contiguous(),
-				  "gpucoll: a tensor is not dense and contiguous");
+		TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "gpucoll: a tensor is sparse");
+		TORCH_CHECK_VALUE(lie != Lie::DENSE || tensor.is_non_overlapping_and_dense(),
+				  "gpucoll: a tensor has gaps");
+		TORCH_CHECK_VALUE(lie != Lie::CONTIGUOUS || tensor.is_contiguous(),
+				  "gpucoll: a tensor is not contiguous");
 		TORCH_CHECK_VALUE(tensor.device() == tensors.front().device() &&
 					  (tensor.is_cpu() || tensor.is_cuda()),
 				  "gpucoll: tensors on ", tensors.front().device(), " and ",
@@ -96,11 +102,11 @@ static void check_tensors(const Tensors &tensors)
 	}
 }
 
-static at::Tensor &only(Tensors &tensors)
+static at::Tensor &only(Tensors &tensors, Lie lie)
 {
 	TORCH_CHECK_VALUE(tensors.size() == 1, "gpucoll: ", tensors.size(),
 			  " tensors where one is expected");
-	check_tensors(tensors);
+	check_tensors(tensors, lie);
 	return tensors.front();
 }
 
@@ -110,18 +116,18 @@ static Tensors &only_list(TensorLists &lists, int size)
 	TORCH_CHECK_VALUE(lists.size() == 1 && static_cast<int>(lists.front().size()) == size,
 			  "gpucoll: ", lists.empty() ? 0 : lists.front().size(),
 			  " tensors in a list for ", size, " ranks");
-	check_tensors(lists.front());
+	check_tensors(lists.front(), Lie::ANY);
 	return lists.front();
 }
 
-static void check_alike(const at::Tensor &a, const at::Tensor &b)
+static void check_alike(const at::Tensor &a, const at::Tensor &b, Lie lie)
 {
-	check_tensors({a, b});
+	check_tensors({a, b}, lie);
 }
 
 static void check_times(const at::Tensor &whole, const at::Tensor &part, int size)
 {
-	check_alike(whole, part);
+	check_alike(whole, part, Lie::CONTIGUOUS);
 	TORCH_CHECK_VALUE(whole.numel() == part.numel() * size, "gpucoll: ", whole.numel(),
 			  " elements are not ", size, " times ", part.numel());
 }
@@ -130,6 +136,16 @@ void Group::check_root(int64_t root) const
 {
 	TORCH_CHECK_VALUE(root >= 0 && root < getSize(), "gpucoll: rank ", root, " is none of ",
 			  getSize());
+}
+
+/* Buffers of one call may not overlap in MPI; in NCCL they may, and programs pass a slice of the
+ * whole for a part. */
+static bool overlap(const at::Tensor &a, const at::Tensor &b)
+{
+	const char *first = static_cast<const char *>(a.data_ptr());
+	const char *second = static_cast<const char *>(b.data_ptr());
+
+	return first < second + b.nbytes() && second < first + a.nbytes();
 }
 
 /* ---- staging of lists ---- */
@@ -157,7 +173,7 @@ static at::Tensor joined(const Tensors &tensors)
 	Tensors flat;
 
 	for (auto &tensor : tensors)
-		flat.push_back(tensor.view({-1}));
+		flat.push_back(tensor.reshape({-1}));
 	return at::cat(flat);
 }
 
@@ -171,18 +187,20 @@ static void part(const at::Tensor &from, const Tensors &into)
 	Blocks blocks = blocks_of(into);
 
 	for (size_t i = 0; i < into.size(); i++)
-		into[i].view({-1}).copy_(from.narrow(0, blocks.offsets[i], blocks.counts[i]));
+		into[i].copy_(
+			from.narrow(0, blocks.offsets[i], blocks.counts[i]).view(into[i].sizes()));
 }
 
 /* ---- running ---- */
 
-Channel *Group::channel_for(c10::Device device)
+std::shared_ptr<Channel> Group::channel_for(c10::Device device)
 {
-	std::unique_ptr<Channel> &channel = channels[device];
+	std::lock_guard<std::mutex> held(lock);
+	auto found = channels.find(device.index());
 
-	if (!channel)
-		channel = std::make_unique<Channel>(comm, device);
-	return channel.get();
+	if (found != channels.end())
+		return found->second;
+	return channels[device.index()] = std::make_shared<Channel>(comm, device);
 }
 
 template <typename W> static WorkPtr begin(c10::intrusive_ptr<W> work)
@@ -205,32 +223,29 @@ WorkPtr Group::run(Plan plan)
 	sequence++;
 	if (plan.timeout == c10d::kUnsetTimeout)
 		plan.timeout = timeout;
-	begun.erase(std::remove_if(begun.begin(), begun.end(),
-				   [](auto &weak) { return weak.expired(); }),
-		    begun.end());
-	if (!first || first->is_cpu()) {
-		auto work = c10::make_intrusive<HostWork>(std::move(plan), getRank(), fault, comm);
+	if (!first || first->is_cpu())
+		return begin(c10::make_intrusive<HostWork>(std::move(plan), owner(), comm));
+	auto channel = channel_for(first->device());
 
-		begun.emplace_back(work);
-		return begin(std::move(work));
-	}
-	auto work = c10::make_intrusive<DeviceWork>(std::move(plan), getRank(), fault,
-						    channel_for(first->device()));
-	begun.emplace_back(work);
-	return begin(std::move(work));
+	return begin(c10::make_intrusive<DeviceWork>(std::move(plan), owner(), std::move(channel)));
 }
 
+/* One of the host's memory is begun at once, unless earlier ones of a device's still wait: it would
+ * overtake them. */
 WorkPtr Group::message(Plan plan)
 {
-	if (plan.first()->is_cpu())
+	bool at_once = plan.first()->is_cpu();
+
+	for (auto &work : engine_pending(this))
+		at_once = at_once && work->has_begun();
+	if (at_once)
 		return run(std::move(plan));
 	fault->check();
 	plan.timeout = timeout;
 
-	auto work = c10::make_intrusive<HostWork>(std::move(plan), getRank(), fault, comm);
+	auto work = c10::make_intrusive<HostWork>(std::move(plan), owner(), comm);
 
-	work->begin_behind_stream(this);
-	begun.emplace_back(work);
+	work->begin_in_turn();
 	engine_submit(work);
 	return work;
 }
@@ -239,7 +254,7 @@ WorkPtr Group::message(Plan plan)
 
 WorkPtr Group::broadcast(Tensors &tensors, const c10d::BroadcastOptions &options)
 {
-	at::Tensor tensor = only(tensors);
+	at::Tensor tensor = only(tensors, Lie::DENSE);
 	int root = static_cast<int>(options.rootRank);
 
 	check_root(options.rootRank);
@@ -266,7 +281,7 @@ static std::vector<Reduction> reductions_for(const c10d::ReduceOp &op, const Ten
 	std::vector<Reduction> reductions;
 
 	for (auto &tensor : tensors) {
-		check_alike(tensor, tensor);
+		check_tensors({tensor}, Lie::DENSE);
 		TORCH_CHECK_VALUE(tensor.device() == tensors.front().device(),
 				  "gpucoll: tensors on ", tensors.front().device(), " and ",
 				  tensor.device());
@@ -297,7 +312,7 @@ WorkPtr Group::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoales
 
 WorkPtr Group::reduce(Tensors &tensors, const c10d::ReduceOptions &options)
 {
-	at::Tensor tensor = only(tensors);
+	at::Tensor tensor = only(tensors, Lie::DENSE);
 	Reduction reduction(options.reduceOp, tensor);
 	int root = static_cast<int>(options.rootRank), size = getSize();
 	bool mine = root == getRank();
@@ -321,18 +336,24 @@ WorkPtr Group::reduce(Tensors &tensors, const c10d::ReduceOptions &options)
 WorkPtr Group::allgather(TensorLists &outputs, Tensors &inputs,
 			 const c10d::AllgatherOptions &options)
 {
-	at::Tensor input = only(inputs);
+	at::Tensor input = only(inputs, Lie::ANY).contiguous();
 	Tensors out = only_list(outputs, getSize());
+	Blocks blocks = blocks_of(out);
+	int count = number_count(input.numel());
 	auto all = std::make_shared<at::Tensor>();
 
-	check_alike(out.front(), input);
-	TORCH_CHECK_VALUE(out[getRank()].numel() == input.numel(), "gpucoll: ", input.numel(),
-			  " elements go into ", out[getRank()].numel());
-	return run({c10d::OpType::ALLGATHER, "gpucoll:all_gather", inputs, out, options.timeout,
+	check_alike(out.front(), input, Lie::ANY);
+	TORCH_CHECK_VALUE(blocks.counts[getRank()] == count, "gpucoll: ", count,
+			  " elements go into ", blocks.counts[getRank()]);
+	return run({c10d::OpType::ALLGATHER,
+		    "gpucoll:all_gather",
+		    {input},
+		    out,
+		    options.timeout,
 		    [=](Call &call) {
 			    *all = room_for(out);
-			    call.allgatherv(input.data_ptr(), number_count(input.numel()),
-					    all->data_ptr(), blocks_of(out), number_type(input));
+			    call.allgatherv(input.data_ptr(), count, all->data_ptr(), blocks,
+					    number_type(input));
 		    },
 		    [=] { part(*all, out); }});
 }
@@ -357,8 +378,12 @@ WorkPtr Group::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs
 	Tensors in = inputs, out = outputs;
 
 	check_pairs(out, in);
-	for (size_t i = 0; i < in.size(); i++)
+	for (size_t i = 0; i < in.size(); i++) {
 		check_times(out[i], in[i], getSize());
+		number_count(in[i].numel());
+		if (overlap(in[i], out[i]))
+			in[i] = in[i].clone();
+	}
 	return run({c10d::OpType::_ALLGATHER_BASE, "gpucoll:_all_gather_base", in, out,
 		    options.timeout,
 		    [=](Call &call) {
@@ -373,17 +398,19 @@ WorkPtr Group::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs
 WorkPtr Group::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
 				   const c10d::AllgatherOptions &options)
 {
-	Tensors in = inputs, flat;
-	TensorLists out(in.size()); /* by inputs */
+	Tensors in, flat;
+	TensorLists out(inputs.size()); /* by inputs */
 	auto all = std::make_shared<Tensors>();
 
-	TORCH_CHECK_VALUE(!in.empty() && static_cast<int>(outputs.size()) == getSize(),
+	TORCH_CHECK_VALUE(!inputs.empty() && static_cast<int>(outputs.size()) == getSize(),
 			  "gpucoll: ", outputs.size(), " lists of outputs for ", getSize(),
 			  " ranks");
+	for (auto &input : inputs)
+		in.push_back(input.contiguous());
 	for (auto &of_rank : outputs) {
 		check_pairs(of_rank, in);
 		for (size_t i = 0; i < in.size(); i++) {
-			check_alike(of_rank[i], in[i]);
+			check_alike(of_rank[i], in[i], Lie::ANY);
 			out[i].push_back(of_rank[i]);
 			flat.push_back(of_rank[i]);
 		}
@@ -406,8 +433,8 @@ WorkPtr Group::allgather_coalesced(TensorLists &outputs, Tensors &inputs,
 
 WorkPtr Group::gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherOptions &options)
 {
-	at::Tensor input = only(inputs);
-	int root = static_cast<int>(options.rootRank);
+	at::Tensor input = only(inputs, Lie::ANY).contiguous();
+	int root = static_cast<int>(options.rootRank), count = number_count(input.numel());
 	bool mine = root == getRank();
 	Tensors out;
 	auto all = std::make_shared<at::Tensor>();
@@ -415,15 +442,20 @@ WorkPtr Group::gather(TensorLists &outputs, Tensors &inputs, const c10d::GatherO
 	check_root(options.rootRank);
 	if (mine) {
 		out = only_list(outputs, getSize());
-		check_alike(out.front(), input);
+		check_alike(out.front(), input, Lie::ANY);
 	}
-	return run({c10d::OpType::GATHER, "gpucoll:gather", inputs, out, options.timeout,
+	Blocks blocks = blocks_of(out);
+
+	return run({c10d::OpType::GATHER,
+		    "gpucoll:gather",
+		    {input},
+		    out,
+		    options.timeout,
 		    [=](Call &call) {
 			    if (mine)
 				    *all = room_for(out);
-			    call.gatherv(input.data_ptr(), number_count(input.numel()),
-					 mine ? all->data_ptr() : nullptr, blocks_of(out),
-					 number_type(input), root);
+			    call.gatherv(input.data_ptr(), count, mine ? all->data_ptr() : nullptr,
+					 blocks, number_type(input), root);
 		    },
 		    [=] {
 			    if (mine)
@@ -437,28 +469,32 @@ WorkPtr Group::gather_into_tensor(at::Tensor &output, at::Tensor &input,
 	at::Tensor in = input, out = output;
 	int root = static_cast<int>(options.rootRank), size = getSize();
 	bool mine = root == getRank();
+	Blocks blocks = equal_blocks(in.numel(), size);
 
 	check_root(options.rootRank);
-	check_alike(in, in);
-	if (mine)
+	check_tensors({in}, Lie::CONTIGUOUS);
+	if (mine) {
 		check_times(out, in, size);
+		if (overlap(in, out))
+			in = in.clone();
+	}
 	return run({c10d::OpType::GATHER,
 		    "gpucoll:gather_into_tensor",
 		    {in},
 		    mine ? Tensors{out} : Tensors{},
 		    options.timeout,
 		    [=](Call &call) {
-			    call.gatherv(in.data_ptr(), number_count(in.numel()),
-					 mine ? out.data_ptr() : nullptr,
-					 equal_blocks(in.numel(), size), number_type(in), root);
+			    call.gatherv(in.data_ptr(), blocks.counts.front(),
+					 mine ? out.data_ptr() : nullptr, blocks, number_type(in),
+					 root);
 		    },
 		    nullptr});
 }
 
 WorkPtr Group::scatter(Tensors &outputs, TensorLists &inputs, const c10d::ScatterOptions &options)
 {
-	at::Tensor output = only(outputs);
-	int root = static_cast<int>(options.rootRank);
+	at::Tensor output = only(outputs, Lie::CONTIGUOUS);
+	int root = static_cast<int>(options.rootRank), count = number_count(output.numel());
 	bool mine = root == getRank();
 	Tensors in;
 	auto all = std::make_shared<at::Tensor>();
@@ -466,37 +502,41 @@ WorkPtr Group::scatter(Tensors &outputs, TensorLists &inputs, const c10d::Scatte
 	check_root(options.rootRank);
 	if (mine) {
 		in = only_list(inputs, getSize());
-		check_alike(in.front(), output);
+		check_alike(in.front(), output, Lie::ANY);
 	}
+	Blocks blocks = blocks_of(in);
+
 	return run({c10d::OpType::SCATTER, "gpucoll:scatter", in, outputs, options.timeout,
 		    [=](Call &call) {
 			    if (mine)
 				    *all = joined(in);
-			    call.scatterv(mine ? all->data_ptr() : nullptr, blocks_of(in),
-					  output.data_ptr(), number_count(output.numel()),
-					  number_type(output), root);
+			    call.scatterv(mine ? all->data_ptr() : nullptr, blocks,
+					  output.data_ptr(), count, number_type(output), root);
 		    },
-		    [=] { (void)all; }});
+		    /* Until then it is read. */
+		    [=] { all->reset(); }});
 }
 
 WorkPtr Group::reduce_scatter(Tensors &outputs, TensorLists &inputs,
 			      const c10d::ReduceScatterOptions &options)
 {
-	at::Tensor output = only(outputs);
+	at::Tensor output = only(outputs, Lie::CONTIGUOUS);
 	Tensors in = only_list(inputs, getSize());
+	Blocks blocks = blocks_of(in);
 	Reduction reduction(options.reduceOp, output);
 	int size = getSize();
 	auto all = std::make_shared<at::Tensor>();
 
-	check_alike(in.front(), output);
-	TORCH_CHECK_VALUE(in[getRank()].numel() == output.numel(),
-			  "gpucoll: ", in[getRank()].numel(), " elements go into ", output.numel());
+	check_alike(in.front(), output, Lie::ANY);
+	TORCH_CHECK_VALUE(blocks.counts[getRank()] == output.numel(),
+			  "gpucoll: ", blocks.counts[getRank()], " elements go into ",
+			  output.numel());
 	return run({c10d::OpType::REDUCE_SCATTER, "gpucoll:reduce_scatter", in, outputs,
 		    options.timeout,
 		    [=](Call &call) {
 			    *all = joined(in);
 			    reduction.before_in_place(*all);
-			    call.reduce_scatter(all->data_ptr(), output.data_ptr(), blocks_of(in),
+			    call.reduce_scatter(all->data_ptr(), output.data_ptr(), blocks,
 						reduction.type, reduction.op);
 		    },
 		    [=]() mutable {
@@ -516,28 +556,35 @@ WorkPtr Group::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
 WorkPtr Group::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
 					       const c10d::ReduceScatterOptions &options)
 {
-	Tensors in = inputs, out = outputs;
+	Tensors in = inputs, out = outputs, to = outputs;
 	int size = getSize();
 	std::vector<Reduction> reductions = reductions_for(options.reduceOp, in);
 	auto scaled = std::make_shared<Tensors>();
 
 	check_pairs(out, in);
-	for (size_t i = 0; i < in.size(); i++)
+	for (size_t i = 0; i < in.size(); i++) {
 		check_times(in[i], out[i], size);
+		number_count(out[i].numel());
+		if (overlap(in[i], out[i]))
+			to[i] = at::empty_like(out[i]);
+	}
 	return run({c10d::OpType::_REDUCE_SCATTER_BASE, "gpucoll:_reduce_scatter_base", in, out,
 		    options.timeout,
 		    [=](Call &call) {
 			    for (size_t i = 0; i < in.size(); i++) {
 				    scaled->push_back(reductions[i].before(in[i]));
-				    call.reduce_scatter(scaled->back().data_ptr(),
-							out[i].data_ptr(),
-							equal_blocks(out[i].numel(), size),
-							reductions[i].type, reductions[i].op);
+				    call.reduce_scatter_block(scaled->back().data_ptr(),
+							      to[i].data_ptr(),
+							      number_count(to[i].numel()),
+							      reductions[i].type, reductions[i].op);
 			    }
 		    },
 		    [=]() mutable {
-			    for (size_t i = 0; i < out.size(); i++)
-				    reductions[i].after(out[i], size);
+			    for (size_t i = 0; i < out.size(); i++) {
+				    reductions[i].after(to[i], size);
+				    if (!to[i].is_same(out[i]))
+					    out[i].copy_(to[i]);
+			    }
 			    scaled->clear();
 		    }});
 }
@@ -574,7 +621,9 @@ WorkPtr Group::alltoall_base(at::Tensor &output, at::Tensor &input,
 	Blocks sent = rows_for(in, input_splits, getSize()),
 	       received = rows_for(out, output_splits, getSize());
 
-	check_alike(in, out);
+	check_alike(in, out, Lie::CONTIGUOUS);
+	if (overlap(in, out))
+		in = in.clone();
 	return run({c10d::OpType::ALLTOALL_BASE,
 		    "gpucoll:all_to_all",
 		    {in},
@@ -595,15 +644,17 @@ WorkPtr Group::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllO
 	TORCH_CHECK_VALUE(static_cast<int>(in.size()) == getSize() && out.size() == in.size(),
 			  "gpucoll: ", out.size(), " outputs and ", in.size(), " inputs for ",
 			  getSize(), " ranks");
-	check_tensors(in);
-	check_tensors(out);
-	check_alike(in.front(), out.front());
+	check_tensors(in, Lie::ANY);
+	check_tensors(out, Lie::ANY);
+	check_alike(in.front(), out.front(), Lie::ANY);
+	Blocks sent_blocks = blocks_of(in), received_blocks = blocks_of(out);
+
 	return run({c10d::OpType::ALLTOALL, "gpucoll:all_to_all", in, out, options.timeout,
 		    [=](Call &call) {
 			    *sent = joined(in);
 			    *received = room_for(out);
-			    call.alltoallv(sent->data_ptr(), blocks_of(in), received->data_ptr(),
-					   blocks_of(out), number_type(in.front()));
+			    call.alltoallv(sent->data_ptr(), sent_blocks, received->data_ptr(),
+					   received_blocks, number_type(in.front()));
 		    },
 		    [=] {
 			    part(*received, out);
@@ -615,7 +666,7 @@ WorkPtr Group::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllO
 
 WorkPtr Group::send(Tensors &tensors, int to, int tag)
 {
-	at::Tensor tensor = only(tensors);
+	at::Tensor tensor = only(tensors, Lie::DENSE);
 
 	check_root(to);
 	return message({c10d::OpType::SEND,
@@ -632,7 +683,7 @@ WorkPtr Group::send(Tensors &tensors, int to, int tag)
 
 WorkPtr Group::recv(Tensors &tensors, int from, int tag)
 {
-	at::Tensor tensor = only(tensors);
+	at::Tensor tensor = only(tensors, Lie::DENSE);
 
 	check_root(from);
 	return message({c10d::OpType::RECV,
@@ -649,7 +700,7 @@ WorkPtr Group::recv(Tensors &tensors, int from, int tag)
 
 WorkPtr Group::recvAnysource(Tensors &tensors, int tag)
 {
-	at::Tensor tensor = only(tensors);
+	at::Tensor tensor = only(tensors, Lie::DENSE);
 
 	return message({c10d::OpType::RECVANYSOURCE,
 			"gpucoll:recv_any_source",
@@ -665,8 +716,25 @@ WorkPtr Group::recvAnysource(Tensors &tensors, int tag)
 
 /* ---- barriers ---- */
 
+void Group::wait_for_earlier()
+{
+	for (auto &work : engine_pending(this)) {
+		if (!c10d::isP2POp(work->retrieveOpType()))
+			static_cast<GroupWork *>(work.get())->wait_on_host(kNoTimeout);
+	}
+	std::lock_guard<std::mutex> held(lock);
+	for (auto &[index, channel] : channels) {
+		c10::Device device = channel->torch_stream.device();
+		c10::Event now(device.type());
+
+		now.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+		now.synchronize();
+	}
+}
+
 WorkPtr Group::barrier(const c10d::BarrierOptions &options)
 {
+	wait_for_earlier();
 	return run({c10d::OpType::BARRIER,
 		    "gpucoll:barrier",
 		    {},

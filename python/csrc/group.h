@@ -39,6 +39,8 @@ class Group final : public c10d::Backend
 	c10d::ErrorType getError() override;
 	void setSequenceNumberForGroup() override;
 	uint64_t getSequenceNumberForGroup() override;
+	/* Makes what is needed for a device, before anything is enqueued. Collective. */
+	void eagerConnectSingleDevice(at::Device device) override;
 	/* What is pending fails. */
 	void abort() override;
 	/* Waits for what is pending, and gives the communicators back. Collective. */
@@ -86,17 +88,21 @@ class Group final : public c10d::Backend
       private:
 	WorkPtr run(Plan plan);
 	WorkPtr message(Plan plan);
-	Channel *channel_for(c10::Device device);
+	Owner owner() const;
+	std::shared_ptr<Channel> channel_for(c10::Device device);
+	/* On the host, for what was called before a barrier; not for messages, whose others may
+	 * come after it. */
+	void wait_for_earlier();
 	void check_root(int64_t root) const;
 
 	c10::intrusive_ptr<c10d::Store> store;
 	std::chrono::milliseconds timeout;
 	MPI_Comm comm;
 	std::shared_ptr<Fault> fault = std::make_shared<Fault>();
-	std::map<c10::Device, std::unique_ptr<Channel>, bool (*)(c10::Device, c10::Device)>
-		channels;
-	std::vector<c10::weak_intrusive_ptr<GroupWork>> begun; /* those that may be pending */
-	uint64_t sequence = 0, barriers = 0;
+	std::mutex lock; /* of what follows */
+	std::map<c10::DeviceIndex, std::shared_ptr<Channel>> channels;
+	std::atomic<uint64_t> sequence{0};
+	uint64_t barriers = 0;
 };
 
 } // namespace gpucoll

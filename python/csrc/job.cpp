@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "job.h"
-#include "engine.h"
+#include "work.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -39,7 +39,8 @@ static bool has_ended()
  */
 static void finalize(int status, void *)
 {
-	if (!status && getpid() == starter && !has_ended() && !engine_is_busy())
+	if (!status && getpid() == starter && !has_ended() && !engine_is_busy() &&
+	    !work_was_abandoned())
 		MPI_Finalize();
 }
 
@@ -52,6 +53,8 @@ static void start_mpi()
 		return;
 	job_check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
 		  "MPI_Init_thread");
+	/* MPICH raises errors of requests there, whatever communicator they are of. */
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
 	starter = getpid();
 	on_exit(finalize, nullptr);
 }

@@ -4,13 +4,15 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
+#include <cstdio>
 #include <dlfcn.h>
 #include <sched.h>
+#include <unistd.h>
 
 namespace gpucoll
 {
 
-/* ---- a group's failure ---- */
+/* ---- failures ---- */
 
 void Fault::set(const std::string &why)
 {
@@ -36,6 +38,63 @@ bool Fault::is_set()
 	return !text.empty();
 }
 
+static std::atomic<bool> abandoned{false};
+
+bool work_was_abandoned()
+{
+	return abandoned;
+}
+
+/* ---- the driver ---- */
+
+/* Those of the driver's functions that torch has no word for. */
+struct Driver {
+	int (*create)(void **stream, unsigned flags);
+	int (*destroy)(void *stream);
+	int (*exchange_capture)(int *mode);
+};
+
+static Driver find_driver()
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+	Driver d = {};
+
+	TORCH_CHECK(library, "gpucoll: there is no CUDA driver: ", dlerror());
+	d.create = reinterpret_cast<decltype(d.create)>(dlsym(library, "cuStreamCreate"));
+	d.destroy = reinterpret_cast<decltype(d.destroy)>(dlsym(library, "cuStreamDestroy_v2"));
+	d.exchange_capture = reinterpret_cast<decltype(d.exchange_capture)>(
+		dlsym(library, "cuThreadExchangeStreamCaptureMode"));
+	TORCH_CHECK(d.create && d.destroy && d.exchange_capture,
+		    "gpucoll: the CUDA driver lacks functions for streams");
+	return d;
+}
+
+static const Driver &driver()
+{
+	static const Driver found = find_driver();
+
+	return found;
+}
+
+/* To ask for an event breaks a capture that another thread of the program makes, unless it is said
+ * that it has nothing to do with it. */
+static bool is_reached(const c10::Event &event)
+{
+	enum { RELAXED = 2 };
+	int mode = RELAXED;
+	bool reached;
+
+	driver().exchange_capture(&mode);
+	try {
+		reached = event.query();
+	} catch (...) {
+		driver().exchange_capture(&mode);
+		throw;
+	}
+	driver().exchange_capture(&mode);
+	return reached;
+}
+
 /* ---- all calls ---- */
 
 const at::Tensor *Plan::first() const
@@ -54,21 +113,45 @@ std::string Plan::text() const
 	return std::string(title) + " of " + std::to_string(elements) + " elements";
 }
 
-static c10::intrusive_ptr<c10::ivalue::Future> make_future(const Plan &plan)
+static std::optional<c10::Device> device_of(const Plan &plan)
+{
+	if (!plan.first() || plan.first()->is_cpu())
+		return std::nullopt;
+	return plan.first()->device();
+}
+
+static c10::intrusive_ptr<c10::ivalue::Future> make_future(const std::optional<c10::Device> &device)
 {
 	std::vector<c10::Device> devices;
 
-	if (plan.first() && !plan.first()->is_cpu())
-		devices.push_back(plan.first()->device());
+	if (device)
+		devices.push_back(*device);
 	return c10::make_intrusive<c10::ivalue::Future>(
 		c10::ListType::create(c10::TensorType::get()), devices);
 }
 
-GroupWork::GroupWork(Plan plan_, int rank, std::shared_ptr<Fault> fault)
-    : Pending(rank, plan_.type, plan_.title, plan_.inputs), plan(std::move(plan_)),
-      text(plan.text()), fault(std::move(fault)), future(make_future(plan)),
-      deadline(Clock::now() + plan.timeout)
+/* Clocks end. */
+static Clock::time_point after_now(std::chrono::milliseconds timeout)
 {
+	return Clock::now() +
+	       std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(100000));
+}
+
+GroupWork::GroupWork(Plan plan_, const Owner &owner)
+    : Pending(owner.rank, plan_.type, plan_.title, plan_.inputs), plan(std::move(plan_)),
+      text(plan.text()), owner(owner), device_(device_of(plan)), future(make_future(device_)),
+      deadline(after_now(plan.timeout))
+{
+}
+
+const void *GroupWork::group() const
+{
+	return owner.group;
+}
+
+std::optional<c10::Device> GroupWork::device() const
+{
+	return device_;
 }
 
 std::vector<at::Tensor> GroupWork::result()
@@ -83,7 +166,7 @@ c10::intrusive_ptr<c10::ivalue::Future> GroupWork::getFuture()
 
 bool GroupWork::isCompleted()
 {
-	engine_progress();
+	engine_progress(this);
 	return c10d::Work::isCompleted();
 }
 
@@ -97,12 +180,12 @@ bool GroupWork::isSuccess() const
 void GroupWork::abort()
 {
 	aborted = true;
-	engine_progress();
+	engine_progress(this);
 }
 
 void GroupWork::fail(const std::string &why)
 {
-	fault->set(why);
+	owner.fault->set(why);
 	failed = std::make_exception_ptr(C10_BUILD_ERROR(DistBackendError, "gpucoll: " + why));
 }
 
@@ -116,26 +199,57 @@ bool GroupWork::is_late()
 	return static_cast<bool>(failed);
 }
 
-void GroupWork::end()
+void GroupWork::keep_for_good()
 {
-	if (failed && !future->completed())
-		future->setError(failed);
-	else if (!future->completed())
-		future->markCompleted(c10::IValue(plan.outputs));
+	abandoned = true;
+	c10::raw::intrusive_ptr::incref(this);
+}
+
+/* Staging goes, and the inputs: the caller may hold the work for long. */
+void GroupWork::complete() noexcept
+{
+	at::ThreadLocalStateGuard as_caller(state);
+	at::NoGradGuard no_grad;
+
+	if (failed)
+		keep_for_good();
+	try {
+		if (!failed)
+			finish_results();
+	} catch (...) {
+		failed = std::current_exception();
+	}
+	if (!failed) {
+		plan.begin = nullptr;
+		plan.end = nullptr;
+		plan.inputs.clear();
+	}
+	try {
+		if (failed && !future->completed())
+			future->setError(failed);
+		else if (!future->completed())
+			future->markCompleted(c10::IValue(plan.outputs));
+	} catch (const std::exception &error) {
+		TORCH_WARN("gpucoll: a callback of ", text, ": ", error.what());
+	}
 	finish(failed);
 }
 
 /*
- * Yields: ranks may be more than cores. The thread of the engine takes turns, as it may be the one
- * that has the lock.
+ * Yields: ranks may be more than cores. The engine's lock may be with a thread that waits in a call
+ * of CUDA's, so that lateness is seen here, too.
  */
 bool GroupWork::wait_on_host(std::chrono::milliseconds timeout)
 {
-	auto end = timeout == kNoTimeout ? Clock::time_point::max() : Clock::now() + timeout;
+	const std::chrono::seconds grace(1); /* for the engine to see it first */
+	auto end = timeout == kNoTimeout ? Clock::time_point::max() : after_now(timeout);
 
 	while (!isCompleted()) {
 		TORCH_CHECK_WITH(DistBackendError, Clock::now() < end, "gpucoll: ", text,
 				 " has not ended within the ", timeout.count(), " ms of this wait");
+		TORCH_CHECK_WITH(
+			DistBackendError, Clock::now() < deadline + grace, "gpucoll: ", text,
+			" did not end in time, and MPI or CUDA holds the thread that tests it");
 		sched_yield();
 	}
 	if (auto error = exception())
@@ -143,15 +257,10 @@ bool GroupWork::wait_on_host(std::chrono::milliseconds timeout)
 	return true;
 }
 
-void GroupWork::keep_for_good()
-{
-	c10::raw::intrusive_ptr::incref(this);
-}
-
 /* ---- by MPI's nonblocking calls ---- */
 
-HostWork::HostWork(Plan plan, int rank, std::shared_ptr<Fault> fault, MPI_Comm comm)
-    : GroupWork(std::move(plan), rank, std::move(fault)), call(comm)
+HostWork::HostWork(Plan plan, const Owner &owner, MPI_Comm comm)
+    : GroupWork(std::move(plan), owner), call(comm)
 {
 }
 
@@ -159,25 +268,24 @@ void HostWork::begin()
 {
 	at::NoGradGuard no_grad;
 
-	begun = true;
 	plan.begin(call);
+	begun = true;
 }
 
-void HostWork::begin_behind_stream(const void *queue)
+void HostWork::begin_in_turn()
 {
-	c10::Device device = plan.first()->device();
-	c10::impl::VirtualGuardImpl guard(device.type());
-
-	before.emplace(device.type());
-	before->record(guard.getStream(device));
-	queue_ = queue;
+	if (!device_)
+		return;
+	before.emplace(device_->type());
+	before->record(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));
 }
 
 void HostWork::abandon()
 {
-	if (call.requests.empty())
+	if (std::all_of(call.requests.begin(), call.requests.end(),
+			[](MPI_Request request) { return request == MPI_REQUEST_NULL; }))
 		return;
-	fault->set(text + " was begun in part");
+	owner.fault->set(text + " was begun in part");
 	keep_for_good();
 }
 
@@ -186,45 +294,31 @@ bool HostWork::has_begun() const
 	return begun;
 }
 
-const void *HostWork::queue() const
+/* One by one, as MPI tells an error of one more plainly than of several. */
+bool HostWork::test()
 {
-	return queue_;
-}
+	for (; ended < call.requests.size(); ended++) {
+		MPI_Status status;
+		int done;
 
-bool HostWork::is_hosts() const
-{
+		job_check(MPI_Test(&call.requests[ended], &done, &status), plan.title);
+		if (!done)
+			return false;
+		if (ended == 0)
+			source = status.MPI_SOURCE;
+	}
 	return true;
 }
 
-/* Whether all requests have ended. What MPI says of one that failed is kept; the others may go on,
- * and are let go. */
-bool HostWork::test()
-{
-	std::vector<MPI_Status> statuses(call.requests.size());
-	int done = 0, error;
-
-	error = MPI_Testall(static_cast<int>(call.requests.size()), call.requests.data(), &done,
-			    statuses.data());
-	for (auto &status : statuses) {
-		if (error == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS &&
-		    status.MPI_ERROR != MPI_ERR_PENDING)
-			error = status.MPI_ERROR;
-	}
-	job_check(error, plan.title);
-	if (done && !statuses.empty())
-		source = statuses.front().MPI_SOURCE;
-	return done;
-}
-
-bool HostWork::step(bool may_begin)
+bool HostWork::step(bool may_begin) noexcept
 {
 	try {
-		c10::OptionalDeviceGuard guard;
+		if (!begun && may_begin && (!before || is_reached(*before))) {
+			at::ThreadLocalStateGuard as_caller(state);
+			c10::OptionalDeviceGuard guard(device_);
 
-		if (before)
-			guard.reset_device(plan.first()->device());
-		if (!begun && may_begin && before->query())
 			begin();
+		}
 		if (begun && test())
 			return true;
 	} catch (const std::exception &error) {
@@ -234,24 +328,10 @@ bool HostWork::step(bool may_begin)
 	return is_late();
 }
 
-void HostWork::complete()
+void HostWork::finish_results()
 {
-	at::NoGradGuard no_grad;
-
-	if (failed) {
-		keep_for_good();
-		return end();
-	}
-	try {
-		if (plan.end)
-			plan.end();
-	} catch (...) {
-		failed = std::current_exception();
-	}
-	/* Staging goes; the caller may hold the work for long. */
-	plan.begin = nullptr;
-	plan.end = nullptr;
-	end();
+	if (plan.end)
+		plan.end();
 }
 
 bool HostWork::wait(std::chrono::milliseconds timeout)
@@ -266,35 +346,19 @@ int HostWork::sourceRank() const
 
 /* ---- on a stream ---- */
 
-/* The two functions of the driver that torch has no word for. */
-struct Driver {
-	int (*create)(void **stream, unsigned flags);
-	int (*destroy)(void *stream);
-};
-
-static const Driver &driver()
-{
-	static const Driver found = [] {
-		void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-		Driver d = {};
-
-		TORCH_CHECK(library, "gpucoll: there is no CUDA driver: ", dlerror());
-		d.create = reinterpret_cast<decltype(d.create)>(dlsym(library, "cuStreamCreate"));
-		d.destroy =
-			reinterpret_cast<decltype(d.destroy)>(dlsym(library, "cuStreamDestroy_v2"));
-		return d;
-	}();
-
-	return found;
-}
-
+/*
+ * The event gives the thread its context, where this is its first call of CUDA's: torch makes none
+ * for a device that is the current one already.
+ */
 static void *make_stream(c10::Device device)
 {
 	enum { NON_BLOCKING = 1 };
-	c10::DeviceGuard guard(device);
+	c10::Event first(device.type());
 	void *stream = nullptr;
-	int result = driver().create(&stream, NON_BLOCKING);
+	int result;
 
+	first.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+	result = driver().create(&stream, NON_BLOCKING);
 	TORCH_CHECK(!result, "gpucoll: cuStreamCreate: error ", result, " of the driver's");
 	return stream;
 }
@@ -305,14 +369,17 @@ static c10::Stream name_stream(c10::Device device, void *stream)
 	return c10::Stream(c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(stream));
 }
 
-Channel::Channel(MPI_Comm comm, c10::Device device)
-    : ordered(MPI_COMM_NULL), torch_stream(c10::Stream::UNSAFE, device, 0),
-      stream(make_stream(device))
+Channel::Channel(MPI_Comm comm, c10::Device device) : torch_stream(c10::Stream::UNSAFE, device, 0)
 {
 	c10::DeviceGuard guard(device);
+	int error;
 
+	stream = make_stream(device);
 	torch_stream = name_stream(device, stream);
-	job_check(gpucoll_stream_comm(comm, stream, &ordered), "gpucoll_stream_comm");
+	error = gpucoll_stream_comm(comm, stream, &ordered);
+	if (error)
+		driver().destroy(stream);
+	job_check(error, "gpucoll_stream_comm");
 	MPI_Comm_set_errhandler(ordered, MPI_ERRORS_RETURN);
 }
 
@@ -322,8 +389,8 @@ void Channel::free()
 	driver().destroy(stream);
 }
 
-DeviceWork::DeviceWork(Plan plan, int rank, std::shared_ptr<Fault> fault, Channel *channel)
-    : GroupWork(std::move(plan), rank, std::move(fault)), channel(channel),
+DeviceWork::DeviceWork(Plan plan, const Owner &owner, std::shared_ptr<Channel> channel_)
+    : GroupWork(std::move(plan), owner), channel(std::move(channel_)),
       after(channel->torch_stream.device_type())
 {
 }
@@ -335,12 +402,11 @@ DeviceWork::DeviceWork(Plan plan, int rank, std::shared_ptr<Fault> fault, Channe
  */
 void DeviceWork::begin()
 {
-	c10::Device device = channel->torch_stream.device();
-	c10::impl::VirtualGuardImpl guard(device.type());
-	c10::Event before(device.type());
+	c10::impl::VirtualGuardImpl guard(device_->type());
+	c10::Event before(device_->type());
 	at::NoGradGuard no_grad;
 
-	before.record(guard.getStream(device));
+	before.record(guard.getStream(*device_));
 	before.block(channel->torch_stream);
 	c10::StreamGuard on(channel->torch_stream);
 	Call call(channel->ordered, channel->stream);
@@ -354,22 +420,36 @@ void DeviceWork::begin()
 
 void DeviceWork::abandon()
 {
-	fault->set(text + " may have been begun in part");
+	owner.fault->set(text + " may have been begun in part");
 	keep_for_good();
 }
 
-bool DeviceWork::is_hosts() const
+bool DeviceWork::has_begun() const
 {
-	return false;
+	return true;
 }
 
-bool DeviceWork::step(bool)
+/*
+ * What is late on a stream holds up all behind it there, and so the program, which may never ask
+ * how the call went: the process ends, and the MPI's launcher ends the job.
+ */
+bool DeviceWork::step(bool) noexcept
 {
 	int error = MPI_SUCCESS;
 
-	if (!after.query())
-		return is_late();
 	try {
+		if (!is_reached(after)) {
+			if (!is_late())
+				return false;
+			if (aborted)
+				return true;
+			fprintf(stderr,
+				"gpucoll: rank %d: %s did not end within %lld ms: another rank may not have made the "
+				"call, or is at another; a stream can't be told, so this process ends\n",
+				owner.rank, text.c_str(),
+				static_cast<long long>(plan.timeout.count()));
+			_exit(1);
+		}
 		job_check(gpucoll_stream_error(channel->ordered, &error), "gpucoll_stream_error");
 		job_check(error, plan.title);
 	} catch (const std::exception &thrown) {
@@ -378,31 +458,22 @@ bool DeviceWork::step(bool)
 	return true;
 }
 
-void DeviceWork::complete()
+/* They are, in the stream. */
+void DeviceWork::finish_results()
 {
-	if (failed) {
-		keep_for_good();
-		return end();
-	}
-	plan.begin = nullptr;
-	plan.end = nullptr;
-	plan.inputs.clear();
-	end();
 }
 
 void DeviceWork::synchronize()
 {
-	c10::Device device = channel->torch_stream.device();
-	c10::impl::VirtualGuardImpl guard(device.type());
-
-	after.block(guard.getStream(device));
+	after.block(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));
 }
 
 bool DeviceWork::wait(std::chrono::milliseconds timeout)
 {
 	if (auto error = exception())
 		std::rethrow_exception(error);
-	fault->check();
+	if (!c10d::Work::isCompleted())
+		owner.fault->check();
 	if (timeout != kNoTimeout)
 		wait_on_host(timeout);
 	synchronize();

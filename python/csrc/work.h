@@ -6,6 +6,7 @@
 #include "call.h"
 #include "engine.h"
 
+#include <ATen/ThreadLocalState.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <chrono>
@@ -33,6 +34,9 @@ class Fault
 	std::string text;
 };
 
+/* Whether a call has failed while MPI was at it: it may be still, and can't be ended then. */
+bool work_was_abandoned();
+
 /* A call as the group describes it. */
 struct Plan {
 	c10d::OpType type;
@@ -48,11 +52,22 @@ struct Plan {
 	std::string text() const;
 };
 
+/* Whose calls these are. */
+struct Owner {
+	const void *group;
+	int rank;
+	std::shared_ptr<Fault> fault;
+};
+
 /* What both kinds have. */
 class GroupWork : public Pending
 {
       public:
-	GroupWork(Plan plan, int rank, std::shared_ptr<Fault> fault);
+	GroupWork(Plan plan, const Owner &owner);
+
+	const void *group() const override;
+	std::optional<c10::Device> device() const override;
+	void complete() noexcept override;
 
 	std::vector<at::Tensor> result() override;
 	c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -60,20 +75,24 @@ class GroupWork : public Pending
 	bool isSuccess() const override;
 	void abort() override;
 
-      protected:
 	/* For the host: until the call has ended, or throws. Returns true. */
 	bool wait_on_host(std::chrono::milliseconds timeout);
+
+      protected:
 	/* Fails where it is late; under the engine's lock. */
 	bool is_late();
 	void fail(const std::string &why);
-	void end(); /* with what `failed` says */
 	/* The MPI may still read and write what a call that failed has named: nothing of it is ever
 	 * given back. */
 	void keep_for_good();
+	/* Once it has ended well: what is to be done with the results. */
+	virtual void finish_results() = 0;
 
 	Plan plan;
 	const std::string text; /* the call in words */
-	std::shared_ptr<Fault> fault;
+	const Owner owner;
+	const std::optional<c10::Device> device_;
+	const at::ThreadLocalState state; /* the caller's: inference mode ... */
 	c10::intrusive_ptr<c10::ivalue::Future> future;
 	Clock::time_point deadline;
 	std::exception_ptr failed;
@@ -83,33 +102,31 @@ class GroupWork : public Pending
 class HostWork final : public GroupWork
 {
       public:
-	HostWork(Plan plan, int rank, std::shared_ptr<Fault> fault, MPI_Comm comm);
+	HostWork(Plan plan, const Owner &owner, MPI_Comm comm);
 
 	/*
-	 * Either, once: begins it now; or, for a message from or to device memory, when the current
-	 * stream of its device has come so far, after earlier such messages of `queue`.
+	 * Either, once: begins it now; or, of a message, after earlier ones of its group, and where
+	 * it is from or to device memory, when the current stream of its device has come so far.
 	 */
 	void begin();
-	void begin_behind_stream(const void *queue);
+	void begin_in_turn();
 	/* After begin() has thrown: what of it is under way can't be taken back. */
 	void abandon();
 
-	bool step(bool may_begin) override;
+	bool step(bool may_begin) noexcept override;
 	bool has_begun() const override;
-	const void *queue() const override;
-	void complete() override;
-	bool is_hosts() const override;
 
 	bool wait(std::chrono::milliseconds timeout) override;
 	int sourceRank() const override;
 
       private:
 	bool test();
+	void finish_results() override;
 
 	Call call;
 	std::optional<c10::Event> before;
-	const void *queue_ = nullptr;
-	bool begun = false;
+	std::atomic<bool> begun{false}; /* and MPI has been told */
+	size_t ended = 0;               /* requests */
 	int source = -1;
 };
 
@@ -122,30 +139,31 @@ class Channel
 	/* After the last call has ended. Collective. */
 	void free();
 
-	MPI_Comm ordered;
+	MPI_Comm ordered = MPI_COMM_NULL;
+	void *stream = nullptr;
 	c10::Stream torch_stream;
-	void *stream;
 };
 
 class DeviceWork final : public GroupWork
 {
       public:
-	DeviceWork(Plan plan, int rank, std::shared_ptr<Fault> fault, Channel *channel);
+	DeviceWork(Plan plan, const Owner &owner, std::shared_ptr<Channel> channel);
 
 	/* Enqueues it behind the current stream. */
 	void begin();
 	void abandon();
 
-	bool step(bool may_begin) override;
-	void complete() override;
-	bool is_hosts() const override;
+	bool step(bool may_begin) noexcept override;
+	bool has_begun() const override;
 
 	/* Makes the current stream wait; the host waits where a timeout is named. */
 	bool wait(std::chrono::milliseconds timeout) override;
 	void synchronize() override;
 
       private:
-	Channel *channel;
+	void finish_results() override;
+
+	std::shared_ptr<Channel> channel;
 	c10::Event after;
 };
 

@@ -6,6 +6,8 @@ orders of an operation give one result. With STANDIN=1 gpucoll's tensors are of 
 """
 import os
 import sys
+import time
+import weakref
 from datetime import timedelta
 
 import torch
@@ -275,6 +277,88 @@ def works():
         check(objects == [{"rank": r} for r in range(size)], "all_gather_object", objects)
 
 
+def overlaps():
+    """A slice of the whole for a part of it, as FSDP has it; and all_to_all in place."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for n in (1, 1000):
+        whole = ours(poison(n * size, torch.float32))
+        whole[rank * n:(rank + 1) * n].copy_(ours(numbers(n, torch.float32, rank)))
+        dist.all_gather_into_tensor(whole, whole[rank * n:(rank + 1) * n])
+        check(same(back(whole), torch.cat([numbers(n, torch.float32, r) for r in range(size)])), "all_gather of a slice")
+        whole = ours(numbers(n * size, torch.float32, rank))
+        dist.reduce_scatter_tensor(whole[rank * n:(rank + 1) * n], whole)
+        want = sum(numbers(n * size, torch.float32, r) for r in range(size))[rank * n:(rank + 1) * n]
+        check(same(back(whole[rank * n:(rank + 1) * n]), want), "reduce_scatter into a slice")
+        whole = ours(numbers(n * size, torch.float32, rank))
+        dist.all_to_all_single(whole, whole)
+        want = torch.cat([numbers(n * size, torch.float32, r)[rank * n:(rank + 1) * n] for r in range(size)])
+        check(same(back(whole), want), "all_to_all in place")
+
+
+def layouts():
+    """Tensors that are dense in another order, and lists of views."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    x = torch.arange(48.0).view(2, 3, 2, 4).contiguous(memory_format=torch.channels_last) + rank
+    dist.all_reduce(x)
+    check(torch.equal(x, torch.arange(48.0).view(2, 3, 2, 4) * size + size * (size - 1) / 2), "channels_last")
+    outputs = [torch.zeros(4, 3).t() for _ in range(size)]
+    dist.all_gather(outputs, torch.arange(12.0).view(4, 3).t() + rank)
+    for r in range(size):
+        check(torch.equal(outputs[r], torch.arange(12.0).view(4, 3).t() + r), "transposed ones", outputs[r])
+
+
+def callbacks():
+    """Callbacks that wait for calls of their own; works that end in a thread of the library's, and keep nothing."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+
+    def again(future):
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+    futures = [dist.all_reduce(torch.ones(3), async_op=True).get_future().then(again) for _ in range(1)]
+    check(all(torch.equal(f.wait(), torch.full((3,), float(size * size))) for f in futures), "a callback's call")
+    with torch.inference_mode():
+        outputs = [torch.zeros(3) for _ in range(size)]
+        work = dist.all_gather(outputs, torch.full((3,), float(rank)), async_op=True)
+        time.sleep(0.1)
+        work.wait()
+        check(all(torch.equal(outputs[r], torch.full((3,), float(r))) for r in range(size)), "inference mode")
+    work = dist.all_reduce(torch.ones(3), async_op=True)
+    dist.barrier()
+    check(work.is_completed(), "a barrier comes after what was called before it")
+    x = torch.ones(5)
+    seen = weakref.ref(x)
+    work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    del work, x
+    deadline = time.monotonic() + 10
+    while seen() is not None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    check(seen() is None, "a work that has ended keeps its tensors")
+
+
+def mixed():
+    """Messages of the host's memory do not overtake those of the device's that still wait for a stream."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    for i in range(50):
+        x, y = standin.to_device(torch.full((100000,), 1.0 + i)), torch.full((100000,), 2.0 + i)
+        from_device, from_host = standin.to_device(torch.zeros(100000)), torch.zeros(100000)
+        works = [dist.isend(x, right), dist.isend(y, right), dist.irecv(from_device, left), dist.irecv(from_host, left)]
+        for work in works:
+            work.wait()
+        check(bool((standin.to_host(from_device) == 1 + i).all()) and bool((from_host == 2 + i).all()), "messages cross", i)
+
+
+def late():
+    """A rank does not come to a call on a stream: the process ends."""
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    dist.all_reduce(ours(torch.ones(2)), group=group)
+    if dist.get_rank() == 0:
+        x = ours(torch.ones(2))
+        dist.all_reduce(x, group=group)
+        back(x)
+    time.sleep(20)
+
+
 def groups():
     rank, size = dist.get_rank(), dist.get_world_size()
     reverse = dist.new_group(list(reversed(range(size))), backend="gpucoll")
@@ -308,13 +392,20 @@ def errors():
         else:
             check(False, "no error of", word)
     refused("no reduction BAND of Float", TypeError, lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND))
-    refused("contiguous", ValueError, lambda: dist.all_reduce(torch.ones(4, 4).t()[1:]))
+    refused("gaps", ValueError, lambda: dist.all_reduce(torch.ones(4, 4).t()[1:]))
+    refused("not contiguous", ValueError, lambda: dist.all_gather_into_tensor(torch.ones(2, size).t(), torch.ones(2)))
+    refused("nvalid tag", RuntimeError, lambda: dist.isend(torch.ones(1), (rank + 1) % size, tag=-3))
     refused("elements", ValueError, lambda: dist.all_gather_into_tensor(torch.ones(2 * size + 1), torch.ones(2)))
     refused("Float and Double", TypeError, lambda: dist.all_gather_into_tensor(torch.ones(2 * size), torch.ones(2).double()))
     refused("splits of", ValueError, lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), [2] * size))
     x = torch.ones(3)
     dist.all_reduce(x)
     check(bool((x == size).all()), "after errors the group serves")
+    if rank == 1:
+        dist.send(torch.ones(5), 0)
+    elif rank == 0:
+        other = torch.ones(2)
+        refused("runc", dist.DistBackendError, lambda: dist.recv(other, 1))
     # One rank does not come: the others are told within the group's time, and the group is of no use then.
     group = dist.new_group(timeout=timedelta(seconds=1))
     if rank != 0:
@@ -359,7 +450,7 @@ def main():
     case = sys.argv[1]
     dist.init_process_group("gpucoll", init_method="mpi://" if "MASTER_PORT" not in os.environ else "env://")
     gloo = dist.new_group(backend="gloo")
-    {f.__name__: f for f in (reductions, moves, coalesced, messages, works, groups, errors, ddp)}[case]()
+    globals()[case]()
     dist.barrier()
     dist.destroy_process_group()
     print(f"{checks} checks passed, 0 failed\n", end="", flush=True)
