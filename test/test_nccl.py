@@ -38,6 +38,14 @@ def test_collectives(run_mpi, tmp_path, mpi, ranks):
     run_nccl(run_mpi, tmp_path, mpi, ranks, "collectives")
 
 
+@each_mpi
+def test_a_program_that_starts_mpi(run_mpi, tmp_path, mpi):
+    """Its thread level is too low, or libgpucoll asks for more, of which the program is not told."""
+    (tmp_path / "with").mkdir()
+    run_nccl(run_mpi, tmp_path, mpi, 2, "own_mpi")
+    run_nccl(run_mpi, tmp_path / "with", mpi, 2, "own_mpi", env={"GPUCOLL_THREADS": "multiple"})
+
+
 @emulated_only
 @each_mpi
 def test_little_memory(run_mpi, tmp_path, mpi):

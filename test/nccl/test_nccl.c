@@ -12,6 +12,7 @@
 #include "gpucoll/nccl.h"
 #include "nccl/nccl_number.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -557,6 +558,29 @@ static ncclUniqueId share_id(const char *path)
 	return id;
 }
 
+/* A program that starts MPI itself, without threads: then these must have been asked for. */
+static int own_mpi(ncclUniqueId id)
+{
+	bool asked = getenv("GPUCOLL_THREADS") != NULL;
+	int (*init)(int *, char ***);
+	int (*finalize)(void);
+	ncclResult_t result;
+
+	*(void **)&init = dlsym(RTLD_DEFAULT, "MPI_Init");
+	*(void **)&finalize = dlsym(RTLD_DEFAULT, "MPI_Finalize");
+	init(NULL, NULL);
+	result = ncclCommInitRank(&comm, size, id, rank);
+	check(result == (asked ? ncclSuccess : ncclInvalidUsage), "%s %d %d %zu", "own MPI", result,
+	      0, 0);
+	check(asked || strstr(ncclGetLastError(NULL), "set GPUCOLL_THREADS=multiple"),
+	      "%s %d %d %zu", "own MPI's error", result, 0, 0);
+	if (asked)
+		well(ncclCommDestroy(comm), "ncclCommDestroy");
+	finalize();
+	printf("rank %d: %ld checks passed, %ld failed\n", rank, passed, failed);
+	return failed ? 1 : 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = argc > 2 ? argv[2] : "collectives";
@@ -570,6 +594,8 @@ int main(int argc, char **argv)
 	must(cudaSetDevice(rank % devices), "cudaSetDevice");
 	must(cudaStreamCreate(&stream), "cudaStreamCreate");
 	id = share_id(argv[1]);
+	if (!strcmp(name, "own_mpi"))
+		return own_mpi(id);
 	well(ncclCommInitRank(&comm, size, id, rank), "ncclCommInitRank");
 	if (!strcmp(name, "collectives"))
 		all_collectives();
