@@ -90,7 +90,7 @@ def assert_all_passed(result, ranks):
     assert len(re.findall("^[0-9]+ checks passed, 0 failed$", result.output, re.M)) == ranks, result.output[-4000:]
 
 
-@pytest.mark.parametrize("case", CASES + ["layouts", "callbacks", "ddp"])
+@pytest.mark.parametrize("case", CASES + ["layouts", "callbacks", "ends", "ddp"])
 @pytest.mark.parametrize("mpi", MPIS)
 def test_host_tensors(installed, mpi, case):
     ranks = {"mpich": 3}.get(family(mpi), 2)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Drives what is under way. A thread tests it, and so does whoever waits; one lock guards the list.
- * What has ended is completed without the lock, as that runs callbacks of the program's, and never
- * by the thread that tests: a callback may wait for another call. So others do it, of whom there is
- * always one that does not wait.
+ * Drives what is under way. A thread tests it, and so does whoever waits; one lock guards the
+ * lists. What has ended is completed without the lock, as that runs callbacks of the program's, and
+ * never by the thread that tests, as a callback may wait for another call: by whoever waits for it,
+ * or by another thread, of which there is always one that does not seem to wait.
  */
 #ifndef GPUCOLL_TORCH_ENGINE_H
 #define GPUCOLL_TORCH_ENGINE_H
@@ -40,15 +40,24 @@ using PendingPtr = c10::intrusive_ptr<Pending>;
 
 void engine_submit(PendingPtr work);
 
-/* Tests all that is pending, unless another thread does, and completes `mine` here if it has ended.
- * Any thread. */
+/*
+ * Tests all that is pending, unless another thread does, and completes `mine` here if it has ended,
+ * and is the next of its group to be completed. Any thread.
+ */
 void engine_progress(const Pending *mine);
 
-/* Those of a group that have not ended. */
+/* Those of a group that have not been completed, but for one that this thread is completing. */
 std::vector<PendingPtr> engine_pending(const void *group);
+
+/* Whether this thread is completing it: is in a callback of it. */
+bool engine_completes(const Pending *work);
+
 bool engine_is_busy();
 
-/* Ends the threads; what is pending stays so. The caller holds no lock, Python's neither. */
+/*
+ * Ends the threads, a second later at most; what is pending then stays so until somebody waits for
+ * it. The caller holds no lock, Python's neither. Afterwards only this thread's calls go on.
+ */
 void engine_stop();
 
 } // namespace gpucoll

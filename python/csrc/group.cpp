@@ -42,9 +42,15 @@ uint64_t Group::getSequenceNumberForGroup()
 	return sequence;
 }
 
+void Group::check()
+{
+	TORCH_CHECK(!job_is_fork(), "gpucoll: a process that was forked has no MPI");
+	fault->check();
+}
+
 Owner Group::owner() const
 {
-	return {this, getRank(), fault};
+	return {getRank(), fault};
 }
 
 void Group::eagerConnectSingleDevice(at::Device device)
@@ -54,7 +60,9 @@ void Group::eagerConnectSingleDevice(at::Device device)
 
 void Group::abort()
 {
-	for (auto &work : engine_pending(this))
+	if (job_is_fork())
+		return;
+	for (auto &work : engine_pending(fault.get()))
 		work->abort();
 }
 
@@ -62,9 +70,9 @@ void Group::abort()
  * given back. */
 void Group::shutdown()
 {
-	if (comm == MPI_COMM_NULL)
+	if (comm == MPI_COMM_NULL || job_is_fork())
 		return;
-	for (auto &work : engine_pending(this)) {
+	for (auto &work : engine_pending(fault.get())) {
 		while (!work->isCompleted())
 			sched_yield();
 	}
@@ -219,7 +227,7 @@ WorkPtr Group::run(Plan plan)
 {
 	const at::Tensor *first = plan.first();
 
-	fault->check();
+	check();
 	sequence++;
 	if (plan.timeout == c10d::kUnsetTimeout)
 		plan.timeout = timeout;
@@ -236,11 +244,12 @@ WorkPtr Group::message(Plan plan)
 {
 	bool at_once = plan.first()->is_cpu();
 
-	for (auto &work : engine_pending(this))
+	check();
+
+	for (auto &work : engine_pending(fault.get()))
 		at_once = at_once && work->has_begun();
 	if (at_once)
 		return run(std::move(plan));
-	fault->check();
 	plan.timeout = timeout;
 
 	auto work = c10::make_intrusive<HostWork>(std::move(plan), owner(), comm);
@@ -718,7 +727,7 @@ WorkPtr Group::recvAnysource(Tensors &tensors, int tag)
 
 void Group::wait_for_earlier()
 {
-	for (auto &work : engine_pending(this)) {
+	for (auto &work : engine_pending(fault.get())) {
 		if (!c10d::isP2POp(work->retrieveOpType()))
 			static_cast<GroupWork *>(work.get())->wait_on_host(kNoTimeout);
 	}
@@ -734,6 +743,7 @@ void Group::wait_for_earlier()
 
 WorkPtr Group::barrier(const c10d::BarrierOptions &options)
 {
+	check();
 	wait_for_earlier();
 	return run({c10d::OpType::BARRIER,
 		    "gpucoll:barrier",

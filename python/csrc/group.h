@@ -88,6 +88,8 @@ class Group final : public c10d::Backend
       private:
 	WorkPtr run(Plan plan);
 	WorkPtr message(Plan plan);
+	/* Throws where no call can be made any more. */
+	void check();
 	Owner owner() const;
 	std::shared_ptr<Channel> channel_for(c10::Device device);
 	/* On the host, for what was called before a barrier; not for messages, whose others may

@@ -23,7 +23,13 @@ void job_check(int error, const char *call)
 
 /* ---- start and end ---- */
 
-static pid_t starter; /* the process, of which a fork has not MPI */
+static pid_t starter; /* of MPI */
+static pid_t process; /* that has MPI, whoever started it; a fork has not */
+
+bool job_is_fork()
+{
+	return process && process != getpid();
+}
 
 static bool has_ended()
 {
@@ -66,6 +72,8 @@ void job_start()
 	int level = MPI_THREAD_SINGLE;
 
 	std::call_once(once, start_mpi);
+	if (!process)
+		process = getpid();
 	TORCH_CHECK(!has_ended(), "gpucoll: MPI has ended");
 	MPI_Query_thread(&level);
 	/* With which the MPI may have more than it tells. */

@@ -28,6 +28,9 @@ void job_start();
  */
 MPI_Comm job_make_comm(c10d::Store &store, int rank, int size);
 
+/* Whether this is a fork of the process that has MPI. */
+bool job_is_fork();
+
 /* This process's rank in the job, and their number; MPI has started. */
 int job_rank();
 int job_size();

@@ -146,7 +146,7 @@ GroupWork::GroupWork(Plan plan_, const Owner &owner)
 
 const void *GroupWork::group() const
 {
-	return owner.group;
+	return owner.fault.get();
 }
 
 std::optional<c10::Device> GroupWork::device() const
@@ -219,6 +219,7 @@ void GroupWork::complete() noexcept
 	} catch (...) {
 		failed = std::current_exception();
 	}
+	settled = true;
 	if (!failed) {
 		plan.begin = nullptr;
 		plan.end = nullptr;
@@ -245,10 +246,14 @@ bool GroupWork::wait_on_host(std::chrono::milliseconds timeout)
 	auto end = timeout == kNoTimeout ? Clock::time_point::max() : after_now(timeout);
 
 	while (!isCompleted()) {
+		TORCH_CHECK(!job_is_fork(), "gpucoll: a process that was forked has no MPI");
+		if (settled && engine_completes(this)) /* a callback of its own waits */
+			break;
 		TORCH_CHECK_WITH(DistBackendError, Clock::now() < end, "gpucoll: ", text,
 				 " has not ended within the ", timeout.count(), " ms of this wait");
 		TORCH_CHECK_WITH(
-			DistBackendError, Clock::now() < deadline + grace, "gpucoll: ", text,
+			DistBackendError, settled || Clock::now() < deadline + grace,
+			"gpucoll: ", text,
 			" did not end in time, and MPI or CUDA holds the thread that tests it");
 		sched_yield();
 	}
@@ -314,7 +319,6 @@ bool HostWork::step(bool may_begin) noexcept
 {
 	try {
 		if (!begun && may_begin && (!before || is_reached(*before))) {
-			at::ThreadLocalStateGuard as_caller(state);
 			c10::OptionalDeviceGuard guard(device_);
 
 			begin();

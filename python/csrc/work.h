@@ -54,9 +54,8 @@ struct Plan {
 
 /* Whose calls these are. */
 struct Owner {
-	const void *group;
 	int rank;
-	std::shared_ptr<Fault> fault;
+	std::shared_ptr<Fault> fault; /* the group's, by which it is known */
 };
 
 /* What both kinds have. */
@@ -97,6 +96,8 @@ class GroupWork : public Pending
 	Clock::time_point deadline;
 	std::exception_ptr failed;
 	std::atomic<bool> aborted{false};
+	std::atomic<bool> settled{
+		false}; /* MPI is done with it, and results are where they belong */
 };
 
 class HostWork final : public GroupWork

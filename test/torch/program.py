@@ -4,8 +4,10 @@
 Each collective is made with gloo, too, on equal tensors, and the results compared bit by bit: operands are such that all
 orders of an operation give one result. With STANDIN=1 gpucoll's tensors are of the (emulated) device.
 """
+import atexit
 import os
 import sys
+import threading
 import time
 import weakref
 from datetime import timedelta
@@ -13,7 +15,10 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-import gpucoll_torch  # noqa: F401  (registers the backend)
+at_end = []
+atexit.register(lambda: [call() for call in at_end])  # the later registered run first: this after the backend's own
+
+import gpucoll_torch  # noqa: E402, F401  (registers the backend)
 
 ON_DEVICE = os.environ.get("STANDIN") == "1"
 if ON_DEVICE:
@@ -333,6 +338,33 @@ def callbacks():
     while seen() is not None and time.monotonic() < deadline:
         time.sleep(0.01)
     check(seen() is None, "a work that has ended keeps its tensors")
+
+
+def ends():
+    """Many calls that end at once; a fork; calls that a program leaves to the end; and one that it makes at the end."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    received = [torch.zeros(3) for _ in range(600)]
+    works = [dist.irecv(t, (rank - 1) % size) for t in received] + [dist.isend(torch.full((3,), float(i)), (rank + 1) % size) for i in range(600)]
+    futures = [work.get_future().then(lambda f: threading.active_count()) for work in works]
+    for work in works:
+        work.wait()
+    for future in futures:
+        future.wait()
+    check(all(float(t[0]) == i for i, t in enumerate(received)), "many messages")
+    threads = len(os.listdir("/proc/self/task"))
+    check(threads < 100, "threads", threads)
+    child = os.fork()
+    if not child:
+        try:
+            dist.all_reduce(torch.ones(1))
+        except RuntimeError as error:
+            os._exit(0 if "forked" in str(error) else 1)
+        os._exit(2)
+    check(os.waitpid(child, 0)[1] == 0, "a fork's call")
+    at_end.append(dist.destroy_process_group)
+    dist.all_reduce(torch.ones(1), async_op=True)
+    print(f"{checks} checks passed, 0 failed\n", end="", flush=True)
+    sys.exit(0)
 
 
 def mixed():
