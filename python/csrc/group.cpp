@@ -55,7 +55,9 @@ Owner Group::owner() const
 
 void Group::eagerConnectSingleDevice(at::Device device)
 {
-	channel_for(device);
+	check();
+	if (device.is_cuda())
+		channel_for(device);
 }
 
 void Group::abort()
@@ -245,7 +247,6 @@ WorkPtr Group::message(Plan plan)
 	bool at_once = plan.first()->is_cpu();
 
 	check();
-
 	for (auto &work : engine_pending(fault.get()))
 		at_once = at_once && work->has_begun();
 	if (at_once)

@@ -6,6 +6,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
@@ -121,4 +124,20 @@ void util_log_write(const char *level, const char *subsys, const char *format, .
 	line[used++] = '\n';
 	write_all(line, (size_t)used);
 	errno = saved_errno;
+}
+
+/* MPICH 5's launcher ends at an abort, and with it what its proxies have not yet read. */
+void util_log_drain(void)
+{
+	const struct timespec moment = {0, 1000000};
+	struct stat kind;
+	int left;
+
+	if (fstat(log_fd, &kind) || !S_ISFIFO(kind.st_mode))
+		return;
+	for (int i = 0; i < 1000; i++) {
+		if (ioctl(log_fd, FIONREAD, &left) || !left)
+			return;
+		nanosleep(&moment, NULL);
+	}
 }

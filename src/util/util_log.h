@@ -27,6 +27,12 @@ void util_log_write(const char *level, const char *subsys, const char *format, .
 /* Write text as it is, newlines included, where the log goes. */
 void util_log_text(const char *text);
 
+/*
+ * Wait, for a second at most, until what is in the log has been read, where that is a pipe: before
+ * an end of the job, at which a launcher may throw away what it has not.
+ */
+void util_log_drain(void);
+
 /* Whether such lines are written. */
 bool util_log_enabled(enum util_log_level level, enum util_subsys subsys);
 

@@ -143,6 +143,8 @@ def reductions():
 
 def moves():
     rank, size = dist.get_rank(), dist.get_world_size()
+    if ON_DEVICE:  # what the first collective would make
+        dist.group.WORLD._get_backend(torch.device("cuda")).eager_connect_single_device(torch.device("cuda", 0))
     for dtype in FLOATS + INTEGERS + COMPLEX + [torch.bool]:
         for count in COUNTS:
             for root in range(size):

@@ -156,6 +156,7 @@ static void give_up_without_memory(void)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "no memory for %d ranks at start",
 		 core_mpi_job.size);
+	util_log_drain();
 	PMPI_Abort(MPI_COMM_WORLD, 1);
 }
 

@@ -93,8 +93,10 @@ static void complain(int rank, int size)
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
 		 ends ? "the job is ended (GPUCOLL_PARTIAL=sleep lets it go on without libgpucoll)"
 		      : "libgpucoll goes to sleep (GPUCOLL_PARTIAL=sleep)");
-	if (ends)
-		PMPI_Abort(MPI_COMM_WORLD, 1);
+	if (!ends)
+		return;
+	util_log_drain();
+	PMPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 bool core_mpi_muster(int rank, int size, MPI_Comm *copy)
