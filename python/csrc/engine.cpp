@@ -160,19 +160,17 @@ void engine_progress(const Pending *mine)
 	auto at = std::find_if(e.ended.begin(), e.ended.end(),
 			       [&](const PendingPtr &work) { return work.get() == mine; });
 
-	if (e.ends && !e.ended.empty())
-		at = e.ended.begin(); /* there is nobody else */
-	else if (at == e.ended.end() || !is_next(e, at)) {
-		if (!e.ended.empty())
-			e.changed.notify_all();
-		return;
-	}
-	PendingPtr work = take(e, at);
+	PendingPtr work;
 
+	if (e.ends)
+		at = e.ended.begin(); /* there is nobody else */
+	if (at != e.ended.end() && (e.ends || is_next(e, at)))
+		work = take(e, at);
 	if (!e.ended.empty())
 		e.changed.notify_all();
 	held.unlock();
-	complete(e, std::move(work));
+	if (work.defined())
+		complete(e, std::move(work));
 }
 
 static void run()

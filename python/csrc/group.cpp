@@ -691,13 +691,12 @@ WorkPtr Group::send(Tensors &tensors, int to, int tag)
 			nullptr});
 }
 
-WorkPtr Group::recv(Tensors &tensors, int from, int tag)
+WorkPtr Group::receive(c10d::OpType type, const char *title, Tensors &tensors, int from, int tag)
 {
 	at::Tensor tensor = only(tensors, Lie::DENSE);
 
-	check_root(from);
-	return message({c10d::OpType::RECV,
-			"gpucoll:recv",
+	return message({type,
+			title,
 			{},
 			tensors,
 			c10d::kUnsetTimeout,
@@ -708,20 +707,16 @@ WorkPtr Group::recv(Tensors &tensors, int from, int tag)
 			nullptr});
 }
 
+WorkPtr Group::recv(Tensors &tensors, int from, int tag)
+{
+	check_root(from);
+	return receive(c10d::OpType::RECV, "gpucoll:recv", tensors, from, tag);
+}
+
 WorkPtr Group::recvAnysource(Tensors &tensors, int tag)
 {
-	at::Tensor tensor = only(tensors, Lie::DENSE);
-
-	return message({c10d::OpType::RECVANYSOURCE,
-			"gpucoll:recv_any_source",
-			{},
-			tensors,
-			c10d::kUnsetTimeout,
-			[=](Call &call) {
-				call.recv(tensor.data_ptr(), tensor.numel(), number_type(tensor),
-					  MPI_ANY_SOURCE, tag);
-			},
-			nullptr});
+	return receive(c10d::OpType::RECVANYSOURCE, "gpucoll:recv_any_source", tensors,
+		       MPI_ANY_SOURCE, tag);
 }
 
 /* ---- barriers ---- */

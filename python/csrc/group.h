@@ -61,7 +61,7 @@ class Group final : public c10d::Backend
 						const c10d::AllgatherOptions &options) override;
 	WorkPtr gather(TensorLists &outputs, Tensors &inputs,
 		       const c10d::GatherOptions &options) override;
-	/* Of torch 2.12 and later. */
+	/* Of releases after torch 2.11. */
 	WorkPtr gather_into_tensor(at::Tensor &output, at::Tensor &input,
 				   const c10d::GatherOptions &options);
 	WorkPtr scatter(Tensors &outputs, TensorLists &inputs,
@@ -88,6 +88,7 @@ class Group final : public c10d::Backend
       private:
 	WorkPtr run(Plan plan);
 	WorkPtr message(Plan plan);
+	WorkPtr receive(c10d::OpType type, const char *title, Tensors &tensors, int from, int tag);
 	/* Throws where no call can be made any more. */
 	void check();
 	Owner owner() const;

@@ -17,7 +17,6 @@ static c10::intrusive_ptr<c10d::Backend> create(const c10::intrusive_ptr<c10d::S
 
 PYBIND11_MODULE(_C, module)
 {
-
 	module.def("create", &create, py::arg("store"), py::arg("rank"), py::arg("size"),
 		   py::arg("timeout"), py::call_guard<py::gil_scoped_release>());
 	module.def("start", &gpucoll::job_start, py::call_guard<py::gil_scoped_release>());

@@ -214,8 +214,8 @@ void GroupWork::complete() noexcept
 	if (failed)
 		keep_for_good();
 	try {
-		if (!failed)
-			finish_results();
+		if (!failed && plan.end)
+			plan.end();
 	} catch (...) {
 		failed = std::current_exception();
 	}
@@ -332,12 +332,6 @@ bool HostWork::step(bool may_begin) noexcept
 	return is_late();
 }
 
-void HostWork::finish_results()
-{
-	if (plan.end)
-		plan.end();
-}
-
 bool HostWork::wait(std::chrono::milliseconds timeout)
 {
 	return wait_on_host(timeout);
@@ -418,6 +412,7 @@ void DeviceWork::begin()
 	plan.begin(call);
 	if (plan.end)
 		plan.end();
+	plan.end = nullptr;
 	after.record(channel->torch_stream);
 	future->markCompleted(c10::IValue(plan.outputs));
 }
@@ -460,11 +455,6 @@ bool DeviceWork::step(bool) noexcept
 		fail(thrown.what());
 	}
 	return true;
-}
-
-/* They are, in the stream. */
-void DeviceWork::finish_results()
-{
 }
 
 void DeviceWork::synchronize()

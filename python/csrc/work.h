@@ -84,8 +84,6 @@ class GroupWork : public Pending
 	/* The MPI may still read and write what a call that failed has named: nothing of it is ever
 	 * given back. */
 	void keep_for_good();
-	/* Once it has ended well: what is to be done with the results. */
-	virtual void finish_results() = 0;
 
 	Plan plan;
 	const std::string text; /* the call in words */
@@ -122,7 +120,6 @@ class HostWork final : public GroupWork
 
       private:
 	bool test();
-	void finish_results() override;
 
 	Call call;
 	std::optional<c10::Event> before;
@@ -162,8 +159,6 @@ class DeviceWork final : public GroupWork
 	void synchronize() override;
 
       private:
-	void finish_results() override;
-
 	std::shared_ptr<Channel> channel;
 	c10::Event after;
 };

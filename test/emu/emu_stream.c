@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams and events: a thread for each stream, one lock and one condition for all. */
+/* Streams and events: a thread for each stream, one lock for all, and a condition for each. */
 #include "emu.h"
 
 #include <limits.h>
