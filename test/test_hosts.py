@@ -77,16 +77,14 @@ def listening_ports(ports):
     return {port for line in lines if line.split()[3] == "0A" and (port := int(line.split()[1].split(":")[1], 16)) in ports}
 
 
-def disturb(ports, ended, taken):
+def disturb(ports, started, ended, taken):
     """
-    Connect to all who have listened for a second, say something, and stay or go; over and over. (Who connects while UCX 1.13
-    makes a worker, ours or MPICH's, has it end the process.) `taken` gets the ports of those who took it.
+    Once the file `started` is there, connect to all who listen, say something, and stay or go; over and over. (Who connects
+    while UCX 1.13 makes a worker, ours or MPICH's, has it end the process.) `taken` gets the ports of those who took it.
     """
-    source, connections, since = random.Random(1), [], {}
+    source, connections = random.Random(len(taken)), []
     while not ended.wait(0.02):
-        for port in listening_ports(ports):
-            if time.monotonic() - since.setdefault(port, time.monotonic()) < 1:
-                continue
+        for port in listening_ports(ports) if started.exists() else ():
             try:
                 connections.append(socket.create_connection(("127.0.0.1", port), timeout=1))
                 connections[-1].sendall(source.randbytes(source.choice([1, 7, 8, 100, 5000])))
@@ -98,19 +96,20 @@ def disturb(ports, ended, taken):
 
 
 @pytest.mark.parametrize("mpi", MPIS)
-def test_strangers_on_the_port(run_mpi, mpi):
+def test_strangers_on_the_port(run_mpi, mpi, tmp_path):
     """Others connect to UCX's ports, here on the loopback, and send what is no message: nothing happens, in as many jobs as it takes until they
     have done so often enough."""
-    ports, ended, taken, jobs = range(27100, 27400), threading.Event(), [], 0
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        stranger = pool.submit(disturb, ports, ended, taken)
-        try:
-            while len(taken) <= 20 and jobs < 20:
-                jobs += 1
-                assert_passed(on_nodes(run_mpi, mpi, "001", "test_agree", "mixed", 2000, env={"UCX_TCP_PORT_RANGE": "27100-27399"}))
-        finally:
-            ended.set()
-    stranger.result()
+    taken, jobs, ports = [], 0, {"UCX_TCP_PORT_RANGE": "27100-27399"}
+    while len(taken) <= 20 and jobs < 20:
+        jobs += 1
+        started, ended = tmp_path / f"started-{jobs}", threading.Event()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            stranger = pool.submit(disturb, range(27100, 27400), started, ended, taken)
+            try:
+                assert_passed(on_nodes(run_mpi, mpi, "001", "test_agree", "mixed", 2000, started, env=ports))
+            finally:
+                ended.set()
+        stranger.result()
     assert len(taken) > 20
 
 

@@ -3,7 +3,8 @@
  * The agreement on paths under stress: every rank chooses for itself, call by call, where its
  * buffers are and how long it takes.
  *
- *     test_agree mixed [CALLS]     all collectives, on several communicators
+ *     test_agree mixed [CALLS [FILE]]  all collectives, on several communicators; the file is
+ *                                  made when all ranks are through MPI_Init
  *     test_agree ahead             a root with host buffers runs thousands of calls ahead
  *     test_agree threads [CALLS]   as mixed, on a communicator for each of three threads
  *     test_agree opposite          two threads use two communicators in opposite order on two ranks
@@ -27,6 +28,7 @@
 #include "test.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -860,6 +862,14 @@ static void test_fault(bool stop)
 	free(values);
 }
 
+/* Rank 0 tells who watches the job from outside that all ranks have come here. */
+static void make_file(const char *path)
+{
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (test_rank == 0 && close(creat(path, 0600)))
+		MPI_Abort(MPI_COMM_WORLD, 2);
+}
+
 int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : "mixed";
@@ -869,6 +879,8 @@ int main(int argc, char **argv)
 	if (!strcmp(name, "window_fault"))
 		slow_down_rank_1();
 	test_start();
+	if (!strcmp(name, "mixed") && argc > 3)
+		make_file(argv[3]);
 	if (!strcmp(name, "killed"))
 		test_killed(calls, argc > 3 ? atoi(argv[3]) : 0);
 	else if (!strcmp(name, "missed"))
