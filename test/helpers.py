@@ -29,7 +29,7 @@ def compile_with(wrapper, *arguments):
 
 def count_calls(output, path, call=""):
     """The calls of a path in the table of GPUCOLL_STATS, of one collective or of all."""
-    rows = re.findall(r"^  (MPIX?_\w+) +.* < +\d+ [KMGT]?i?B +(\w+) +(\d+) ", output, re.MULTILINE)
+    rows = re.findall(r"^  (MPIX?_\w+|gpucoll_\w+) +.* < +\d+ [KMGT]?i?B +(\w+) +(\d+) ", output, re.MULTILINE)
     return sum(int(calls) for name, its_path, calls in rows if its_path == path and call in ("", name))
 
 

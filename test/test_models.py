@@ -64,6 +64,18 @@ def test_queue_model(tmp_path, bounds):
     assert_no_error(spin(tmp_path, "queue", *bounds))
 
 
+def test_standing_model(tmp_path):
+    need_spin()
+    assert_no_error(spin(tmp_path, "standing", "CALLS=4"))
+
+
+@pytest.mark.parametrize("weakness", ["BREAK_NO_WAIT", "BREAK_WAIT_LATE", "BREAK_WRITE_BEFORE_WAIT", "BREAK_EACH_TELLS", "BREAK_ONE_HALF",
+                                      "BREAK_READ_AFTER_END"])
+def test_standing_model_finds_errors(tmp_path, weakness):
+    need_spin()
+    assert "errors: 1" in spin(tmp_path, "standing", "CALLS=4", weakness)
+
+
 @pytest.mark.parametrize("weakness", ["BREAK_BEHIND", "BREAK_OVERTAKE", "BREAK_RETRACT", "BREAK_YIELD"])
 def test_queue_model_finds_errors(tmp_path, weakness):
     need_spin()

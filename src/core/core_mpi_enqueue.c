@@ -5,6 +5,7 @@
 #include "core/comm/core_comm.h"
 #include "core/comm/core_mpi_graph.h"
 #include "core/core_mpi_comm.h"
+#include "core/core_mpi_fused.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_kept.h"
 #include "core/mpi/core_mpi_name.h"
@@ -27,8 +28,10 @@ struct bound {
 	core_handle comm; /* the application's */
 	MPI_Comm hidden;  /* on which the engine makes the real MPI's calls */
 	struct core_stream *stream;
+	struct core_fused fused;
 	bool may_call; /* as the MPI's level says */
 	bool broken;   /* a call has failed here, and perhaps not elsewhere. Atomic */
+	bool drained;  /* at the end: all of the engine's calls have ended */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -145,15 +148,6 @@ static int dup(MPI_Comm comm, MPI_Comm *made, MPI_Comm *hidden)
 	return result;
 }
 
-/* The worst of what the ranks have found. */
-static enum util_status agree(MPI_Comm comm, enum util_status status)
-{
-	int mine = status, all_have = UTIL_ERR_MPI;
-
-	PMPI_Allreduce(&mine, &all_have, 1, MPI_INT, MPI_MIN, comm);
-	return (enum util_status)all_have;
-}
-
 static int fail_to_open(core_handle comm, enum util_status mine, enum util_status worst)
 {
 	const char *why = mine == UTIL_ERR_UNSUPPORTED
@@ -174,6 +168,20 @@ static bool may_call(void)
 	return level == MPI_THREAD_MULTIPLE;
 }
 
+void core_enqueue_barrier_words(core_handle comm, const int **from, int **to)
+{
+	static int words[2]; /* the second is written by the engine */
+	struct bound *bound = find(comm);
+	int *pair = bound && core_fused_is_open(&bound->fused)
+			    ? core_standing_barrier(bound->fused.standing)
+			    : words;
+
+	*from = &pair[0];
+	*to = &pair[1];
+}
+
+/* ---- the beginning and the end ---- */
+
 int core_enqueue_open(core_handle comm, void *stream, core_handle *newcomm)
 {
 	struct bound *bound = NULL;
@@ -192,7 +200,7 @@ int core_enqueue_open(core_handle comm, void *stream, core_handle *newcomm)
 	status = gpu_driver_present() ? core_stream_open(stream, &opened) : UTIL_ERR_UNSUPPORTED;
 	if (status == UTIL_OK && !(bound = calloc(1, sizeof(*bound))))
 		status = UTIL_ERR_NO_MEMORY;
-	worst = agree(hidden, status);
+	worst = core_fused_agree(hidden, status);
 	if (worst != UTIL_OK) {
 		if (opened)
 			core_stream_close(opened);
@@ -205,18 +213,27 @@ int core_enqueue_open(core_handle comm, void *stream, core_handle *newcomm)
 				.hidden = hidden,
 				.stream = opened,
 				.may_call = may_call()};
+	core_fused_open(&bound->fused, hidden, core_stream_of(opened));
 	add(bound);
 	*newcomm = (core_handle)made;
 	return MPI_SUCCESS;
 }
 
-/* Where the device is lost the engine may yet look at it. */
-static void end(struct bound *bound)
+/* This rank's calls have ended, or never will; begin to find out whether all ranks' have. */
+static void begin_end(struct bound *bound)
 {
 	char name[64];
 
 	core_mpi_name(bound->comm, name, sizeof(name));
-	if (!core_stream_drain(bound->stream, name))
+	bound->drained = core_stream_drain(bound->stream, name);
+	core_fused_drain(&bound->fused, name);
+}
+
+/* Where the device is lost the engine may yet look at it. */
+static void end(struct bound *bound)
+{
+	core_fused_close(&bound->fused);
+	if (!bound->drained)
 		return;
 	core_stream_close(bound->stream);
 	PMPI_Comm_free(&bound->hidden);
@@ -227,18 +244,24 @@ void core_enqueue_end(core_handle comm)
 {
 	struct bound *bound = take(comm);
 
-	if (bound)
-		end(bound);
+	if (!bound)
+		return;
+	begin_end(bound);
+	end(bound);
 }
 
+/* Ranks may have made their communicators in different orders. */
 void core_enqueue_stop(void)
 {
 	struct bound *bound;
 
+	for (bound = all; bound; bound = bound->next)
+		begin_end(bound);
 	while ((bound = all)) {
 		all = bound->next;
 		end(bound);
 	}
+	core_fused_stop();
 	core_stream_stop();
 }
 
@@ -251,6 +274,9 @@ int core_enqueue_take_error(core_handle comm, int *error)
 			comm, MPI_ERR_COMM,
 			"gpucoll_stream_error was given a communicator that is for no stream");
 	*error = core_stream_take_error(bound->stream);
+	if (!*error && core_fused_is_open(&bound->fused) &&
+	    core_standing_take_failure(bound->fused.standing))
+		*error = core_mpi_error_of(UTIL_ERR_PEER);
 	return MPI_SUCCESS;
 }
 
@@ -307,8 +333,17 @@ static void free_enqueued(struct core_enqueued *part)
 	free(part);
 }
 
+/* To ask the driver who a stream is that is captured breaks the capture. */
+static bool is_stream_of(const struct bound *bound, void *stream, enum gpu_capture capture)
+{
+	if (capture == GPU_CAPTURE_NONE)
+		return core_stream_is(bound->stream, stream);
+	return gpu_stream_handle(core_stream_of(bound->stream)) == stream;
+}
+
 /* NULL: an error, which is in `*error`. */
-static struct bound *admit(const struct core_call *call, void *stream, int *error)
+static struct bound *admit(const struct core_call *call, void *stream, enum gpu_capture *capture,
+			   int *error)
 {
 	struct bound *bound = find(call->comm);
 	char name[64];
@@ -329,26 +364,44 @@ static struct bound *admit(const struct core_call *call, void *stream, int *erro
 		return NULL;
 	}
 	/* First: what else asks the driver of a stream breaks its capture. */
-	if (gpu_stream_is_captured(core_stream_of(bound->stream))) {
+	*capture = gpu_stream_capture(core_stream_of(bound->stream));
+	if (*capture == GPU_CAPTURE_BROKEN) {
 		*error = refuse(call->comm, MPI_ERR_OTHER,
-				"%s can't be captured in a graph: the host takes part in it",
+				"%s can't be put on its stream while another is captured in a "
+				"graph, or this one's capture has failed",
 				call->name);
 		return NULL;
 	}
-	if (!core_stream_is(bound->stream, stream)) {
+	if (!is_stream_of(bound, stream, *capture)) {
 		*error = refuse(call->comm, MPI_ERR_ARG,
 				"%s was given the stream %p, which is not its communicator's",
 				call->name, stream);
 		return NULL;
+	}
+	return bound;
+}
+
+/*
+ * Whether the call can go by the host; `why`: it is not a kernel. False: an error, which is in
+ * `*error`.
+ */
+static bool may_stage(const struct bound *bound, const struct core_call *call,
+		      enum gpu_capture capture, const char *why, int *error)
+{
+	if (capture != GPU_CAPTURE_NONE) {
+		*error = refuse(call->comm, MPI_ERR_OTHER,
+				"%s can't be captured in a graph: the host takes part in it (%s)",
+				call->name, why);
+		return false;
 	}
 	if (!bound->may_call) {
 		*error = refuse(call->comm, MPI_ERR_OTHER,
 				"%s needs an MPI that was started for MPI_THREAD_MULTIPLE: "
 				"GPUCOLL_THREADS=multiple asks it for that",
 				call->name);
-		return NULL;
+		return false;
 	}
-	return bound;
+	return true;
 }
 
 static enum util_status open_call(struct enqueued *enqueued, const struct bound *bound,
@@ -370,21 +423,52 @@ static enum util_status open_call(struct enqueued *enqueued, const struct bound 
 	return status;
 }
 
-static void count(const struct core_call *call, const struct bound *bound, size_t bytes,
-		  uint64_t since)
+static void count(const struct core_call *call, const struct bound *bound, enum core_path path,
+		  const char *why, size_t bytes, uint64_t since)
 {
 	const struct core_comm *comm = core_mpi_comm_find(bound->comm);
 	struct core_stats_call stats = {.coll = call->coll,
 					.name = call->name,
-					.path = CORE_PATH_STAGE,
-					.why = "enqueued",
+					.path = path,
+					.why = why,
 					.comm_id = comm ? comm->id : 0,
 					.comm = bound->comm,
 					.bytes = bytes};
 
-	core_last_path = CORE_PATH_STAGE;
+	core_last_path = path;
 	core_stats_add_since(&stats, since);
 }
+
+static int fail(struct bound *bound, const struct core_call *call, enum util_status status)
+{
+	__atomic_store_n(&bound->broken, true, __ATOMIC_RELAXED);
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
+		 util_status_text(status));
+	return core_mpi_raise_on(bound->comm, status);
+}
+
+/* ---- by kernels ---- */
+
+/* False: the call is to go by the host, for the reason `*why`. */
+static bool run_kernel(struct bound *bound, const struct core_call *call, bool apart, bool captured,
+		       const char **why, int *result)
+{
+	uint64_t since = util_now();
+	struct core_standing_call done = {0};
+	enum util_status status = core_fused_put(&bound->fused, call, apart, captured, &done);
+
+	*why = done.reason;
+	if (status == UTIL_STAGE)
+		return false;
+	*result = MPI_SUCCESS;
+	if (status == UTIL_OK)
+		count(call, bound, CORE_PATH_ACCEL, done.reason, done.bytes, since);
+	else
+		*result = fail(bound, call, status);
+	return true;
+}
+
+/* ---- by the host ---- */
 
 /* Takes the operation. */
 static int put(struct enqueued *enqueued, struct bound *bound, const struct core_call *call,
@@ -397,13 +481,9 @@ static int put(struct enqueued *enqueued, struct bound *bound, const struct core
 		status = core_stream_put(bound->stream, &enqueued->part, &taken);
 	if (!taken)
 		free_enqueued(&enqueued->part);
-	if (status != UTIL_OK) {
-		__atomic_store_n(&bound->broken, true, __ATOMIC_RELAXED);
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
-			 util_status_text(status));
-		return core_mpi_raise_on(bound->comm, status);
-	}
-	count(call, bound, bytes, since);
+	if (status != UTIL_OK)
+		return fail(bound, call, status);
+	count(call, bound, CORE_PATH_STAGE, "enqueued", bytes, since);
 	return MPI_SUCCESS;
 }
 
@@ -423,32 +503,47 @@ static struct enqueued *create(const struct bound *bound, int *error)
 	return enqueued;
 }
 
-int core_enqueue_run(const struct core_call *call, void *stream)
+static int stage(struct bound *bound, const struct core_call *call, const struct core_hooks *hooks)
 {
-	struct core_hooks hooks = next_hooks;
 	uint64_t since = util_now();
 	int error = MPI_SUCCESS;
-	struct bound *bound;
-	struct enqueued *enqueued;
+	struct enqueued *enqueued = create(bound, &error);
 	enum util_status status;
 
-	next_hooks = (struct core_hooks){.before = NULL};
-	bound = admit(call, stream, &error);
-	enqueued = bound ? create(bound, &error) : NULL;
 	if (!enqueued)
 		return error;
-	enqueued->hooks = hooks;
+	enqueued->hooks = *hooks;
 	enqueued->part.begin = begin_collective;
-	enqueued->part.staging.apart = hooks.apart;
+	enqueued->part.staging.apart = hooks->apart;
 	status = open_call(enqueued, bound, call);
 	/* The program's own memory is not for the host to work on. */
-	if (status == UTIL_OK && (hooks.before || hooks.after) &&
+	if (status == UTIL_OK && (hooks->before || hooks->after) &&
 	    !core_staging_is_whole(&enqueued->part.staging)) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "%s: a scaled reduction of memory of the host", call->name);
 		status = UTIL_ERR_UNSUPPORTED;
 	}
 	return put(enqueued, bound, call, status, since);
+}
+
+int core_enqueue_run(const struct core_call *call, void *stream)
+{
+	struct core_hooks hooks = next_hooks;
+	enum gpu_capture capture = GPU_CAPTURE_NONE;
+	const char *why = "calls of this communicator go through its memory";
+	int result = MPI_SUCCESS;
+	struct bound *bound;
+
+	next_hooks = (struct core_hooks){.before = NULL};
+	bound = admit(call, stream, &capture, &result);
+	if (!bound)
+		return result;
+	if (hooks.before || hooks.after)
+		why = "it works on the buffers";
+	else if (core_fused_is_open(&bound->fused) &&
+		 run_kernel(bound, call, hooks.apart, capture == GPU_CAPTURE_ACTIVE, &why, &result))
+		return result;
+	return may_stage(bound, call, capture, why, &result) ? stage(bound, call, &hooks) : result;
 }
 
 /* Its one buffer, as that of a broadcast from this rank, which is read. */
@@ -471,11 +566,14 @@ int core_enqueue_message(const struct core_message_call *message, const char *na
 	uint64_t since = util_now();
 	struct core_call call = call_of(message, name);
 	bool sends = message->kind == CORE_ISEND;
+	enum gpu_capture capture = GPU_CAPTURE_NONE;
 	int error = MPI_SUCCESS;
-	struct bound *bound = admit(&call, stream, &error);
-	struct enqueued *enqueued = bound ? create(bound, &error) : NULL;
+	struct bound *bound = admit(&call, stream, &capture, &error);
+	struct enqueued *enqueued = NULL;
 	enum util_status status;
 
+	if (bound && may_stage(bound, &call, capture, "it is a message", &error))
+		enqueued = create(bound, &error);
 	if (!enqueued)
 		return error;
 	enqueued->part.begin = begin_message;

@@ -21,6 +21,10 @@ int core_enqueue_open(core_handle comm, void *stream, core_handle *newcomm);
 int core_enqueue_run(const struct core_call *call, void *stream);
 int core_enqueue_message(const struct core_message_call *call, const char *name, void *stream);
 
+/* Two numbers for a barrier on it: what is added up, and where the sum, which nobody reads, goes.
+ */
+void core_enqueue_barrier_words(core_handle comm, const int **from, int **to);
+
 /* The next collective that this thread enqueues has them. */
 void core_enqueue_hook(const struct core_hooks *hooks);
 

@@ -75,6 +75,7 @@
 	X(cuMemsetD8Async)                                                                         \
 	X(cuMemcpyAsync)                                                                           \
 	X(cuModuleGetFunction)                                                                     \
+	X(cuLaunchHostFunc)                                                                        \
 	X(cuModuleLoadData)                                                                        \
 	X(cuPointerGetAttributes)                                                                  \
 	X(cuPointerSetAttribute)                                                                   \

@@ -159,6 +159,30 @@ enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execut
 	return start(launch, kernel_for(args->type, args->op), args, blocks, threads_for(bytes));
 }
 
+enum util_status gpu_launch_leave(struct gpu_stream *stream, struct gpu_execute_args *args,
+				  const struct gpu_work *work, unsigned num, uint64_t bytes)
+{
+	if (num > GPU_FEW_LANES)
+		return UTIL_ERR_UNSUPPORTED;
+	args->work = args->done = 0;
+	memset(args->few_work, 0, sizeof(args->few_work));
+	if (num)
+		memcpy(args->few_work, work, num * sizeof(*work));
+	return gpu_module_launch(stream, kernel_for(args->type, args->op),
+				 (num ? num : 1) * args->parts, threads_for(bytes), args);
+}
+
+enum util_status gpu_launch_all(struct gpu_stream *stream)
+{
+	struct gpu_execute_args args = {.parts = 1};
+	enum util_status status = UTIL_OK;
+
+	for (int kernel = GPU_KERNEL_EXECUTE; kernel < GPU_KERNEL_NUM && status == UTIL_OK;
+	     kernel++)
+		status = gpu_module_launch(stream, (enum gpu_kernel)kernel, 1, WARP, &args);
+	return status;
+}
+
 enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_args *args,
 				  unsigned blocks)
 {
@@ -232,6 +256,33 @@ bool gpu_launch_reserve(int device)
 void gpu_launch_release(int device)
 {
 	__atomic_fetch_and(&reserved, ~(UINT64_C(1) << (device % 64)), __ATOMIC_RELAXED);
+}
+
+static unsigned drawn[64]; /* of each device */
+
+unsigned gpu_launch_draw(int device, unsigned room, unsigned most)
+{
+	unsigned *of = &drawn[device % 64], left, mine;
+	unsigned before = __atomic_load_n(of, __ATOMIC_RELAXED);
+
+	do {
+		left = room > before ? room - before : 0;
+		/* One is left for the others. */
+		mine = left < 2 ? 0 : left < 8 ? 1 : left / 4;
+		mine = mine < most ? mine : most;
+	} while (!__atomic_compare_exchange_n(of, &before, before + mine, false, __ATOMIC_RELAXED,
+					      __ATOMIC_RELAXED));
+	return mine;
+}
+
+void gpu_launch_put_back(int device, unsigned blocks)
+{
+	__atomic_fetch_sub(&drawn[device % 64], blocks, __ATOMIC_RELAXED);
+}
+
+unsigned gpu_launch_drawn(int device)
+{
+	return __atomic_load_n(&drawn[device % 64], __ATOMIC_RELAXED);
 }
 
 /* Relaxed: it orders nothing. */

@@ -66,6 +66,20 @@ unsigned gpu_launch_most(const struct gpu_launch *launch);
 enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execute_args *args,
 				    const struct gpu_work *work, unsigned num, uint64_t bytes);
 
+/*
+ * Put a kernel on a stream for its own order, and leave it to itself: of a call whose arguments are
+ * those of an enqueued one, or else of steps that wait for nothing, with `args->enqueued` 0. `num`
+ * lanes, GPU_FEW_LANES at most; none: an enqueued call is counted all the same. `bytes` as above.
+ */
+enum util_status gpu_launch_leave(struct gpu_stream *stream, struct gpu_execute_args *args,
+				  const struct gpu_work *work, unsigned num, uint64_t bytes);
+
+/*
+ * The first launch of a function may have the driver wait for the device: launch each that the
+ * others launch, on the stream, with nothing to do.
+ */
+enum util_status gpu_launch_all(struct gpu_stream *stream);
+
 /* The same for the probe, of `blocks` blocks. */
 enum util_status gpu_launch_probe(struct gpu_launch *launch, struct gpu_probe_args *args,
 				  unsigned blocks);
@@ -92,6 +106,18 @@ bool gpu_launch_reserve(int device);
 
 /* Give the room back. Thread-safe. */
 void gpu_launch_release(int device);
+
+/*
+ * Kernels of enqueued calls wait whenever they like, so they have blocks for themselves, of the
+ * `room` that the process's kernels have on the device. Draw a quarter of what is left, `most` at
+ * most, while no kernel of another kind waits there (gpu_launch_reserve). 0: there is nothing left.
+ * Thread-safe.
+ */
+unsigned gpu_launch_draw(int device, unsigned room, unsigned most);
+
+/* Give so many of them back. How many are drawn on a device. Thread-safe. */
+void gpu_launch_put_back(int device, unsigned blocks);
+unsigned gpu_launch_drawn(int device);
 
 /* Have the blocks that wait give up. */
 void gpu_launch_abort(struct gpu_launch *launch);

@@ -114,6 +114,22 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 		find_mapping(address, out);
 }
 
+bool gpu_pointer_is_reached(const void *address, const struct gpu_pointer *by)
+{
+	unsigned type = 0, managed = 0;
+	int device = -1;
+	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+					CU_POINTER_ATTRIBUTE_IS_MANAGED,
+					CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+	void *data[] = {&type, &managed, &device};
+
+	if (gpu_driver.cuPointerGetAttributes(3, wanted, data, (CUdeviceptr)address) !=
+	    CUDA_SUCCESS)
+		return false;
+	return managed || type == CU_MEMORYTYPE_HOST ||
+	       (type == CU_MEMORYTYPE_DEVICE && device == by->device);
+}
+
 bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, size_t bytes)
 {
 	uintptr_t first = (uintptr_t)address - pointer->start;

@@ -24,6 +24,12 @@ bool gpu_pointer_is_device(const void *address);
  */
 bool gpu_pointer_is_out_of_reach(const void *address);
 
+/*
+ * Whether kernels in the context of `by` can read and write it: memory of their device, managed, or
+ * pinned.
+ */
+bool gpu_pointer_is_reached(const void *address, const struct gpu_pointer *by);
+
 /* Whether [address, address + bytes) lies in the allocation. */
 bool gpu_pointer_covers(const struct gpu_pointer *pointer, const void *address, size_t bytes);
 

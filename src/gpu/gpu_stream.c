@@ -138,18 +138,22 @@ unsigned long long gpu_stream_id(CUstream handle)
 	return gpu_driver.cuStreamGetId(handle, &id) == CUDA_SUCCESS ? id : 0;
 }
 
-bool gpu_stream_is_captured(const struct gpu_stream *stream)
+enum gpu_capture gpu_stream_capture(const struct gpu_stream *stream)
 {
 	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
 	struct gpu_scope scope;
 	CUresult result;
 
 	if (!gpu_scope_enter_again(&scope, &stream->where))
-		return false;
+		return GPU_CAPTURE_NONE;
 	result = gpu_driver.cuStreamIsCapturing(stream->stream, &status);
 	gpu_scope_leave(&scope);
+	if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE)
+		return GPU_CAPTURE_ACTIVE;
 	return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
-	       (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
+			       (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE)
+		       ? GPU_CAPTURE_BROKEN
+		       : GPU_CAPTURE_NONE;
 }
 
 void gpu_stream_put(struct gpu_stream *stream)
@@ -305,6 +309,19 @@ enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void
 		gpu_driver.cuMemcpyAsync((CUdeviceptr)to, (CUdeviceptr)from, bytes, stream->stream);
 	gpu_scope_leave(&scope);
 	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuMemcpyAsync");
+}
+
+enum util_status gpu_stream_call(struct gpu_stream *stream, void (*function)(void *), void *data)
+{
+	struct gpu_scope scope;
+	enum util_status status = gpu_scope_enter(&scope, &stream->where);
+	CUresult result;
+
+	if (status != UTIL_OK)
+		return status;
+	result = gpu_driver.cuLaunchHostFunc(stream->stream, function, data);
+	gpu_scope_leave(&scope);
+	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuLaunchHostFunc");
 }
 
 enum util_status gpu_stream_clear(struct gpu_stream *stream, void *at, size_t bytes)

@@ -25,8 +25,12 @@ void gpu_stream_let_go(struct gpu_stream *stream);
 /* The stream's number in this process, which no other will have, in the calling thread; 0: none. */
 unsigned long long gpu_stream_id(CUstream handle);
 
-/* Whether what is put on it now goes into a graph. */
-bool gpu_stream_is_captured(const struct gpu_stream *stream);
+/*
+ * Whether what is put on it now goes into a graph. BROKEN: it can't, as one is captured on another
+ * stream, with which the legacy stream may have nothing to do, or as the capture was lost.
+ */
+enum gpu_capture { GPU_CAPTURE_NONE, GPU_CAPTURE_ACTIVE, GPU_CAPTURE_BROKEN };
+enum gpu_capture gpu_stream_capture(const struct gpu_stream *stream);
 
 /* A buffer in the stream's context. */
 const struct gpu_pointer *gpu_stream_where(const struct gpu_stream *stream);
@@ -55,6 +59,9 @@ enum util_status gpu_stream_poll(struct gpu_stream *stream);
  * application may have copied to a buffer of another context.
  */
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
+
+/* Have a thread of the driver's call the function, in stream order; it must make no CUDA call. */
+enum util_status gpu_stream_call(struct gpu_stream *stream, void (*function)(void *), void *data);
 
 /* Fill device memory with zeros, in stream order. */
 enum util_status gpu_stream_clear(struct gpu_stream *stream, void *at, size_t bytes);

@@ -205,7 +205,7 @@ ncclResult_t nccl_reduction(const struct nccl_call *call, size_t in, size_t out,
 		is_small(call->type) ? small_ops[call->type - ncclFloat8e4m3][base] : ops[base];
 	if (call->user.used)
 		use_scalar(call, &scaling, reduction);
-	if (call->op == ncclAvg && out)
+	if (call->op == ncclAvg) /* also where there is nothing: ranks are to be alike */
 		reduction->hooks.after = divide_output;
 	memcpy(reduction->hooks.data, &scaling, sizeof(scaling));
 	return result;

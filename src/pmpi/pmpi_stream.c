@@ -68,10 +68,11 @@ int pmpi_own_Finalize(int (*next)(void))
  */
 int gpucoll_barrier_enqueue(MPI_Comm comm, void *stream)
 {
-	static const int mine = 1;
-	static int all; /* written by the engine, read by nobody */
+	const int *mine;
+	int *all;
 
-	return gpucoll_allreduce_enqueue(&mine, &all, 1, MPI_INT, MPI_SUM, comm, stream);
+	core_enqueue_barrier_words((core_handle)comm, &mine, &all);
+	return gpucoll_allreduce_enqueue(mine, all, 1, MPI_INT, MPI_SUM, comm, stream);
 }
 
 void gpucoll_hook_next(const struct core_hooks *hooks)

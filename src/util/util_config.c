@@ -35,6 +35,7 @@ static const char *const level_words[] = {"none", "version", "warn", "info", "tr
 static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
 static const char *const net_words[] = {"ucx", "off", NULL};
 static const char *const partial_words[] = {"abort", "sleep", NULL};
+static const char *const stream_exec_words[] = {"auto", "fused", "staged", NULL};
 static const char *const stream_wait_words[] = {"auto", "word", "kernel", NULL};
 static const char *const threads_words[] = {"mpi", "multiple", NULL};
 static const char *const p2p_words[] = {"auto", "LOC", "NVL", "PIX", "PXB", "PHB", "SYS", NULL};
@@ -166,6 +167,10 @@ static const struct option options[] = {
 	 "has its buffers ready by itself, and its kernels elsewhere are not to hold up its calls; "
 	 "copies and fills by calls that are synchronous are done in any case, but the first "
 	 "ones."},
+	{"GPUCOLL_STREAM_EXEC", TYPE_ENUM, FIELD(stream_exec), "auto", stream_exec_words,
+	 "How what is enqueued is done (see gpucoll-streams(7)). fused: by kernels of a node's ranks "
+	 "that wait for each other, where that can be, else with a warning as staged. staged: by "
+	 "the real MPI on memory of the host. auto: as fused, without the warning."},
 	{"GPUCOLL_STREAM_WAIT", TYPE_ENUM, FIELD(stream_wait), "auto", stream_wait_words,
 	 "How a stream waits for what is enqueued on it (see gpucoll-streams(7)). word: by the "
 	 "driver's own means, which take nothing, and milliseconds where processes share a GPU. "

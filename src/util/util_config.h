@@ -24,6 +24,7 @@ enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
 enum util_net { UTIL_NET_UCX, UTIL_NET_OFF };
 enum util_partial { UTIL_PARTIAL_ABORT, UTIL_PARTIAL_SLEEP };
 enum util_stream_wait { UTIL_STREAM_WAIT_AUTO, UTIL_STREAM_WAIT_WORD, UTIL_STREAM_WAIT_KERNEL };
+enum util_stream_exec { UTIL_STREAM_EXEC_AUTO, UTIL_STREAM_EXEC_FUSED, UTIL_STREAM_EXEC_STAGED };
 enum util_threads { UTIL_THREADS_MPI, UTIL_THREADS_MULTIPLE };
 /* As enum topo_class behind the first. */
 enum util_p2p {
@@ -64,6 +65,7 @@ struct util_config {
 	size_t scratch;          /* bytes for messages, of a GPU and communicator */
 	size_t timeout;          /* seconds; 0: never report */
 	int threads;             /* enum util_threads */
+	int stream_exec;         /* enum util_stream_exec */
 	int stream_wait;         /* enum util_stream_wait */
 	int partial;             /* enum util_partial */
 	int p2p;                 /* enum util_messages */

@@ -213,6 +213,13 @@ struct emu_stream *emu_stream_of(CUstream handle);
 bool emu_capture_is_on(const struct emu_stream *stream);
 /* The stream ends. */
 void emu_capture_drop(const struct emu_stream *stream);
+
+/*
+ * Of what is put on a stream: whether it goes into a graph, which has the argument then, and hands
+ * copies of it to the function. So an argument is one piece of memory, of malloc.
+ */
+bool emu_capture_take(struct emu_stream *stream, void (*function)(void *), void *argument,
+		      bool waits);
 /*
  * Each breaks the captures that do not allow it, and returns the error then: a call that may be
  * unsafe; work on a stream of the context; waiting for a stream.

@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Capturing a graph, as far as a library beside the application can disturb it. What is put on a
- * capturing stream goes into the graph, which can't be launched here. Meanwhile the driver refuses
+ * Capturing graphs, and launching them: what is put on a capturing stream goes into the graph, one
+ * after the other. While one is captured the driver refuses
  * calls that may be unsafe, by the mode of the capture and of the calling thread, and work on the
  * legacy stream, which blocking streams wait for; either way the capture is lost.
  */
 #include "emu.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+
+struct node {
+	struct node *next;
+	void (*function)(void *);
+	void *argument;
+	bool waits;
+};
 
 struct capture {
 	struct capture *next;
@@ -19,11 +28,55 @@ struct capture {
 	CUstreamCaptureMode mode;
 	pthread_t thread;
 	bool invalid;
+	struct node *nodes, **last;
 };
 
 struct CUgraph_st {
-	char nothing;
+	struct node *nodes;
 };
+
+struct CUgraphExec_st {
+	struct node *nodes;
+};
+
+static void free_nodes(struct node *nodes)
+{
+	struct node *node;
+
+	while ((node = nodes)) {
+		nodes = node->next;
+		free(node->argument);
+		free(node);
+	}
+}
+
+static void *copy_of(const void *argument, size_t bytes)
+{
+	void *copy = malloc(bytes);
+
+	return argument ? memcpy(copy, argument, bytes) : copy;
+}
+
+static struct node *node_new(void (*function)(void *), void *argument, bool waits)
+{
+	struct node *node = malloc(sizeof(*node));
+
+	*node = (struct node){.function = function, .argument = argument, .waits = waits};
+	return node;
+}
+
+static struct node *copy_nodes(const struct node *from)
+{
+	struct node *all = NULL, **last = &all;
+
+	for (; from; from = from->next) {
+		*last = node_new(from->function,
+				 copy_of(from->argument, malloc_usable_size(from->argument)),
+				 from->waits);
+		last = &(*last)->next;
+	}
+	return all;
+}
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *captures; /* under the lock */
@@ -53,6 +106,23 @@ bool emu_capture_is_on(const struct emu_stream *stream)
 	bool on = *find(stream);
 	pthread_mutex_unlock(&lock);
 	return on;
+}
+
+bool emu_capture_take(struct emu_stream *stream, void (*function)(void *), void *argument,
+		      bool waits)
+{
+	struct capture *capture;
+
+	if (!any())
+		return false;
+	pthread_mutex_lock(&lock);
+	capture = *find(stream);
+	if (capture) {
+		*capture->last = node_new(function, argument, waits);
+		capture->last = &(*capture->last)->next;
+	}
+	pthread_mutex_unlock(&lock);
+	return capture != NULL;
 }
 
 static bool forbids(const struct capture *capture)
@@ -137,9 +207,16 @@ static struct capture *take(const struct emu_stream *stream)
 	return capture;
 }
 
+static void free_capture(struct capture *capture)
+{
+	if (capture)
+		free_nodes(capture->nodes);
+	free(capture);
+}
+
 void emu_capture_drop(const struct emu_stream *stream)
 {
-	free(take(stream));
+	free_capture(take(stream));
 }
 
 /* ---- the API ---- */
@@ -188,7 +265,9 @@ EMU_API CUresult CUDAAPI cuStreamBeginCapture(CUstream handle, CUstreamCaptureMo
 	capture = malloc(sizeof(*capture));
 	*capture = (struct capture){
 		captures, stream,         emu_current(), emu_stream_is_blocking(stream),
-		mode,     pthread_self(), false};
+		mode,     pthread_self(), false,         NULL,
+		NULL};
+	capture->last = &capture->nodes;
 	pthread_mutex_lock(&lock);
 	capture->next = captures;
 	captures = capture;
@@ -208,11 +287,51 @@ EMU_API CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *graph)
 	*graph = NULL;
 	if (!capture)
 		return CUDA_ERROR_ILLEGAL_STATE;
-	bool invalid = capture->invalid;
-	free(capture);
-	if (invalid)
+	if (capture->invalid) {
+		free_capture(capture);
 		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-	*graph = calloc(1, sizeof(**graph));
+	}
+	*graph = malloc(sizeof(**graph));
+	(*graph)->nodes = capture->nodes;
+	free(capture);
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph,
+						     unsigned long long flags)
+{
+	EMU_ENTER();
+	if (!exec || !graph || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*exec = malloc(sizeof(**exec));
+	(*exec)->nodes = copy_nodes(graph->nodes);
+	return CUDA_SUCCESS;
+}
+
+EMU_API CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream handle)
+{
+	struct emu_stream *stream;
+	CUresult result;
+
+	EMU_ENTER();
+	if (!exec)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = emu_stream_use(handle, &stream);
+	for (struct node *node = exec->nodes; node && result == CUDA_SUCCESS; node = node->next) {
+		void *argument = copy_of(node->argument, malloc_usable_size(node->argument));
+
+		(node->waits ? emu_submit_waiting : emu_submit)(stream, node->function, argument);
+	}
+	return result;
+}
+
+EMU_API CUresult CUDAAPI cuGraphExecDestroy(CUgraphExec exec)
+{
+	EMU_ENTER();
+	if (!exec)
+		return CUDA_ERROR_INVALID_VALUE;
+	free_nodes(exec->nodes);
+	free(exec);
 	return CUDA_SUCCESS;
 }
 
@@ -221,6 +340,7 @@ EMU_API CUresult CUDAAPI cuGraphDestroy(CUgraph graph)
 	EMU_ENTER();
 	if (!graph)
 		return CUDA_ERROR_INVALID_VALUE;
+	free_nodes(graph->nodes);
 	free(graph);
 	return CUDA_SUCCESS;
 }

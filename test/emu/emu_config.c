@@ -151,7 +151,7 @@ static void load(void)
 	emu_config.threads = emu_config.interprets ? (int)number("CUEMU_THREADS", 64, 1, 1024)
 						   : (int)number("CUEMU_THREADS", 2, 1, 64);
 	emu_config.seed = number("CUEMU_SEED", 1, 0, SIZE_MAX);
-	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 256, 1, 1000);
+	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 1000, 1, 1000);
 	load_p2p();
 	add_faults(getenv("CUEMU_FAULT"));
 	atomic_store(&emu_may_fault, num_faults > 0);

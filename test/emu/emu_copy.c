@@ -144,7 +144,7 @@ static CUresult copy_2d(struct copy copy, struct emu_stream *stream, bool async)
 	uintptr_t to_address = (uintptr_t)copy.to, from_address = (uintptr_t)copy.from;
 	struct side to, from;
 	struct copy *argument;
-	bool wait;
+	bool wait, captured;
 
 	if (!copy.width || !copy.height)
 		return CUDA_SUCCESS;
@@ -153,9 +153,11 @@ static CUresult copy_2d(struct copy copy, struct emu_stream *stream, bool async)
 		return CUDA_ERROR_INVALID_VALUE;
 	copy.to = emu_copy_place(to_address);
 	copy.from = emu_copy_place(from_address);
-	if (!from.device && !from.pinned && to.device && copy.width * copy.height <= SMALL_COPY)
+	captured = emu_capture_is_on(stream);
+	if (!captured && !from.device && !from.pinned && to.device &&
+	    copy.width * copy.height <= SMALL_COPY)
 		snapshot(&copy);
-	wait = must_wait(&copy, &to, &from, async) ||
+	wait = (!captured && must_wait(&copy, &to, &from, async)) ||
 	       (!async && emu_stream_context(stream)->sync_memops);
 	if (!wait && !async)
 		copy.early =

@@ -597,6 +597,25 @@ RT_API cudaError_t CUDARTAPI cudaGraphDestroy(cudaGraph_t graph)
 	return emu_rt_done(cuGraphDestroy(graph));
 }
 
+RT_API cudaError_t CUDARTAPI cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+						  unsigned long long flags)
+{
+	ENTER();
+	return emu_rt_done(cuGraphInstantiateWithFlags(exec, graph, flags));
+}
+
+RT_API cudaError_t CUDARTAPI cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+	ENTER();
+	return emu_rt_done(cuGraphLaunch(exec, stream));
+}
+
+RT_API cudaError_t CUDARTAPI cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+	ENTER();
+	return emu_rt_done(cuGraphExecDestroy(exec));
+}
+
 /* ---- errors ---- */
 
 RT_API const char *CUDARTAPI cudaGetErrorString(cudaError_t error)

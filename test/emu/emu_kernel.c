@@ -403,6 +403,7 @@ static void run_launch(void *argument)
 				    ? launch->blocks
 				    : (unsigned)emu_config.sms;
 
+	launch->grid.stopped = &launch->failed;
 	if (emu_fault("kernel") != CUDA_SUCCESS) /* it stops in the middle, here at the beginning */
 		return;
 	begin_late(launch);
@@ -512,7 +513,6 @@ static CUresult launch_grid(CUfunction function, const struct ptx_grid *grid, CU
 	launch->number = atomic_fetch_add(&launches, 1);
 	if (cooperates)
 		launch->grid.workspace = take_workspace(launch->number);
-	launch->grid.stopped = &launch->failed;
 	atomic_init(&launch->failed, false);
 	atomic_init(&launch->next_block, 0);
 	atomic_init(&launch->away_ns, 0);

@@ -238,10 +238,8 @@ static void submit(struct emu_stream *stream, void (*function)(void *), void *ar
 {
 	struct operation now = {.function = function, .argument = argument}, *operation;
 
-	if (emu_capture_is_on(stream)) {
-		free(argument);
+	if (emu_capture_take(stream, function, argument, waits))
 		return;
-	}
 	pthread_mutex_lock(&lock);
 	now.after = stream->wait_for;
 	stream->wait_for = NULL;

@@ -48,7 +48,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->comm = comm;
 	accel->number = number;
 	accel->shape.many = NULL;
-	accel->inside = accel->launches = accel->truncates = false;
+	accel->inside = accel->launches = accel->truncates = accel->enqueued = false;
 	accel->running = accel->copying = accel->withdrawn = accel->ready = false;
 	accel->marks = NULL;
 	accel->stream = accel->copies = NULL;

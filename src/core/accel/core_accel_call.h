@@ -62,6 +62,7 @@ struct core_accel {
 	struct core_agree agree;
 	struct core_facts facts; /* once it is agreed on */
 	bool nonblocking;
+	bool enqueued;            /* see core_standing.h: nobody tells others anything of it */
 	bool withdrawn;           /* this process has no time for it */
 	bool ready;               /* earlier work on the buffers is done; until then, perhaps: */
 	struct gpu_stream *marks; /* see core_ready.h */

@@ -7,6 +7,7 @@
 #include "core/accel/core_links.h"
 #include "core/accel/core_window.h"
 #include "core/exec/core_steps.h"
+#include "core/job/core_mpi_drive.h"
 #include "core/wire/core_arena.h"
 
 #include <string.h>
@@ -223,6 +224,7 @@ static void set_args(struct core_accel *accel)
 	struct gpu_execute_args *args = &accel->steps.args;
 
 	args->table = program->table;
+	args->enqueued = 0;
 	args->steps = args->operands = 0;
 	if (core_program_is_short(program)) {
 		memcpy(args->few_steps, program->steps,
@@ -309,4 +311,58 @@ enum util_status core_place_begin(struct core_accel *accel)
 enum util_status core_place_begin_last(struct core_accel *accel)
 {
 	return accel->sched->phases > 1 ? begin_phase(accel, 1) : UTIL_OK;
+}
+
+/* ---- enqueued calls ---- */
+
+enum util_status core_place_bring(struct core_accel *accel)
+{
+	struct core_program *program = accel->schedule->program;
+	enum util_status status;
+	struct core_wait wait = {0};
+
+	if (core_program_is_short(program) ||
+	    (program->address && program->context_id == gpu_stream_context_id(accel->stream)))
+		return UTIL_OK;
+	status = core_program_upload(program, accel->stream);
+	while (status == UTIL_OK && gpu_stream_poll(accel->stream) == UTIL_IN_PROGRESS)
+		core_mpi_drive(&wait);
+	return status == UTIL_OK ? gpu_stream_poll(accel->stream) : status;
+}
+
+/* All rounds of all lanes. */
+static enum util_status leave_phase(struct core_accel *accel, struct gpu_stream *on, uint32_t phase)
+{
+	const struct core_program *program = accel->schedule->program;
+	struct gpu_work work[GPU_MAX_LANES];
+	uint32_t num = program->num_lanes[phase];
+
+	for (uint32_t i = 0; i < num; i++) {
+		work[i] = program->lanes[phase][i];
+		work[i].first_round = 0;
+		work[i].num_rounds = accel->steps.rounds;
+	}
+	return gpu_launch_leave(on, &accel->steps.args, work, num, accel->steps.bytes);
+}
+
+enum util_status core_place_leave(struct core_accel *accel, struct gpu_stream *on)
+{
+	struct gpu_execute_args *args = &accel->steps.args;
+	uint64_t enqueued = args->enqueued;
+	struct volume volume;
+	enum util_status status;
+
+	set_places(accel, 0);
+	set_args(accel);
+	args->enqueued = enqueued;
+	core_links_set_args(accel);
+	status = leave_phase(accel, on, 0);
+	if (status != UTIL_OK || !accel->schedule->program->num_lanes[1])
+		return status;
+	volume = set_places(accel, 1);
+	if (!volume.total)
+		return UTIL_OK;
+	args->enqueued = 0;
+	set_direct(accel, 1, volume);
+	return leave_phase(accel, on, 1);
 }

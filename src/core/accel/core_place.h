@@ -12,4 +12,12 @@
 enum util_status core_place_begin(struct core_accel *accel);
 enum util_status core_place_begin_last(struct core_accel *accel);
 
+/*
+ * Of an enqueued call: bring the program into the device's memory, where it stays, and wait for
+ * that; then leave all steps to kernels on the stream, whose arguments tell of the standing
+ * (core_standing.c).
+ */
+enum util_status core_place_bring(struct core_accel *accel);
+enum util_status core_place_leave(struct core_accel *accel, struct gpu_stream *on);
+
 #endif

@@ -52,7 +52,8 @@ static const char *const not_offered = "buffers that others need not touch are n
 
 static bool is_all_mapped(const struct core_accel *accel)
 {
-	return !accel->comm->spans && core_terms_all_reach(accel->comm, CORE_REACH_BUFFERS);
+	return !accel->comm->spans && !accel->enqueued &&
+	       core_terms_all_reach(accel->comm, CORE_REACH_BUFFERS);
 }
 
 /* Why an algorithm on mapped memory can't be taken, where that is not in the catalogue. */
@@ -108,6 +109,26 @@ static bool is_all_shared(const struct core_accel *accel, enum sched_coll coll)
 }
 
 /*
+ * Why an enqueued call can't be done so, apart from what its facts say; NULL: it can. Launches that
+ * follow on each other have nothing but their arguments to be told by.
+ */
+static const char *why_not_enqueued(const struct core_accel *accel)
+{
+	const struct sched *sched = accel->sched;
+	int places = 2 * sched_num_blocks(&sched->request) + sched->scratch_blocks + 2;
+
+	if (accel->touches)
+		return "memory that can't be mapped";
+	if (accel->schedule->program->most_lanes > GPU_FEW_LANES)
+		return "it has more lanes than a launch's arguments";
+	if (places > GPU_FEW_PLACES)
+		return "it has more places than a launch's arguments";
+	if (!accel->steps.args.waits)
+		return "its kernels can't wait";
+	return NULL;
+}
+
+/*
  * Take the algorithm, unless there is a reason against it, which is returned; `status` is that of
  * taking its schedule.
  */
@@ -142,6 +163,8 @@ static const char *take(struct core_accel *accel, const struct algo_choice *choi
 	accel->touches = accel->schedule->program->is_mapped;
 	accel->proto = choice->proto;
 	why = linked ? core_links_make(accel) : NULL;
+	if (!why && accel->enqueued)
+		why = why_not_enqueued(accel);
 	if (!why)
 		return NULL;
 	core_schedule_put(accel->schedule);
@@ -285,6 +308,7 @@ static const char *choose(struct core_accel *accel, struct sched_request *reques
 		 * GPUCOLL_ALGO was not meant for, nor before ranks that share a GPU offer all.
 		 */
 		if (!accel->facts.common.any_without_data && !request->pairs &&
+		    !accel->comm->standing &&
 		    (attempt.why != not_offered || core_choices_most_sharers(accel->comm) == 1))
 			complain_about_algos(accel, request, attempt.why);
 		wish.algos = 0;
@@ -318,17 +342,40 @@ static enum util_status take_eager(struct core_accel *accel, struct sched_reques
 	return UTIL_OK;
 }
 
-enum util_status core_plan_make(struct core_accel *accel)
+static struct sched_request request_of(const struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
-	struct sched_request request = {.coll = core_coll_sched(shape->coll),
-					.ranks = accel->comm->size,
-					.root = shape->root,
-					.in_place = shape->in_place,
-					.pairs = core_graph_pairs(accel->comm, shape->coll),
-					.channels = 1,
-					.num_nodes = accel->comm->num_nodes,
-					.nodes = accel->comm->nodes};
+
+	return (struct sched_request){.coll = core_coll_sched(shape->coll),
+				      .ranks = accel->comm->size,
+				      .root = shape->root,
+				      .in_place = shape->in_place,
+				      .pairs = core_graph_pairs(accel->comm, shape->coll),
+				      .channels = 1,
+				      .num_nodes = accel->comm->num_nodes,
+				      .nodes = accel->comm->nodes};
+}
+
+enum util_status core_plan_make_enqueued(struct core_accel *accel)
+{
+	struct sched_request request = request_of(accel);
+	enum util_status status = UTIL_OK;
+	const char *why;
+
+	accel->enqueued = true;
+	accel->width = 0;
+	/* Of an alltoall all are in place, or none. */
+	if (accel->shape.coll == CORE_ALLTOALL && !accel->shape.in_place)
+		accel->facts.common.any &= ~(uint32_t)CORE_OFFER_IN_PLACE;
+	why = choose(accel, &request, &status);
+	if (why && !is_fatal(status))
+		return core_accel_stage(accel, why);
+	return status;
+}
+
+enum util_status core_plan_make(struct core_accel *accel)
+{
+	struct sched_request request = request_of(accel);
 	enum util_status status = UTIL_OK;
 	const char *why = NULL;
 

@@ -11,4 +11,10 @@
  */
 enum util_status core_plan_make(struct core_accel *accel);
 
+/*
+ * The same of an enqueued call, from its facts alone: an algorithm by which ranks touch nobody's
+ * buffers, and kernels wait for each other.
+ */
+enum util_status core_plan_make_enqueued(struct core_accel *accel);
+
 #endif

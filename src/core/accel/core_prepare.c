@@ -251,6 +251,17 @@ static void set_flags(struct core_accel *accel)
 		offer->flags |= CORE_OFFER_ASKS_VOTE | CORE_OFFER_FORGET;
 }
 
+/* The trial of what enqueued calls need is a call with messages, whatever the configuration. */
+static struct algo_wish wish_of(const struct core_accel *accel)
+{
+	enum sched_coll coll = core_coll_sched(accel->shape.coll);
+	const struct algo *ring = algo_find("ring", coll);
+
+	if (!accel->comm->standing)
+		return *core_wish_of(coll);
+	return (struct algo_wish){.algos = UINT64_C(1) << (ring - algo_catalogue)};
+}
+
 enum util_status core_prepare_offer(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
@@ -268,7 +279,7 @@ enum util_status core_prepare_offer(struct core_accel *accel)
 	offer->longest = in > out ? in : out;
 	offer->window = UINT64_MAX;
 	offer->device = 0;
-	offer->wish = *core_wish_of(core_coll_sched(shape->coll));
+	offer->wish = wish_of(accel);
 	offer->blocks = 0;
 	memset(offer->regions, 0, sizeof(offer->regions));
 	status = offer_buffers(accel);

@@ -158,6 +158,8 @@ static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
 	int most = (int)gpu_launch_most(&accel->launch);
 	int share = accel->sharers ? core_arena_layout_resident(most, accel->sharers) : 0;
 
+	share -= (int)gpu_launch_drawn(gpu_stream_where(accel->stream)->device);
+	share = share > 0 ? share : 0;
 	*blocks = share ? (uint32_t)share : 1;
 	if (!share || util_config.exec == UTIL_EXEC_STEPPED)
 		return false;

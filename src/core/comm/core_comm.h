@@ -89,6 +89,7 @@ struct core_comm {
 	struct core_schedule *schedules; /* see core_schedule.h */
 	struct core_choices *choices;    /* see core_choices.h */
 	struct core_arena *arena;        /* see core_arena.h; its own */
+	bool standing;                   /* enqueued calls': see core_standing.h */
 	bool wants_links;                /* next time with arenas */
 	bool wants_shm;                  /* also in host memory: ranks don't reach each other's */
 	size_t most_arena;               /* bytes that will do for an arena; 0: nobody knows */

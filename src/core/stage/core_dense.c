@@ -254,6 +254,51 @@ static enum util_status copy(struct core_dense *dense)
 	return status == UTIL_ERR_UNSUPPORTED ? copy_by_driver(dense) : status;
 }
 
+/* In a thread of the driver's, which makes no call to it here. */
+static void copy_here(const struct core_dense *dense, bool unpacks)
+{
+	char *data = dense->block->base;
+
+	for (size_t i = 0; i < dense->count; i++) {
+		char *origin = core_address(dense->address, (ptrdiff_t)i * dense->map->extent);
+
+		for (size_t j = 0; j < dense->map->num_runs; j++) {
+			const struct core_span *run = &dense->map->runs[j];
+
+			if (unpacks)
+				memcpy(origin + run->offset, data, run->length);
+			else
+				memcpy(data, origin + run->offset, run->length);
+			data += run->length;
+		}
+	}
+}
+
+static void pack_here(void *dense)
+{
+	copy_here(dense, false);
+}
+
+static void unpack_here(void *dense)
+{
+	copy_here(dense, true);
+}
+
+enum util_status core_dense_put(struct core_dense *dense, struct gpu_stream *on, bool unpacks)
+{
+	enum util_status status;
+
+	if (dense->host)
+		return gpu_stream_call(on, unpacks ? unpack_here : pack_here, dense);
+
+	begin(dense, core_dense_bytes(dense), unpacks);
+	dense->stream = on;
+	status = copy(dense);
+	dense->stream = NULL;
+	dense->state = CORE_DENSE_IDLE;
+	return status;
+}
+
 /* ---- to the end ---- */
 
 static void put_stream(struct core_dense *dense)

@@ -23,6 +23,7 @@ struct core_dense {
 	size_t count;                   /* elements */
 	size_t size;                    /* bytes of an element's data */
 	struct gpu_pointer where;
+	bool host;   /* it is the host's, which copies it */
 	bool single; /* all is in one allocation, which kernels and wide copies need */
 	struct gpu_staging_block *block, *table;
 	/* While something is copied: */
@@ -58,6 +59,12 @@ enum util_status core_dense_progress(struct core_dense *dense);
 
 /* Go on to the end, letting the real MPI make progress meanwhile. */
 enum util_status core_dense_wait(struct core_dense *dense);
+
+/*
+ * Put the copies of all data, to the stage or from it, on a stream, in whose order they are done;
+ * the stage is to stay until then.
+ */
+enum util_status core_dense_put(struct core_dense *dense, struct gpu_stream *on, bool unpacks);
 
 /* Waits for copies that are under way after an error. */
 void core_dense_close(struct core_dense *dense);

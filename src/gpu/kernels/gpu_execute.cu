@@ -5,7 +5,8 @@
  * room, combine, tell the others.
  *
  * Fused, the whole collective is one launch and the blocks of different ranks meet here. Stepped,
- * the host launches only steps that have nothing to wait for, and tells the others itself.
+ * the host launches only steps that have nothing to wait for, and tells the others itself. Enqueued
+ * on a stream, it is fused, and nobody but kernels knows which calls have ended.
  *
  * The pairs of type and operation that programs spend their time in have kernels of their own;
  * gpu_execute chooses at run time, which costs arithmetic that memory hides for all but the
@@ -94,7 +95,11 @@ struct any_type {
 struct state {
 	uint64_t addresses[GPU_MAX_OPERANDS]; /* of this block's part */
 	uint64_t flags[GPU_MAX_OPERANDS];     /* of messages that bring their own, else 0 */
+	uint64_t number;                      /* of an enqueued call; else 0 */
+	uint64_t epoch;                       /* of the call's words */
+	uint64_t half;                        /* where its part of an arena begins */
 	uint32_t aborted;
+	uint32_t is_last; /* of the call's blocks */
 };
 
 /* What all threads of the block know of a piece of a step in a round. */
@@ -212,10 +217,11 @@ GPU_DEVICE uint64_t mine(const struct gpu_execute_args &args, const struct gpu_o
 }
 
 /* A word of an arena, of this block's part of a link. */
-GPU_DEVICE uint64_t word_of(const struct gpu_execute_args &args, uint64_t arena, uint64_t words,
-			    uint32_t link)
+GPU_DEVICE uint64_t word_of(const struct gpu_execute_args &args, const struct state *state,
+			    uint64_t arena, uint64_t words, uint32_t link)
 {
-	return arena + words + 8 * ((uint64_t)link * GPU_MAX_PARTS + gpu_block() % args.parts);
+	return arena + state->half + words +
+	       8 * ((uint64_t)link * GPU_MAX_PARTS + gpu_block() % args.parts);
 }
 
 GPU_DEVICE uint64_t message_of(const struct context *c, const struct gpu_operand *o)
@@ -223,8 +229,8 @@ GPU_DEVICE uint64_t message_of(const struct context *c, const struct gpu_operand
 	return c->round * o->per_round + o->message;
 }
 
-GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const struct context *c,
-				    const struct gpu_operand *o)
+GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const struct state *state,
+				    const struct context *c, const struct gpu_operand *o)
 {
 	bool receives = o->kind == GPU_OPERAND_RECEIVE;
 	uint64_t arena = receives ? mine(args, o) : args.theirs[o->peer];
@@ -238,7 +244,8 @@ GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const s
 	uint64_t inner =
 		args.waits && !is_far(o) ? c->index * args.piece_bytes + c->inner : c->packed;
 
-	return arena + args.slots[protocol_of(args, o)] + scale * (slot * args.slot_bytes + inner);
+	return arena + state->half + args.slots[protocol_of(args, o)] +
+	       scale * (slot * args.slot_bytes + inner);
 }
 
 GPU_DEVICE bool wait_until(const struct gpu_execute_args &args, uint64_t word, uint64_t value)
@@ -258,18 +265,18 @@ GPU_DEVICE bool wait_until(const struct gpu_execute_args &args, uint64_t word, u
  * comes after the receiver read what was in the slot. The thread that waits has the block's other
  * threads wait for it at the barrier that follows.
  */
-GPU_DEVICE bool wait_for_link(const struct gpu_execute_args &args, const struct context *c,
-			      const struct gpu_operand *o)
+GPU_DEVICE bool wait_for_link(const struct gpu_execute_args &args, const struct state *state,
+			      const struct context *c, const struct gpu_operand *o)
 {
-	uint64_t k = message_of(c, o);
+	uint64_t k = message_of(c, o), arena = mine(args, o);
 
 	if (o->kind == GPU_OPERAND_RECEIVE)
 		return protocol_of(args, o) != GPU_PROTOCOL_SIMPLE ||
-		       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_TAILS, o->index),
-				  args.epoch + k + 1);
+		       wait_until(args, word_of(args, state, arena, GPU_ARENA_TAILS, o->index),
+				  state->epoch + k + 1);
 	return k < args.num_slots ||
-	       wait_until(args, word_of(args, mine(args, o), GPU_ARENA_HEADS, o->index),
-			  args.epoch + k + 1 - args.num_slots);
+	       wait_until(args, word_of(args, state, arena, GPU_ARENA_HEADS, o->index),
+			  state->epoch + k + 1 - args.num_slots);
 }
 
 /* Whether a later message of the call, which has `rounds`, waits for the slot of this one. */
@@ -284,8 +291,8 @@ GPU_DEVICE bool is_slot_awaited(const struct gpu_execute_args &args, const struc
  * all that the block wrote into the slot; reader, the receiver's wait_for_link. To the sender: for
  * all that the block read from the slot.
  */
-GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct context *c,
-			const struct gpu_operand *o, uint64_t rounds)
+GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct state *state,
+			const struct context *c, const struct gpu_operand *o, uint64_t rounds)
 {
 	uint64_t words = o->kind == GPU_OPERAND_SEND ? GPU_ARENA_TAILS : GPU_ARENA_HEADS;
 
@@ -294,8 +301,8 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct contex
 	/* The host of a link to another node counts on every word. */
 	if (o->kind == GPU_OPERAND_RECEIVE && !is_far(o) && !is_slot_awaited(args, c, o, rounds))
 		return;
-	gpu_store_release(word_of(args, args.theirs[o->peer], words, far_index(o)),
-			  args.epoch + message_of(c, o) + 1);
+	gpu_store_release(word_of(args, state, args.theirs[o->peer], words, far_index(o)),
+			  state->epoch + message_of(c, o) + 1);
 }
 
 /* ---- going through the steps ---- */
@@ -325,8 +332,8 @@ GPU_DEVICE bool is_link(const struct gpu_operand *o)
  * 0: the message has none. That of LL has 32 bits, and the host sees to it that they are enough;
  * the other never comes again.
  */
-GPU_DEVICE uint64_t flag_of(const struct gpu_execute_args &args, const struct context *c,
-			    const struct gpu_operand *o)
+GPU_DEVICE uint64_t flag_of(const struct gpu_execute_args &args, const struct state *state,
+			    const struct context *c, const struct gpu_operand *o)
 {
 	uint64_t message = message_of(c, o);
 
@@ -334,7 +341,7 @@ GPU_DEVICE uint64_t flag_of(const struct gpu_execute_args &args, const struct co
 	case GPU_PROTOCOL_LL:
 		return args.flag + (uint32_t)message + 1;
 	case GPU_PROTOCOL_LL128:
-		return args.epoch + message + 1;
+		return state->epoch + message + 1;
 	default:
 		return 0;
 	}
@@ -348,15 +355,16 @@ GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state
 
 	state->flags[index] = 0;
 	if (is_link(&o)) {
-		state->addresses[index] = message_address(args, c, &o);
-		state->flags[index] = flag_of(args, c, &o);
-		if (args.waits && c->index == 0 && !wait_for_link(args, c, &o))
+		state->addresses[index] = message_address(args, state, c, &o);
+		state->flags[index] = flag_of(args, state, c, &o);
+		if (args.waits && c->index == 0 && !wait_for_link(args, state, c, &o))
 			state->aborted = 1;
 		return;
 	}
 	state->addresses[index] = place_at(args, o.index).address;
 	if (o.kind == GPU_OPERAND_SCRATCH)
-		state->addresses[index] += (c->step.piece + c->index) * args.piece_bytes + c->inner;
+		state->addresses[index] +=
+			state->half + (c->step.piece + c->index) * args.piece_bytes + c->inner;
 	else
 		state->addresses[index] += c->offset + c->first;
 }
@@ -431,7 +439,7 @@ GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *stat
 		struct gpu_operand o = load_operand(args, &step, i);
 
 		if (is_link(&o))
-			pass_on(args, &c, &o, rounds);
+			pass_on(args, state, &c, &o, rounds);
 	}
 	return true;
 }
@@ -460,6 +468,81 @@ GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *stat
 	return true;
 }
 
+/* ---- enqueued calls ---- */
+
+/* Where a member of the node tells another how many calls it has ended. */
+GPU_DEVICE uint64_t ended_word(uint64_t arena, uint32_t of)
+{
+	return arena + GPU_ARENA_ENDED + 8 * (uint64_t)of;
+}
+
+GPU_DEVICE uint64_t arena_for(const struct gpu_execute_args &args, uint32_t peer)
+{
+	return args.mine[args.shm >> peer & 1 ? GPU_TRANSPORT_SHM : GPU_TRANSPORT_P2P];
+}
+
+/* The number that the last call on the stream has left. */
+GPU_DEVICE void begin_call(const struct gpu_execute_args &args, struct state *state)
+{
+	state->number = args.enqueued
+				? gpu_load_relaxed(args.mine[GPU_TRANSPORT_P2P] + GPU_ARENA_OWN +
+						   offsetof(struct gpu_own, number))
+				: 0;
+	state->epoch = args.epoch + (state->number << GPU_EPOCH_SHIFT);
+	state->half = state->number % 2 * args.half;
+	if (args.enqueued)
+		gpu_store_relaxed(args.enqueued + offsetof(struct gpu_enqueued, begun),
+				  state->number + 1);
+}
+
+/*
+ * Nobody reads any more what the call before the last one has left in this call's halves. Acquire:
+ * the pair of end_call's release in each member's last block; what this block writes there comes
+ * after all that the other read.
+ */
+GPU_DEVICE void wait_for_half(const struct gpu_execute_args &args, struct state *state)
+{
+	for (uint32_t i = gpu_thread(); i < args.ranks; i += gpu_threads()) {
+		if (i != args.rank &&
+		    !wait_until(args, ended_word(arena_for(args, i), i), state->number - 1))
+			state->aborted = 1;
+	}
+	gpu_block_barrier();
+}
+
+/*
+ * Each block, when it has done with the call. The additions have the last one see what all have
+ * done; it counts the call, and tells the others. Nobody reads the count before the next launch,
+ * which begins when this one is over.
+ */
+GPU_DEVICE void end_call(const struct gpu_execute_args &args, struct state *state, bool well)
+{
+	uint64_t own = args.mine[GPU_TRANSPORT_P2P] + GPU_ARENA_OWN;
+
+	gpu_block_barrier();
+	if (gpu_thread() == 0) {
+		if (!well)
+			gpu_store_relaxed(args.enqueued + offsetof(struct gpu_enqueued, failed), 1);
+		state->is_last =
+			gpu_add(own + offsetof(struct gpu_own, blocks), 1) + 1 == gpu_blocks();
+	}
+	gpu_block_barrier();
+	if (!state->is_last)
+		return;
+	for (uint32_t i = gpu_thread(); i < args.ranks; i += gpu_threads()) {
+		if (i != args.rank)
+			gpu_store_release(ended_word(args.theirs[i], args.rank), state->number + 1);
+	}
+	if (gpu_thread())
+		return;
+	gpu_store_relaxed(own + offsetof(struct gpu_own, blocks), 0);
+	gpu_store_relaxed(own + offsetof(struct gpu_own, number), state->number + 1);
+	if (args.ticket)
+		gpu_store_release(args.enqueued + offsetof(struct gpu_enqueued, ended),
+				  args.ticket);
+	gpu_store_release(args.enqueued + offsetof(struct gpu_enqueued, number), state->number + 1);
+}
+
 template <typename K> GPU_DEVICE void execute(const struct gpu_execute_args &args)
 {
 	GPU_SHARED struct state state;
@@ -471,11 +554,18 @@ template <typename K> GPU_DEVICE void execute(const struct gpu_execute_args &arg
 		work = load_record<struct gpu_work>(args.work + sizeof(work) * lane);
 	else
 		work = args.few_work[lane];
-	if (gpu_thread() == 0)
+	if (gpu_thread() == 0) {
 		state.aborted = 0;
+		begin_call(args, &state);
+	}
 	gpu_block_barrier();
-	well = !work.num_steps || run_work<K>(args, &state, work);
-	gpu_block_done(args.done, well ? GPU_END_DONE : GPU_END_ABORTED);
+	if (args.enqueued)
+		wait_for_half(args, &state);
+	well = !state.aborted && (!work.num_steps || run_work<K>(args, &state, work));
+	if (args.enqueued)
+		end_call(args, &state, well);
+	else if (args.done)
+		gpu_block_done(args.done, well ? GPU_END_DONE : GPU_END_ABORTED);
 }
 
 GPU_KERNEL(gpu_execute, struct gpu_execute_args)

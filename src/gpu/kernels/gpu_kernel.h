@@ -102,6 +102,21 @@ GPU_DEVICE uint64_t gpu_load_relaxed(uint64_t address)
 	return value;
 }
 
+/*
+ * Add to a word of this device, and return what it was; whole among other such additions. Release
+ * and acquire, at system scope: who adds later has seen all that who added before did or has seen.
+ */
+GPU_DEVICE uint64_t gpu_add(uint64_t address, uint64_t value)
+{
+	uint64_t before;
+
+	asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;"
+		     : "=l"(before)
+		     : "l"(address), "l"(value)
+		     : "memory");
+	return before;
+}
+
 /* Two such words at once: each of them is whole, the two together need not be. */
 GPU_DEVICE struct gpu_vec gpu_load_pair(uint64_t address)
 {
@@ -271,6 +286,11 @@ GPU_DEVICE void gpu_store_relaxed(uint64_t address, uint64_t value)
 GPU_DEVICE uint64_t gpu_load_relaxed(uint64_t address)
 {
 	return __atomic_load_n((const uint64_t *)gpu_place(address), __ATOMIC_RELAXED);
+}
+
+GPU_DEVICE uint64_t gpu_add(uint64_t address, uint64_t value)
+{
+	return __atomic_fetch_add((uint64_t *)gpu_place(address), value, __ATOMIC_ACQ_REL);
 }
 
 GPU_DEVICE struct gpu_vec gpu_load_pair(uint64_t address)

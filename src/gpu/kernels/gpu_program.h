@@ -19,12 +19,19 @@
  *     tails   a word for each incoming link and part: messages that the sender has written
  *     heads   a word for each outgoing link and part: messages that the receiver has read
  *     seen    a word for each rank and block, for the probe
+ *     ended   of enqueued calls: a word for each rank, how many it has ended
+ *     own     of enqueued calls: this rank's count of them, and of blocks
  *     slots   of incoming links: LL packets in one region, lines of LL128 in another, bytes of
  *             Simple in a third
  *     scratch
  *
  * so that every word lies where it is waited for. All words carry the call's number in their upper
  * bits (`epoch`): they only grow, and nothing is cleared between calls.
+ *
+ * Enqueued calls (docs/decisions/0027) have no host that would know when the others are past the
+ * last one. Their arenas have two halves, each with words, slots and scratch of its own, which odd
+ * and even calls use; only `ended` and `own` stand in the first one for both. The call's number is
+ * in `own`, where kernels count it, so that a launch can be repeated as it is.
  */
 #ifndef GPU_PROGRAM_H
 #define GPU_PROGRAM_H
@@ -71,7 +78,27 @@ enum {
 	GPU_ARENA_TAILS = 0,
 	GPU_ARENA_HEADS = GPU_ARENA_TAILS + 8 * GPU_MAX_LINKS * GPU_MAX_PARTS,
 	GPU_ARENA_SEEN = GPU_ARENA_HEADS + 8 * GPU_MAX_LINKS * GPU_MAX_PARTS,
-	GPU_ARENA_SLOTS = 72 << 10, /* behind the words of GPU_MAX_PROBED blocks */
+	GPU_MAX_PROBED = 256, /* ranks times blocks */
+	GPU_ARENA_ENDED = GPU_ARENA_SEEN + 8 * GPU_MAX_PROBED,
+	GPU_ARENA_OWN = GPU_ARENA_ENDED + 8 * GPU_MAX_PEERS,
+	GPU_ARENA_SLOTS = 72 << 10,
+};
+
+/* Of enqueued calls, in the first half of a rank's own arena. */
+struct gpu_own {
+	uint64_t number; /* of the next call, or of the one that runs */
+	uint64_t blocks; /* of that one, that have ended */
+};
+
+/* The same in pinned memory, for the host. Writer: the call's last block; but for `failed`. */
+struct gpu_enqueued {
+	uint64_t ended;  /* the `ticket` of the last launch that had one */
+	uint64_t number; /* calls that have ended, repeated ones too */
+	uint64_t begun;  /* the same, that have begun. Writer: each block */
+	uint64_t failed; /* not 0: a block gave up, and results are wrong. Writer: that block */
+	uint64_t abort;  /* not 0: give up. Writer: the host */
+	uint64_t behind; /* what was put behind kernels, and has ended. Writer: the stream */
+	int barrier[2];  /* what a barrier reads and writes */
 };
 
 enum gpu_operand_kind {
@@ -112,13 +139,14 @@ struct gpu_place {
 struct gpu_execute_args {
 	/*
 	 * A row of words in pinned memory that the host cleared, one for each block. Writer: each
-	 * block, at its end, with an enum gpu_end; reader: the host that launched it.
+	 * block, at its end, with an enum gpu_end; reader: the host that launched it. 0: none.
 	 */
 	uint64_t done;
 	uint64_t steps, operands; /* in device memory; 0: they are `few_steps`, `few_operands` */
 	uint64_t work;            /* a row of struct gpu_work, or 0: it is `few_work` */
 	uint64_t abort;           /* a word in pinned memory; not 0: leave. 0: none */
-	uint64_t epoch;           /* of the words: the number of the call, above GPU_EPOCH_SHIFT */
+	uint64_t epoch;           /* of the words: the number of the call, above GPU_EPOCH_SHIFT;
+				   * enqueued, that of the first one */
 	uint64_t width;           /* bytes of each block in a round; 0: all, there is one round */
 	uint64_t slot_bytes;      /* of data: room for as many pieces as a step has at most */
 	uint64_t piece_bytes;     /* room for one: a multiple of GPU_PART_UNIT times the parts */
@@ -126,6 +154,13 @@ struct gpu_execute_args {
 	uint64_t shm;             /* peers, as bits, whose links use pinned memory of the host */
 	uint64_t slots[GPU_PROTOCOL_NUM]; /* where they begin in an arena */
 	uint64_t mine[GPU_TRANSPORT_NUM]; /* this rank's arenas */
+	/*
+	 * Of enqueued calls: a struct gpu_enqueued; 0: this is none, and what follows has no
+	 * meaning. The launch's number on the host, 0 where it may be repeated; bytes of an arena's
+	 * half; members, and this one's number among them.
+	 */
+	uint64_t enqueued, ticket, half;
+	uint32_t ranks, rank;
 	/* enum gpu_type, gpu_op. Without an operation, a type that is padded, or none. */
 	uint32_t type, op;
 	uint32_t protocol; /* enum gpu_protocol, on the node */
@@ -157,6 +192,6 @@ struct gpu_probe_args {
 	uint64_t theirs[GPU_MAX_PEERS];
 };
 
-enum { GPU_MAX_PROBED = 256, GPU_PROBE_ROUNDS = 16 }; /* the first: ranks times blocks */
+enum { GPU_PROBE_ROUNDS = 16 };
 
 #endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a stream communicator's enqueued calls have in common (docs/decisions/0027): with it each is
+ * one kernel on the stream, in which ranks of a node wait for each other, and no host takes part.
+ *
+ * All its members make it together: core_standing_try, then, after all have told each other what
+ * came of that, core_standing_settle, and when all have settled, calls.
+ */
+#ifndef CORE_STANDING_H
+#define CORE_STANDING_H
+
+#include "algos/algo_wish.h"
+#include "core/call/core_call.h"
+#include "core/comm/core_comm.h"
+#include "gpu/gpu_stream.h"
+
+struct core_standing;
+
+/* What members tell each other of a trial. */
+struct core_standing_terms {
+	unsigned blocks; /* those of a kernel: the fewest count; 0: it is not to be */
+	/* What is wished for of each collective: the first member's counts. */
+	struct algo_wish wishes[SCHED_NUM_COLLS];
+};
+
+/*
+ * Find out whether it can be, by a call on the communicator, which from then on is the standing's
+ * (core_comm_life_end stays the caller's). `trial` makes an allreduce of MPI's out of two buffers
+ * and a number of floats. Collective. UTIL_STAGE: it can't, and `why` says why, which all find
+ * alike. Other errors: of this rank. `*out` is NULL then.
+ */
+typedef void core_standing_trial(struct core_call *call, const void *in, void *out, int64_t count);
+enum util_status core_standing_try(struct core_comm *comm, struct gpu_stream *stream,
+				   core_standing_trial *trial, struct core_standing_terms *terms,
+				   struct core_standing **out, const char **why);
+
+/* The terms of all are known, with blocks. No call before all are through this. */
+enum util_status core_standing_settle(struct core_standing *standing,
+				      const struct core_standing_terms *terms);
+
+/* One enqueued call, and what became of it. */
+struct core_standing_call {
+	const char *reason; /* for the general way; else the algorithm */
+	/* In this rank alone, perhaps: its arguments are not as kernels take them, or not where. */
+	bool refused, unreached;
+	uint64_t bytes; /* of this rank's buffers */
+};
+
+/*
+ * Put a call on the stream, as one kernel and what goes with it. `captured`: it goes into a graph.
+ * UTIL_STAGE: it is to go the general way, as all find alike, but for what `out` says. One thread
+ * at a time.
+ */
+enum util_status core_standing_put(struct core_standing *standing, const struct core_call *call,
+				   struct gpu_stream *on, bool captured,
+				   struct core_standing_call *out);
+
+/*
+ * Something was put on the stream behind a kernel, into no graph: have it known when the stream is
+ * past it. Returns its number in `*number`, from 1 on. core_standing_has_come: whether it is.
+ */
+enum util_status core_standing_follow(struct core_standing *standing, struct gpu_stream *on,
+				      uint64_t *number);
+bool core_standing_has_come(const struct core_standing *standing, uint64_t number);
+
+/*
+ * Device memory of the standing's, of so many bytes at least, which the next call on the stream may
+ * have as well.
+ */
+enum util_status core_standing_aside(struct core_standing *standing, size_t bytes, void **out);
+
+/* This rank has not put a call on its stream: tell the others, whose kernels give up. */
+void core_standing_give_up(struct core_standing *standing);
+
+/* Two numbers that kernels reach, of which nobody needs the values: what a barrier adds up. */
+int *core_standing_barrier(const struct core_standing *standing);
+
+/* Whether a call was given up since this was last asked. Any thread. */
+bool core_standing_take_failure(struct core_standing *standing);
+
+/*
+ * Wait for this rank's kernels. `name`: of the communicator, for reports. False: they have been
+ * given up, or the device is lost, and may not have ended.
+ */
+bool core_standing_drain(struct core_standing *standing, const char *name);
+
+/* Whether members have been lost, or given up, as far as anybody knows. Any thread. */
+bool core_standing_is_lost(const struct core_standing *standing);
+
+/*
+ * Give back what it holds, when no member has a kernel that is yet to end; or, where that is not
+ * known, but for what kernels may touch.
+ */
+void core_standing_close(struct core_standing *standing, bool idle);
+
+/* Stop to look for members that are lost. */
+void core_standing_stop(void);
+
+#endif

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_mpi_fused.h"
+#include "core/call/core_coll.h"
+#include "core/call/core_mpi_handle.h"
+#include "core/core_comm_life.h"
+#include "core/core_mpi_comm.h"
+#include "core/core_mpi_packed.h"
+#include "core/job/core_mpi_drive.h"
+#include "core/mpi/core_mpi.h"
+#include "core/request/core_requests.h"
+#include "gpu/gpu_launch.h"
+#include "util/util_config.h"
+#include "util/util_log.h"
+
+#include <stdlib.h>
+
+enum util_status core_fused_agree(MPI_Comm comm, enum util_status status)
+{
+	int mine = status, all_have = UTIL_ERR_MPI;
+
+	PMPI_Allreduce(&mine, &all_have, 1, MPI_INT, MPI_MIN, comm);
+	return (enum util_status)all_have;
+}
+
+/* ---- the beginning ---- */
+
+static int call_nothing(const struct core_call *call)
+{
+	(void)call;
+	return MPI_SUCCESS;
+}
+
+static void make_trial(struct core_call *call, const void *in, void *out, int64_t count)
+{
+	*call = (struct core_call){.coll = CORE_ALLREDUCE,
+				   .name = "gpucoll_stream_comm",
+				   .sendbuf = in,
+				   .recvbuf = out,
+				   .recvcount = count,
+				   .recvtype = (core_handle)MPI_FLOAT,
+				   .op = (core_handle)MPI_SUM,
+				   .real = call_nothing};
+}
+
+/* What all ranks have, where the fewest count; and the first one's wishes. */
+static void agree_on_terms(MPI_Comm comm, struct core_standing_terms *terms)
+{
+	unsigned mine = terms->blocks;
+
+	PMPI_Allreduce(&mine, &terms->blocks, 1, MPI_UNSIGNED, MPI_MIN, comm);
+	PMPI_Bcast(terms->wishes, sizeof(terms->wishes), MPI_BYTE, 0, comm);
+}
+
+static void drop_standing(struct core_fused *fused)
+{
+	if (fused->standing)
+		core_standing_close(fused->standing, true);
+	if (fused->own)
+		core_comm_life_end(fused->own);
+	fused->standing = NULL;
+	fused->own = NULL;
+}
+
+/* `why`: NULL where another rank knows. */
+static void tell_staged(struct core_fused *fused, const char *why)
+{
+	int rank;
+
+	PMPI_Comm_rank(fused->hidden, &rank);
+	if (rank)
+		return;
+	util_log(util_config.stream_exec == UTIL_STREAM_EXEC_FUSED ? UTIL_LOG_WARN : UTIL_LOG_INFO,
+		 UTIL_SUBSYS_CORE, "what is enqueued goes through the host's memory: %s",
+		 why ? why : "a rank can't do without");
+}
+
+static enum util_status try_standing(struct core_fused *fused, const char **why)
+{
+	struct core_standing_terms terms = {0};
+	enum util_status status;
+
+	status =
+		core_standing_try(fused->own, fused->on, make_trial, &terms, &fused->standing, why);
+	if (status != UTIL_OK)
+		terms.blocks = 0;
+	else if (!terms.blocks)
+		*why = "earlier communicators have all the blocks that may wait on the device";
+	agree_on_terms(fused->hidden, &terms);
+	if (!terms.blocks)
+		return UTIL_STAGE;
+	status = core_standing_settle(fused->standing, &terms);
+	/* Behind this all have settled. */
+	return core_fused_agree(fused->hidden, status);
+}
+
+void core_fused_open(struct core_fused *fused, MPI_Comm hidden, struct gpu_stream *on)
+{
+	const char *why = NULL;
+	bool wants = util_config.accel && util_config.stream_exec != UTIL_STREAM_EXEC_STAGED &&
+		     !gpu_launch_is_blocking();
+
+	*fused = (struct core_fused){.hidden = hidden, .on = on, .barrier = MPI_REQUEST_NULL};
+	if (core_fused_agree(hidden, wants ? UTIL_OK : UTIL_STAGE) != UTIL_OK) {
+		tell_staged(fused, wants ? NULL : "as is asked for");
+		return;
+	}
+	fused->own = core_mpi_comm_draw((core_handle)hidden, false);
+	if (!fused->own || !fused->own->area || fused->own->spans) {
+		tell_staged(fused, !fused->own           ? "the node's board is full"
+				   : fused->own->no_area ? fused->own->no_area
+							 : "ranks are on several nodes");
+		drop_standing(fused);
+		return;
+	}
+	if (try_standing(fused, &why) == UTIL_OK)
+		return;
+	tell_staged(fused, why);
+	drop_standing(fused);
+}
+
+/* What the stream is past is given back; what is in graphs stays. */
+static void free_packed(struct core_fused *fused, bool all_of_them)
+{
+	struct core_mpi_packed **link = &fused->packed_calls, *packed;
+
+	while ((packed = *link)) {
+		if (!all_of_them &&
+		    (!packed->number || !core_standing_has_come(fused->standing, packed->number))) {
+			link = &packed->next;
+			continue;
+		}
+		*link = packed->next;
+		core_mpi_packed_free(packed);
+	}
+}
+
+/* ---- calls ---- */
+
+static size_t bytes_of(int64_t count, core_handle type)
+{
+	int size = 0;
+
+	PMPI_Type_size(core_mpi_as_type(type), &size);
+	return (size_t)count * (size_t)size;
+}
+
+/*
+ * Of a call whose output may lie where its input does, as MPI has it in place only, and with its
+ * own rules for where: in place as MPI has it, or with an output aside, which is copied to its
+ * place behind it. Datatypes are predefined ones. Returns the bytes of that; 0: there is none.
+ */
+static size_t part_buffers(struct core_fused *fused, struct core_call *call)
+{
+	size_t block = bytes_of(call->recvcount, call->recvtype);
+	int rank, size;
+
+	PMPI_Comm_rank(fused->hidden, &rank);
+	PMPI_Comm_size(fused->hidden, &size);
+	switch (call->coll) {
+	case CORE_REDUCE:
+	case CORE_ALLREDUCE:
+		if (call->sendbuf == call->recvbuf &&
+		    (call->coll == CORE_ALLREDUCE || rank == call->root))
+			call->sendbuf = MPI_IN_PLACE;
+		return 0;
+	case CORE_ALLGATHER:
+		if (call->sendbuf == (char *)call->recvbuf + (size_t)rank * block)
+			call->sendbuf = MPI_IN_PLACE;
+		return 0;
+	case CORE_REDUCE_SCATTER_BLOCK:
+		return call->recvbuf == (const char *)call->sendbuf + (size_t)rank * block ? block
+											   : 0;
+	case CORE_ALLTOALL:
+		return call->recvbuf == call->sendbuf ? (size_t)size * block : 0;
+	default:
+		return 0;
+	}
+}
+
+/* Something was put behind the kernel. */
+static enum util_status follow(struct core_fused *fused, bool captured, uint64_t *number)
+{
+	*number = 0;
+	return captured ? UTIL_OK : core_standing_follow(fused->standing, fused->on, number);
+}
+
+/* The call has been refused as its buffers lie. */
+static enum util_status put_packed(struct core_fused *fused, const struct core_call *call,
+				   bool captured, struct core_standing_call *done)
+{
+	struct gpu_stream *on = fused->on;
+	struct core_mpi_packed *packed = calloc(1, sizeof(*packed));
+	struct core_call part = *call;
+	enum util_status status;
+	int rank, size;
+
+	if (!packed)
+		return UTIL_ERR_NO_MEMORY;
+	PMPI_Comm_rank(fused->hidden, &rank);
+	PMPI_Comm_size(fused->hidden, &size);
+	free_packed(fused, false);
+	/* Until the stream is known to be past it. */
+	packed->next = fused->packed_calls;
+	fused->packed_calls = packed;
+	status = core_mpi_packed_open(packed, &part, rank, size, on);
+	if (status == UTIL_OK)
+		status = core_mpi_packed_pack(packed, on);
+	if (status == UTIL_OK)
+		status = core_standing_put(fused->standing, &part, on, captured, done);
+	if (status == UTIL_OK)
+		status = core_mpi_packed_unpack(packed, on);
+	if (status == UTIL_OK)
+		status = follow(fused, captured, &packed->number);
+	/* What is still refused is for no kernel, and the others don't know that. */
+	if (status != UTIL_STAGE || (!done->refused && !done->unreached))
+		return status;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "%s was given arguments that no kernel takes (%s): GPUCOLL_STREAM_EXEC=staged, on "
+		 "all ranks, takes any",
+		 call->name, done->reason);
+	return UTIL_ERR_UNSUPPORTED;
+}
+
+/* The output is where the input is, and goes there when the kernel has ended. */
+static enum util_status put_aside(struct core_fused *fused, const struct core_call *call,
+				  size_t aside, bool captured, struct core_standing_call *done)
+{
+	struct gpu_stream *on = fused->on;
+	struct core_call part = *call;
+	enum util_status status = core_standing_aside(fused->standing, aside, &part.recvbuf);
+	uint64_t number;
+
+	if (status == UTIL_OK)
+		status = core_standing_put(fused->standing, &part, on, captured, done);
+	if (status == UTIL_OK)
+		status = gpu_stream_copy(on, call->recvbuf, part.recvbuf, aside);
+	return status == UTIL_OK ? follow(fused, captured, &number) : status;
+}
+
+/* That a reduction is refused all find alike, as all give the same type and operation. */
+enum util_status core_fused_put(struct core_fused *fused, const struct core_call *call, bool apart,
+				bool captured, struct core_standing_call *done)
+{
+	struct core_call part = *call;
+	size_t aside = apart ? part_buffers(fused, &part) : 0;
+	enum util_status status;
+
+	if (aside)
+		status = put_aside(fused, &part, aside, captured, done);
+	else
+		status = core_standing_put(fused->standing, &part, fused->on, captured, done);
+	if (status == UTIL_STAGE &&
+	    (done->unreached || (done->refused && !core_coll_reduces(call->coll))))
+		status = put_packed(fused, &part, captured, done);
+	if (status != UTIL_OK && status != UTIL_STAGE)
+		core_standing_give_up(fused->standing);
+	return status;
+}
+
+/* ---- the end ---- */
+
+void core_fused_drain(struct core_fused *fused, const char *name)
+{
+	if (fused->standing && core_standing_drain(fused->standing, name) &&
+	    PMPI_Ibarrier(fused->hidden, &fused->barrier) != MPI_SUCCESS)
+		fused->barrier = MPI_REQUEST_NULL;
+}
+
+/* Until all ranks are here; false: they do not all come. */
+static bool wait_for_all(struct core_fused *fused)
+{
+	struct core_wait wait = {0};
+	int done = 0;
+
+	while (!done && !core_standing_is_lost(fused->standing)) {
+		core_requests_pass = true;
+		if (PMPI_Test(&fused->barrier, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+			return false;
+		if (!done)
+			core_mpi_drive(&wait);
+	}
+	return done;
+}
+
+/* What others' kernels may yet touch is left alone. */
+void core_fused_close(struct core_fused *fused)
+{
+	bool idle;
+
+	if (!fused->standing)
+		return;
+	idle = fused->barrier != MPI_REQUEST_NULL && wait_for_all(fused);
+	if (idle)
+		free_packed(fused, true);
+	core_standing_close(fused->standing, idle);
+	if (idle)
+		core_comm_life_end(fused->own);
+	fused->standing = NULL;
+}
+
+void core_fused_stop(void)
+{
+	core_standing_stop();
+}

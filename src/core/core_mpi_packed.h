@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The buffers of a collective as solid memory that kernels reach: what has gaps where it lies, or
+ * is where kernels don't come to, is packed and unpacked in the order of a stream. Both are this
+ * rank's own matter, of which others know nothing.
+ */
+#ifndef CORE_MPI_PACKED_H
+#define CORE_MPI_PACKED_H
+
+#include "core/call/core_call.h"
+#include "core/p2p/core_mpi_side.h"
+
+struct core_mpi_packed {
+	struct core_mpi_packed *next;
+	uint64_t number; /* both are the caller's */
+	struct core_mpi_side send, recv;
+	bool packs_recv; /* the call reads it */
+};
+
+/*
+ * Take stages for the buffers, and put those into the call, of what is not reduced as bytes; of a
+ * zeroed one, to be closed also after an error. `rank`, of `size`, is the process's.
+ */
+enum util_status core_mpi_packed_open(struct core_mpi_packed *packed, struct core_call *call,
+				      int rank, int size, struct gpu_stream *on);
+
+/* Put on the stream what is copied before, or behind, the call. */
+enum util_status core_mpi_packed_pack(struct core_mpi_packed *packed, struct gpu_stream *on);
+enum util_status core_mpi_packed_unpack(struct core_mpi_packed *packed, struct gpu_stream *on);
+
+/* Free it, once the stream is past it. */
+void core_mpi_packed_free(struct core_mpi_packed *packed);
+
+#endif
