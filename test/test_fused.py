@@ -26,6 +26,17 @@ def test_cases(run_mpi, mpi, ranks, case):
     assert count_calls(result.output, "stage", "gpucoll_bcast_enqueue") == 0, result.output
 
 
+@each_mpi
+@pytest.mark.parametrize("algo,proto", [("", ""), ("allreduce:ring;bcast:tree", "ll128"), ("allreduce:tree", "simple"), ("allreduce:halving", "ll")])
+def test_one_behind_another(run_mpi, mpi, algo, proto):
+    """Calls of several schedules, whose messages and scratch lie in each other's places, and nobody waits."""
+    env = {"GPUCOLL_ALGO": algo, "GPUCOLL_PROTO": proto, "GPUCOLL_SCRATCH": "2M"}
+    result = run(run_mpi, mpi, 3 if algo else 4, "in_turn", **env)
+    assert count_calls(result.output, "stage", "gpucoll_exscan_enqueue") == 0, result.output
+    if proto == "ll128":
+        assert "fused ll128" in result.output, result.output
+
+
 @pytest.mark.quick
 @each_mpi
 def test_not_captured(run_mpi, mpi):

@@ -109,13 +109,19 @@ static void capture(struct captured *c, MPI_Datatype type)
 	cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
 
-static int sum(int i, int round)
+/* Of the first so many ranks. */
+static int sum_of(int ranks, int i, int round)
 {
 	int total = 0;
 
-	for (int rank = 0; rank < test_size; rank++)
+	for (int rank = 0; rank < ranks; rank++)
 		total += value(rank, i, round);
 	return total;
+}
+
+static int sum(int i, int round)
+{
+	return sum_of(test_size, i, round);
 }
 
 static bool check_captured(const struct captured *c, int round)
@@ -300,6 +306,59 @@ static void layouts(void)
 	MPI_Type_free(&spaced.type);
 }
 
+/* ---- one behind another ---- */
+
+/* Calls that nobody waits for, of which each has its own schedule and a rank of its own is late. */
+static void in_turn(void)
+{
+	enum { CALLS = 24, LONG = 200000 };
+	static const int counts[] = {LONG, 3, 5000, LONG / 7};
+	int *in = pinned(LONG), *out[CALLS];
+	struct buffer from = buffer_new(PLACE_DEVICE, LONG * sizeof(int)), to[CALLS];
+	bool ok = true;
+
+	for (int i = 0; i < LONG; i++)
+		in[i] = value(test_rank, i, 0);
+	buffer_put(&from, in, LONG * sizeof(int));
+	for (int i = 0; i < CALLS; i++) {
+		out[i] = pinned(LONG);
+		to[i] = buffer_new(PLACE_DEVICE, LONG * sizeof(int));
+		if (i % test_size == test_rank)
+			buffer_put(&to[i], in, LONG * sizeof(int));
+	}
+	open_comm();
+	cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	for (int i = 0; i < CALLS; i++) {
+		int count = counts[i / 3 % 4], root = i % test_size;
+
+		if ((i * 7 + 3) % test_size == test_rank)
+			usleep(2000);
+		if (i % 3 == 0)
+			must(gpucoll_allreduce_enqueue(from.data, to[i].data, count, MPI_INT,
+						       MPI_SUM, comm, stream));
+		else if (i % 3 == 1)
+			must(gpucoll_bcast_enqueue(to[i].data, count, MPI_INT, root, comm, stream));
+		else
+			must(gpucoll_exscan_enqueue(from.data, to[i].data, count, MPI_INT, MPI_SUM,
+						    comm, stream));
+		copy(out[i], to[i].data, (size_t)count * sizeof(int));
+	}
+	cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	for (int i = 0; i < CALLS; i++) {
+		int count = counts[i / 3 % 4], root = i % test_size;
+
+		for (int j = 0; j < count && (i % 3 < 2 || test_rank); j++)
+			ok &= out[i][j] == (i % 3 == 0   ? sum_of(test_size, j, 0)
+					    : i % 3 == 1 ? value(root, j, 0)
+							 : sum_of(test_rank, j, 0));
+		buffer_free(&to[i]);
+	}
+	snprintf(test_name, sizeof(test_name), "one behind another");
+	test_result(ok);
+	buffer_free(&from);
+	test_result(close_comm());
+}
+
 /* ---- other ways beside them ---- */
 
 /* More communicators than there are blocks for: each rank goes through them in its own order. */
@@ -468,10 +527,9 @@ static void killed(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		{"graphs", graphs},         {"out_of_reach", out_of_reach},
-		{"killed", killed},         {"launch_fails", launch_fails},
-		{"layouts", layouts},       {"level", level},
-		{"many_comms", many_comms}, {"not_captured", not_captured},
+		{"graphs", graphs}, {"in_turn", in_turn},           {"out_of_reach", out_of_reach},
+		{"killed", killed}, {"launch_fails", launch_fails}, {"layouts", layouts},
+		{"level", level},   {"many_comms", many_comms},     {"not_captured", not_captured},
 	};
 	int provided;
 
