@@ -92,9 +92,9 @@ int gpucoll_type_bfloat16(MPI_Datatype *type);
  * or not; arrays and datatypes may be freed when the call returns; operations and datatypes of the
  * program's own that a reduction uses, and the status of a receive, when the stream has come past.
  *
- * They need MPI_THREAD_MULTIPLE, for which GPUCOLL_THREADS=multiple asks the MPI, and can't be
- * captured in a graph. Any thread may call them; the calls of one communicator are ordered as they
- * are made.
+ * On one node most collectives are kernels, which can be captured in a graph. All other calls need
+ * MPI_THREAD_MULTIPLE, for which GPUCOLL_THREADS=multiple asks the MPI. Any thread may call them;
+ * the calls of one communicator are ordered as they are made, one at a time.
  *
  * All return MPI_SUCCESS or an MPI error code, raised on the communicator: for what is known when
  * the call is made. What is found later is kept for gpucoll_stream_error, which tells the first

@@ -611,12 +611,12 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 	out->unreached = !out->refused && (!is_reached(standing, &accel->shape.in) ||
 					   !is_reached(standing, &accel->shape.out));
 	if (out->unreached)
-		status = core_accel_stage(accel, "memory that kernels don't reach");
+		status = UTIL_STAGE;
 	if (status == UTIL_OK) {
 		out->bytes = core_accel_bytes(accel);
 		status = put(standing, on, captured);
 	}
-	out->reason = accel->reason;
+	out->reason = out->unreached ? "memory that kernels don't reach" : accel->reason;
 	core_shape_release(&accel->shape);
 	return status;
 }
