@@ -30,7 +30,7 @@ def test_cases(run_mpi, mpi, ranks, case):
 @pytest.mark.parametrize("algo,proto", [("", ""), ("allreduce:ring;bcast:tree", "ll128"), ("allreduce:tree", "simple"), ("allreduce:halving", "ll")])
 def test_one_behind_another(run_mpi, mpi, algo, proto):
     """Calls of several schedules, whose messages and scratch lie in each other's places, and nobody waits."""
-    env = {"GPUCOLL_ALGO": algo, "GPUCOLL_PROTO": proto, "GPUCOLL_SCRATCH": "2M"}
+    env = {"GPUCOLL_ALGO": algo, "GPUCOLL_PROTO": proto, "GPUCOLL_SCRATCH": "6M", "CUEMU_DEVICES": "1" if proto == "ll128" else "2"}
     result = run(run_mpi, mpi, 3 if algo else 4, "in_turn", **env)
     assert count_calls(result.output, "stage", "gpucoll_exscan_enqueue") == 0, result.output
     if proto == "ll128":

@@ -236,7 +236,8 @@ static void end(struct bound *bound)
 	if (!bound->drained)
 		return;
 	core_stream_close(bound->stream);
-	PMPI_Comm_free(&bound->hidden);
+	if (!bound->fused.left)
+		PMPI_Comm_free(&bound->hidden);
 	free(bound);
 }
 

@@ -61,7 +61,7 @@ static void drop_standing(struct core_fused *fused)
 	fused->own = NULL;
 }
 
-/* `why`: NULL where another rank knows. */
+/* `why`: "" where another rank knows. */
 static void tell_staged(struct core_fused *fused, const char *why)
 {
 	int rank;
@@ -71,37 +71,51 @@ static void tell_staged(struct core_fused *fused, const char *why)
 		return;
 	util_log(util_config.stream_exec == UTIL_STREAM_EXEC_FUSED ? UTIL_LOG_WARN : UTIL_LOG_INFO,
 		 UTIL_SUBSYS_CORE, "what is enqueued goes through the host's memory: %s",
-		 why ? why : "a rank can't do without");
+		 *why ? why : "another rank can't do without");
 }
 
-static enum util_status try_standing(struct core_fused *fused, const char **why)
+/* The worst, where what can be tried again is better than an error. */
+static enum util_status agree_on_trial(MPI_Comm comm, enum util_status status)
+{
+	int mine = status == UTIL_OK ? 2 : status == UTIL_STAGE ? 1 : 0, worst = 0;
+
+	PMPI_Allreduce(&mine, &worst, 1, MPI_INT, MPI_MIN, comm);
+	return worst == 2 ? UTIL_OK : worst ? UTIL_STAGE : UTIL_ERR_UNSUPPORTED;
+}
+
+/* Collective, at each step. NULL: it is well; else why it is not, "" where another rank knows. */
+static const char *make_standing(struct core_fused *fused)
 {
 	struct core_standing_terms terms = {0};
-	enum util_status status;
+	const char *why = NULL;
+	enum util_status status = core_standing_open(fused->own, fused->on, &fused->standing);
 
-	status =
-		core_standing_try(fused->own, fused->on, make_trial, &terms, &fused->standing, why);
+	if (core_fused_agree(fused->hidden, status) != UTIL_OK)
+		return status == UTIL_OK ? "" : "see above";
+	status = UTIL_STAGE;
+	for (int i = 0; i < CORE_STANDING_TRIALS && status == UTIL_STAGE; i++) {
+		status = core_standing_try(fused->standing, make_trial, &terms, &why);
+		status = agree_on_trial(fused->hidden, status);
+	}
 	if (status != UTIL_OK)
-		terms.blocks = 0;
-	else if (!terms.blocks)
-		*why = "earlier communicators have all the blocks that may wait on the device";
+		return why ? why : "";
 	agree_on_terms(fused->hidden, &terms);
 	if (!terms.blocks)
-		return UTIL_STAGE;
+		return "earlier communicators have all the blocks that may wait on the device";
 	status = core_standing_settle(fused->standing, &terms);
 	/* Behind this all have settled. */
-	return core_fused_agree(fused->hidden, status);
+	return core_fused_agree(fused->hidden, status) == UTIL_OK ? NULL : "";
 }
 
 void core_fused_open(struct core_fused *fused, MPI_Comm hidden, struct gpu_stream *on)
 {
-	const char *why = NULL;
+	const char *why;
 	bool wants = util_config.accel && util_config.stream_exec != UTIL_STREAM_EXEC_STAGED &&
 		     !gpu_launch_is_blocking();
 
 	*fused = (struct core_fused){.hidden = hidden, .on = on, .barrier = MPI_REQUEST_NULL};
-	if (core_fused_agree(hidden, wants ? UTIL_OK : UTIL_STAGE) != UTIL_OK) {
-		tell_staged(fused, wants ? NULL : "as is asked for");
+	if (core_fused_agree(hidden, wants ? UTIL_OK : UTIL_ERR_UNSUPPORTED) != UTIL_OK) {
+		tell_staged(fused, wants ? "" : "as is asked for");
 		return;
 	}
 	fused->own = core_mpi_comm_draw((core_handle)hidden, false);
@@ -112,7 +126,8 @@ void core_fused_open(struct core_fused *fused, MPI_Comm hidden, struct gpu_strea
 		drop_standing(fused);
 		return;
 	}
-	if (try_standing(fused, &why) == UTIL_OK)
+	why = make_standing(fused);
+	if (!why)
 		return;
 	tell_staged(fused, why);
 	drop_standing(fused);
@@ -177,6 +192,29 @@ static size_t part_buffers(struct core_fused *fused, struct core_call *call)
 	}
 }
 
+/* Bytes of the stages that the stream will be past; those in graphs stay. */
+static size_t held(const struct core_fused *fused)
+{
+	size_t bytes = 0;
+
+	for (const struct core_mpi_packed *packed = fused->packed_calls; packed;
+	     packed = packed->next)
+		bytes += packed->number ? core_mpi_packed_bytes(packed) : 0;
+	return bytes;
+}
+
+/* As calls by the host do: a call waits for earlier ones. */
+static void make_room(struct core_fused *fused)
+{
+	struct core_wait wait = {0};
+
+	free_packed(fused, false);
+	while (held(fused) > util_config.staging_pool && !core_standing_is_lost(fused->standing)) {
+		core_mpi_drive(&wait);
+		free_packed(fused, false);
+	}
+}
+
 /* Something was put behind the kernel. */
 static enum util_status follow(struct core_fused *fused, bool captured, uint64_t *number)
 {
@@ -198,7 +236,7 @@ static enum util_status put_packed(struct core_fused *fused, const struct core_c
 		return UTIL_ERR_NO_MEMORY;
 	PMPI_Comm_rank(fused->hidden, &rank);
 	PMPI_Comm_size(fused->hidden, &size);
-	free_packed(fused, false);
+	make_room(fused);
 	/* Until the stream is known to be past it. */
 	packed->next = fused->packed_calls;
 	fused->packed_calls = packed;
@@ -211,6 +249,10 @@ static enum util_status put_packed(struct core_fused *fused, const struct core_c
 		status = core_mpi_packed_unpack(packed, on);
 	if (status == UTIL_OK)
 		status = follow(fused, captured, &packed->number);
+	/* All find alike that it is not to be a kernel; what was put on the stream goes by. */
+	if (status == UTIL_STAGE && !done->refused && !done->unreached &&
+	    follow(fused, captured, &packed->number) != UTIL_OK)
+		status = UTIL_ERR_CUDA;
 	/* What is still refused is for no kernel, and the others don't know that. */
 	if (status != UTIL_STAGE || (!done->refused && !done->unreached))
 		return status;
@@ -290,6 +332,7 @@ void core_fused_close(struct core_fused *fused)
 	if (!fused->standing)
 		return;
 	idle = fused->barrier != MPI_REQUEST_NULL && wait_for_all(fused);
+	fused->left = !idle;
 	if (idle)
 		free_packed(fused, true);
 	core_standing_close(fused->standing, idle);

@@ -17,6 +17,7 @@ struct core_fused {
 	struct core_standing *standing;
 	struct core_mpi_packed *packed_calls; /* of calls that may not have ended, the last first */
 	MPI_Request barrier;                  /* at the end: whether all ranks' calls have ended */
+	bool left; /* they are not known to have, and it may go on for ever */
 };
 
 /* The worst of what the ranks of a communicator have found. Collective. */

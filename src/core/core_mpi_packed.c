@@ -4,14 +4,15 @@
 #include "core/call/core_mpi_handle.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_type.h"
+#include "gpu/gpu_launch.h"
 #include "gpu/gpu_pointer.h"
 
 #include <stdlib.h>
 
-/* Elements of the two buffers, 0 where the call has none here. */
+/* Elements of the two buffers, 0 where the call has none here; and what it does to the second. */
 struct elements {
 	int64_t send, recv;
-	bool reads_recv;
+	bool reads_recv, only_reads;
 };
 
 static struct elements moved(const struct core_call *call, int rank, int size)
@@ -21,16 +22,18 @@ static struct elements moved(const struct core_call *call, int rank, int size)
 
 	switch (call->coll) {
 	case CORE_BCAST:
-		return (struct elements){0, recv, root};
+		return (struct elements){0, recv, root, root};
 	case CORE_GATHER:
-		return (struct elements){in_place ? 0 : send, root ? size * recv : 0, in_place};
+		return (struct elements){in_place ? 0 : send, root ? size * recv : 0, in_place,
+					 false};
 	case CORE_SCATTER:
 		return (struct elements){root ? size * send : 0,
-					 core_mpi_is_in_place(call->recvbuf) ? 0 : recv, false};
+					 core_mpi_is_in_place(call->recvbuf) ? 0 : recv, false,
+					 false};
 	case CORE_ALLGATHER:
-		return (struct elements){in_place ? 0 : send, size * recv, in_place};
+		return (struct elements){in_place ? 0 : send, size * recv, in_place, false};
 	default: /* alltoall */
-		return (struct elements){in_place ? 0 : size * send, size * recv, in_place};
+		return (struct elements){in_place ? 0 : size * send, size * recv, in_place, false};
 	}
 }
 
@@ -43,7 +46,7 @@ static int64_t count_at(const struct core_call *call, int rank)
 static struct elements reduced(const struct core_call *call, int rank, int size)
 {
 	struct elements elements = {call->recvcount, call->recvcount,
-				    core_mpi_is_in_place(call->sendbuf)};
+				    core_mpi_is_in_place(call->sendbuf), false};
 
 	if (call->coll == CORE_REDUCE_SCATTER_BLOCK)
 		elements.send = size * call->recvcount;
@@ -74,7 +77,7 @@ static enum util_status open_out_of_reach(struct core_mpi_side *side, struct gpu
 	if (status == UTIL_OK && !side->room && !side->map.in_order)
 		status = UTIL_ERR_UNSUPPORTED;
 	if (status == UTIL_OK)
-		status = core_dense_open(&side->dense, &side->operand, gpu_stream_where(on));
+		status = core_dense_open(&side->dense, &side->operand, gpu_stream_where(on), true);
 	if (status != UTIL_OK)
 		return status;
 	side->dense.host = side->staged = true;
@@ -91,7 +94,7 @@ static enum util_status open_side(struct core_mpi_side *side, void **buffer, int
 	side->made = MPI_DATATYPE_NULL;
 	if (!elements)
 		return UTIL_OK;
-	side->always = true;
+	side->always = side->pinned = true;
 	status = core_mpi_side_open(side, *buffer, elements, type, MPI_BYTE);
 	if (status != UTIL_OK || operand->lo == operand->hi)
 		return status;
@@ -112,10 +115,43 @@ static enum util_status open_side(struct core_mpi_side *side, void **buffer, int
 static void count_bytes(const struct core_mpi_side *side, int64_t elements, int64_t *count,
 			core_handle *type)
 {
-	if (!side->staged)
+	size_t bytes = side->staged ? core_dense_bytes(&side->dense) : 0;
+
+	if (!elements)
 		return;
-	*count = (int64_t)core_dense_bytes(&side->dense) / (elements / *count);
+	*count = (int64_t)bytes / (elements / *count);
 	*type = (core_handle)MPI_BYTE;
+}
+
+/*
+ * Pairs with padding, which kernels know as they lie: a stage has them as they lie, too, but for
+ * the last one's padding, which need not be there. Returns their bytes; 0: they are to be packed.
+ */
+static int64_t bytes_of_pairs(const struct core_call *call, int64_t elements, core_handle type)
+{
+	bool swaps = call->coll == CORE_ALLTOALL && core_mpi_is_in_place(call->sendbuf);
+	struct core_mpi_solid solid = {0};
+
+	if (!elements || swaps || !core_mpi_find_solid(core_mpi_as_type(type), &solid) ||
+	    solid.padded == GPU_TYPE_NONE || solid.lb)
+		return 0;
+	return elements * solid.extent - (int64_t)gpu_type_tail(solid.padded);
+}
+
+/* A buffer of so many elements. */
+static enum util_status open_buffer(struct core_mpi_side *side, const struct core_call *call,
+				    void **buffer, int64_t *count, core_handle *type,
+				    int64_t elements, struct gpu_stream *on)
+{
+	int64_t pairs = bytes_of_pairs(call, elements, *type);
+	enum util_status status;
+
+	if (pairs)
+		return open_side(side, buffer, pairs, (core_handle)MPI_BYTE, on);
+	status = open_side(side, buffer, elements, *type, on);
+	if (status == UTIL_OK && !core_coll_reduces(call->coll))
+		count_bytes(side, elements, count, type);
+	return status;
 }
 
 enum util_status core_mpi_packed_open(struct core_mpi_packed *packed, struct core_call *call,
@@ -123,22 +159,32 @@ enum util_status core_mpi_packed_open(struct core_mpi_packed *packed, struct cor
 {
 	bool reduces = core_coll_reduces(call->coll);
 	struct elements elements = reduces ? reduced(call, rank, size) : moved(call, rank, size);
+	const struct core_call as_given = *call;
 	void *send = (void *)call->sendbuf;
+	core_handle type = reduces ? call->recvtype : call->sendtype;
 	enum util_status status;
 
 	packed->recv.made = MPI_DATATYPE_NULL;
-	packed->packs_recv = elements.reads_recv;
-	status = open_side(&packed->send, &send, elements.send,
-			   reduces ? call->recvtype : call->sendtype, on);
+	packed->packs_recv =
+		elements.reads_recv || bytes_of_pairs(call, elements.recv, call->recvtype) > 0;
+	packed->unpacks_recv = !elements.only_reads;
+	packed->send.made = MPI_DATATYPE_NULL;
+	status = open_buffer(&packed->send, &as_given, &send, &call->sendcount, &type,
+			     elements.send, on);
 	call->sendbuf = send;
-	if (status == UTIL_OK)
-		status =
-			open_side(&packed->recv, &call->recvbuf, elements.recv, call->recvtype, on);
-	if (status != UTIL_OK || reduces)
+	if (!reduces)
+		call->sendtype = type;
+	if (status != UTIL_OK)
 		return status;
-	count_bytes(&packed->send, elements.send, &call->sendcount, &call->sendtype);
-	count_bytes(&packed->recv, elements.recv, &call->recvcount, &call->recvtype);
-	return UTIL_OK;
+	return open_buffer(&packed->recv, &as_given, &call->recvbuf, &call->recvcount,
+			   &call->recvtype, elements.recv, on);
+}
+
+size_t core_mpi_packed_bytes(const struct core_mpi_packed *packed)
+{
+	size_t bytes = packed->send.staged ? core_dense_bytes(&packed->send.dense) : 0;
+
+	return bytes + (packed->recv.staged ? core_dense_bytes(&packed->recv.dense) : 0);
 }
 
 static enum util_status put(struct core_mpi_side *side, struct gpu_stream *on, bool unpacks)
@@ -155,7 +201,7 @@ enum util_status core_mpi_packed_pack(struct core_mpi_packed *packed, struct gpu
 
 enum util_status core_mpi_packed_unpack(struct core_mpi_packed *packed, struct gpu_stream *on)
 {
-	return put(&packed->recv, on, true);
+	return packed->unpacks_recv ? put(&packed->recv, on, true) : UTIL_OK;
 }
 
 void core_mpi_packed_free(struct core_mpi_packed *packed)

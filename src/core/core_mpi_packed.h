@@ -14,8 +14,12 @@ struct core_mpi_packed {
 	struct core_mpi_packed *next;
 	uint64_t number; /* both are the caller's */
 	struct core_mpi_side send, recv;
-	bool packs_recv; /* the call reads it */
+	bool packs_recv;   /* the call reads it, or leaves some of it */
+	bool unpacks_recv; /* the call writes it */
 };
+
+/* Bytes that it holds. */
+size_t core_mpi_packed_bytes(const struct core_mpi_packed *packed);
 
 /*
  * Take stages for the buffers, and put those into the call, of what is not reduced as bytes; of a

@@ -430,6 +430,75 @@ static void level(void)
 	test_result(close_comm());
 }
 
+struct pair {
+	double value;
+	int rank;
+	int padding;
+};
+
+/* Pairs whose padding is nobody's; the last one's need not be there. */
+static void pairs(void)
+{
+	enum { NUM = 7 };
+	struct buffer buffer;
+	struct pair mine[NUM];
+	size_t bytes = sizeof(mine) - sizeof(int);
+
+	memset(mine, POISON, sizeof(mine));
+	for (int i = 0; i < NUM; i++) {
+		mine[i].value = (test_rank * 5 + i) % 7;
+		mine[i].rank = test_rank;
+	}
+	buffer = buffer_new(test_rank % 2 ? PLACE_HOST : PLACE_DEVICE, bytes);
+	buffer_put(&buffer, mine, bytes);
+	cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	must(gpucoll_allreduce_enqueue(MPI_IN_PLACE, buffer.data, NUM, MPI_DOUBLE_INT, MPI_MAXLOC,
+				       comm, stream));
+	must(gpucoll_bcast_enqueue(buffer.data, NUM, MPI_DOUBLE_INT, test_size - 1, comm, stream));
+	cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	for (int i = 0; i < NUM; i++) {
+		mine[i].value = -1;
+		for (int rank = 0; rank < test_size; rank++) {
+			double other = (rank * 5 + i) % 7;
+
+			if (other > mine[i].value) {
+				mine[i].value = other;
+				mine[i].rank = rank;
+			}
+		}
+	}
+	snprintf(test_name, sizeof(test_name), "pairs");
+	test_result(buffer_equals(&buffer, mine, "pairs"));
+	buffer_free(&buffer);
+}
+
+/* Of types without bytes some ranks have many, and others none at all. */
+static void nothing(void)
+{
+	MPI_Datatype empty;
+	char byte = 1;
+
+	MPI_Type_contiguous(0, MPI_INT, &empty);
+	MPI_Type_commit(&empty);
+	must(gpucoll_bcast_enqueue(&byte, test_rank % 2 ? 5 : 0, test_rank % 2 ? empty : MPI_INT, 0,
+				   comm, stream));
+	must(gpucoll_allgather_enqueue(&byte, 3, empty, &byte, 3, empty, comm, stream));
+	MPI_Type_free(&empty);
+}
+
+/* What nobody writes may be where nobody can. */
+static void read_only(void)
+{
+	static const int constant[3] = {3, 1, 4};
+	int got[3] = {0};
+
+	must(gpucoll_bcast_enqueue(test_rank ? got : (void *)constant, 3, MPI_INT, 0, comm,
+				   stream));
+	cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	snprintf(test_name, sizeof(test_name), "read only");
+	test_result(!test_rank || !memcmp(got, constant, sizeof(got)));
+}
+
 /* Some ranks' memory is where no kernel comes to: the host's, or another device's. */
 static void out_of_reach(void)
 {
@@ -459,6 +528,9 @@ static void out_of_reach(void)
 		test_result(buffer_equals(&buffer, values, "output"));
 		buffer_free(&buffer);
 	}
+	pairs();
+	nothing();
+	read_only();
 	test_result(close_comm());
 }
 

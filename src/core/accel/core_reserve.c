@@ -225,6 +225,7 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 	struct core_offer *offer = &accel->offer;
 	struct core_region *arenas = &offer->regions[CORE_REGION_ARENAS];
 	struct gpu_pointer where;
+	bool reserved;
 
 	if (!accel->stream || !may_need_links(accel))
 		return UTIL_OK;
@@ -254,7 +255,11 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 			gpu_shm_address(comm->arena->shm, accel->stream);
 		arenas[GPU_TRANSPORT_SHM].buffer_id = export->buffer_id;
 	}
-	accel->reserved = may_wait(accel, &offer->blocks) && reserve(accel);
+	/* While the device is reserved nobody draws blocks that are counted here. */
+	reserved = reserve(accel);
+	accel->reserved = may_wait(accel, &offer->blocks) && reserved;
+	if (reserved && !accel->reserved)
+		core_reserve_give_back(accel);
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
 	offer->flags |= core_together_are_apart() ? CORE_OFFER_APART : 0;
 	offer->flags |= comm->links_failed ? CORE_OFFER_LINKS_FAILED : 0;

@@ -46,11 +46,12 @@ struct core_standing {
 	struct core_agree agree;
 	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_NEAR];
 	struct algo_wish wishes[SCHED_NUM_COLLS];
-	struct core_accel accel; /* the call that is being put */
-	struct held *held;       /* results that are moved last, the largest first */
-	uint64_t tickets;        /* atomic: the last one given out */
-	uint64_t behind;         /* atomic: the same of what was put behind kernels */
-	bool repeats;            /* atomic: calls are in graphs */
+	struct gpu_scratch *trial_in, *trial_out; /* until it is settled */
+	struct core_accel accel;                  /* the call that is being put */
+	struct held *held; /* results that are moved last, the largest first */
+	uint64_t tickets;  /* atomic: the last one given out */
+	uint64_t behind;   /* atomic: the same of what was put behind kernels */
+	bool repeats;      /* atomic: calls are in graphs */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -58,7 +59,8 @@ static struct core_standing *all; /* under the lock */
 
 /* ---- the trial ---- */
 
-enum { TRIAL_FLOATS = 64 << 10, MOST_BLOCKS = 32 };
+/* A program may have many such communicators, each with an arena to its end. */
+enum { TRIAL_FLOATS = 64 << 10, MOST_BLOCKS = 32, MOST_ARENA = 16 << 20 };
 
 /* UTIL_OK: it was done as enqueued calls are to be, and is not finished yet. */
 static enum util_status try_once(struct core_standing *standing, const struct core_call *call)
@@ -112,61 +114,56 @@ static void learn(struct core_standing *standing)
 	draw_blocks(standing);
 }
 
-/*
- * Some calls are staged, or done in another way, before all is there: arenas in the host's memory,
- * a probe for which some were late. All ranks see alike how each went.
- */
-static enum util_status try_some(struct core_standing *standing, const struct core_call *call,
-				 const char **why)
+/* Buffers for it, in the context of the stream. */
+static enum util_status take_buffers(struct core_standing *standing)
 {
-	enum { TRIALS = 4 };
-	struct core_accel *accel = &standing->accel;
-	enum util_status status = UTIL_STAGE;
+	const size_t bytes = TRIAL_FLOATS * sizeof(float);
+	enum util_status status = gpu_scratch_get(bytes, standing->own, &standing->trial_in);
+	struct core_wait wait = {0};
 
-	*why = NULL;
-	for (int i = 0; i < TRIALS && status == UTIL_STAGE; i++) {
-		status = try_once(standing, call);
-		*why = accel->reason;
-		if (status == UTIL_STAGE)
-			core_meet_pass(standing->comm, accel->number);
-		if (status == UTIL_OK && (*why = why_not(accel))) {
-			util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE,
-				 "the trial of what enqueued calls need was done by %s",
-				 accel->reason);
-			status = UTIL_STAGE;
-		}
-		if (status == UTIL_OK)
-			learn(standing);
-		core_accel_finish(accel);
-	}
-	return status;
+	if (status == UTIL_OK)
+		status = gpu_scratch_get(bytes, standing->own, &standing->trial_out);
+	if (status == UTIL_OK)
+		status =
+			gpu_stream_clear(standing->own, (void *)standing->trial_in->address, bytes);
+	while (status == UTIL_OK && gpu_stream_poll(standing->own) == UTIL_IN_PROGRESS)
+		core_mpi_drive(&wait);
+	return status == UTIL_OK ? gpu_stream_poll(standing->own) : status;
 }
 
-/* Buffers for it, in the context of the stream. */
-static enum util_status try_all(struct core_standing *standing, core_standing_trial *trial,
-				const char **why)
+static void put_buffers(struct core_standing *standing)
 {
-	struct gpu_scratch *in = NULL, *out = NULL;
-	enum util_status status, waited;
-	struct core_wait wait = {0};
+	if (standing->trial_in)
+		gpu_scratch_put(standing->trial_in);
+	if (standing->trial_out)
+		gpu_scratch_put(standing->trial_out);
+	standing->trial_in = standing->trial_out = NULL;
+}
+
+enum util_status core_standing_try(struct core_standing *standing, core_standing_trial *trial,
+				   struct core_standing_terms *terms, const char **why)
+{
+	struct core_accel *accel = &standing->accel;
+	enum util_status status;
 	struct core_call call;
 
-	status = gpu_scratch_get(TRIAL_FLOATS * sizeof(float), standing->own, &in);
-	if (status == UTIL_OK)
-		status = gpu_scratch_get(TRIAL_FLOATS * sizeof(float), standing->own, &out);
-	if (status == UTIL_OK)
-		status = gpu_stream_clear(standing->own, (void *)in->address,
-					  TRIAL_FLOATS * sizeof(float));
-	while (status == UTIL_OK && (waited = gpu_stream_poll(standing->own)) == UTIL_IN_PROGRESS)
-		core_mpi_drive(&wait);
-	if (status == UTIL_OK) {
-		trial(&call, (void *)in->address, (void *)out->address, TRIAL_FLOATS);
-		status = try_some(standing, &call, why);
+	trial(&call, (void *)standing->trial_in->address, (void *)standing->trial_out->address,
+	      TRIAL_FLOATS);
+	status = try_once(standing, &call);
+	*why = accel->reason;
+	if (status == UTIL_STAGE)
+		core_meet_pass(standing->comm, accel->number);
+	if (status == UTIL_OK && (*why = why_not(accel))) {
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE,
+			 "the trial of what enqueued calls need was done by %s", accel->reason);
+		status = UTIL_STAGE;
 	}
-	if (out)
-		gpu_scratch_put(out);
-	if (in)
-		gpu_scratch_put(in);
+	if (status == UTIL_OK)
+		learn(standing);
+	core_accel_finish(accel);
+	terms->blocks = standing->drawn;
+	for (int coll = 0; coll < SCHED_NUM_COLLS; coll++)
+		terms->wishes[coll] = *core_wish_of((enum sched_coll)coll);
 	return status;
 }
 
@@ -183,9 +180,8 @@ static enum util_status open_words(struct core_standing *standing)
 	return standing->address ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 
-enum util_status core_standing_try(struct core_comm *comm, struct gpu_stream *stream,
-				   core_standing_trial *trial, struct core_standing_terms *terms,
-				   struct core_standing **out, const char **why)
+enum util_status core_standing_open(struct core_comm *comm, struct gpu_stream *stream,
+				    struct core_standing **out)
 {
 	struct core_standing *standing = calloc(1, sizeof(*standing));
 	enum util_status status;
@@ -196,20 +192,18 @@ enum util_status core_standing_try(struct core_comm *comm, struct gpu_stream *st
 	standing->comm = comm;
 	standing->device = gpu_stream_where(stream)->device;
 	comm->standing = comm->wants_links = true;
+	comm->most_arena = MOST_ARENA;
 	status = gpu_stream_get(gpu_stream_where(stream), &standing->own);
 	if (status == UTIL_OK)
 		status = open_words(standing);
 	if (status == UTIL_OK)
 		status = gpu_launch_all(standing->own);
 	if (status == UTIL_OK)
-		status = try_all(standing, trial, why);
+		status = take_buffers(standing);
 	if (status != UTIL_OK) {
 		core_standing_close(standing, true);
 		return status;
 	}
-	terms->blocks = standing->drawn;
-	for (int coll = 0; coll < SCHED_NUM_COLLS; coll++)
-		terms->wishes[coll] = *core_wish_of((enum sched_coll)coll);
 	*out = standing;
 	return UTIL_OK;
 }
@@ -318,6 +312,7 @@ enum util_status core_standing_settle(struct core_standing *standing,
 	struct core_comm *comm = standing->comm;
 	enum util_status status;
 
+	put_buffers(standing);
 	gpu_launch_put_back(standing->device, standing->drawn - terms->blocks);
 	standing->drawn = terms->blocks;
 	settle_facts(standing, terms->blocks);
@@ -457,9 +452,12 @@ static uint64_t longest_block(const struct core_shape *shape)
 /* Whether kernels on the standing's device reach the buffer. */
 static bool is_reached(const struct core_standing *standing, const struct core_buffer *buffer)
 {
+	const struct gpu_pointer *by = gpu_stream_where(standing->own);
+	void *base = (void *)buffer->address;
+
 	return buffer->lo == buffer->hi ||
-	       gpu_pointer_is_reached(core_address((void *)buffer->address, buffer->lo),
-				      gpu_stream_where(standing->own));
+	       (gpu_pointer_is_reached(core_address(base, buffer->lo), by) &&
+		gpu_pointer_is_reached(core_address(base, buffer->hi - 1), by));
 }
 
 static void set_facts(struct core_standing *standing)
@@ -479,9 +477,14 @@ static void set_facts(struct core_standing *standing)
 enum util_status core_standing_follow(struct core_standing *standing, struct gpu_stream *on,
 				      uint64_t *number)
 {
-	*number = __atomic_add_fetch(&standing->behind, 1, __ATOMIC_RELAXED);
-	return gpu_word_store(on, standing->address + offsetof(struct gpu_enqueued, behind),
-			      *number);
+	uint64_t words = standing->address + offsetof(struct gpu_enqueued, behind);
+	enum util_status status;
+
+	*number = load(&standing->behind) + 1;
+	status = gpu_word_store(on, words, *number);
+	if (status == UTIL_OK)
+		__atomic_store_n(&standing->behind, *number, __ATOMIC_RELEASE);
+	return status;
 }
 
 bool core_standing_has_come(const struct core_standing *standing, uint64_t number)
@@ -540,15 +543,14 @@ static void set_args(struct core_standing *standing, bool captured)
 	args->half = standing->half;
 	args->ranks = (uint32_t)standing->comm->num_near;
 	args->rank = (uint32_t)core_comm_number(standing->comm, standing->comm->rank);
-	args->ticket = 0;
-	if (!captured)
-		args->ticket = __atomic_add_fetch(&standing->tickets, 1, __ATOMIC_RELAXED);
+	args->ticket = captured ? 0 : load(&standing->tickets) + 1;
 }
 
 static enum util_status launch(struct core_standing *standing, struct gpu_stream *on, bool captured)
 {
 	struct core_accel *accel = &standing->accel;
 	enum util_status status = UTIL_OK;
+	uint64_t number;
 
 	if (accel->shape.own.bytes && accel->shape.in_place)
 		status = hold(standing, accel->shape.own.bytes, &accel->scratch);
@@ -557,7 +559,13 @@ static enum util_status launch(struct core_standing *standing, struct gpu_stream
 	if (status != UTIL_OK)
 		return status;
 	set_args(standing, captured);
-	return core_place_leave(accel, on);
+	status = core_place_leave(accel, on);
+	if (status != UTIL_OK || captured)
+		return status;
+	__atomic_add_fetch(&standing->tickets, 1, __ATOMIC_RELEASE);
+	/* The last steps' kernel, of which the first one's words know nothing. */
+	return accel->schedule->program->num_lanes[1] ? core_standing_follow(standing, on, &number)
+						      : UTIL_OK;
 }
 
 static void wake_watcher(struct core_standing *standing, bool captured)
@@ -699,9 +707,10 @@ static void free_held(struct core_standing *standing, bool idle)
 void core_standing_close(struct core_standing *standing, bool idle)
 {
 	take_out(standing);
-	gpu_launch_put_back(standing->device, standing->drawn);
+	put_buffers(standing);
 	free_held(standing, idle);
 	if (idle) {
+		gpu_launch_put_back(standing->device, standing->drawn);
 		put_mappings(standing);
 		if (standing->block)
 			gpu_staging_put(standing->block);

@@ -3,8 +3,8 @@
  * What a stream communicator's enqueued calls have in common (docs/decisions/0027): with it each is
  * one kernel on the stream, in which ranks of a node wait for each other, and no host takes part.
  *
- * All its members make it together: core_standing_try, then, after all have told each other what
- * came of that, core_standing_settle, and when all have settled, calls.
+ * All its members make it together, and tell each other what came of each step before the next:
+ * core_standing_open, core_standing_try, core_standing_settle, and then calls.
  */
 #ifndef CORE_STANDING_H
 #define CORE_STANDING_H
@@ -24,15 +24,23 @@ struct core_standing_terms {
 };
 
 /*
- * Find out whether it can be, by a call on the communicator, which from then on is the standing's
- * (core_comm_life_end stays the caller's). `trial` makes an allreduce of MPI's out of two buffers
- * and a number of floats. Collective. UTIL_STAGE: it can't, and `why` says why, which all find
- * alike. Other errors: of this rank. `*out` is NULL then.
+ * Take what a trial needs. From then on the communicator is the standing's, but for its end
+ * (core_comm_life_end). Local; an error is this rank's, and `*out` is NULL then.
  */
+enum util_status core_standing_open(struct core_comm *comm, struct gpu_stream *stream,
+				    struct core_standing **out);
+
+/*
+ * Once all have it: find out whether kernels can wait for each other, by a call on the
+ * communicator. `trial` makes an allreduce of MPI's out of two buffers and a number of floats.
+ * UTIL_STAGE: not yet, and `why` says why: for some things there are, like arenas in the host's
+ * memory, a call first has to find that they are needed. Other errors: of this rank. The members
+ * tell each other before there is another trial.
+ */
+enum { CORE_STANDING_TRIALS = 4 };
 typedef void core_standing_trial(struct core_call *call, const void *in, void *out, int64_t count);
-enum util_status core_standing_try(struct core_comm *comm, struct gpu_stream *stream,
-				   core_standing_trial *trial, struct core_standing_terms *terms,
-				   struct core_standing **out, const char **why);
+enum util_status core_standing_try(struct core_standing *standing, core_standing_trial *trial,
+				   struct core_standing_terms *terms, const char **why);
 
 /* The terms of all are known, with blocks. No call before all are through this. */
 enum util_status core_standing_settle(struct core_standing *standing,

@@ -108,7 +108,8 @@ static enum util_status open_dense(struct core_mpi_side *side, const struct gpu_
 				   MPI_Datatype bytes)
 {
 	const struct core_typemap *map = side->operand.maps;
-	enum util_status status = core_dense_open(&side->dense, &side->operand, where);
+	enum util_status status =
+		core_dense_open(&side->dense, &side->operand, where, side->pinned);
 
 	if (status != UTIL_OK)
 		return status;

@@ -18,6 +18,7 @@ enum core_side_state {
 
 struct core_mpi_side {
 	bool always;                 /* set before: staged also where the MPI takes device memory */
+	bool pinned;                 /* the same: its stage, also where the pool has no room */
 	bool staged;                 /* else it is the application's own */
 	struct core_operand operand; /* of one piece; it and its map are here */
 	struct core_piece piece;

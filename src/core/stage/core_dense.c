@@ -21,7 +21,7 @@ enum {
 };
 
 enum util_status core_dense_open(struct core_dense *dense, const struct core_operand *operand,
-				 const struct gpu_pointer *where)
+				 const struct gpu_pointer *where, bool pinned)
 {
 	const struct core_piece *piece = &operand->pieces[0];
 	const struct core_typemap *map = piece->map;
@@ -39,7 +39,8 @@ enum util_status core_dense_open(struct core_dense *dense, const struct core_ope
 	};
 	if (dense->single)
 		gpu_synchronous_make(first, where);
-	return gpu_staging_get(core_dense_bytes(dense), where, &dense->block);
+	return pinned ? gpu_staging_get_pinned(core_dense_bytes(dense), where, &dense->block)
+		      : gpu_staging_get(core_dense_bytes(dense), where, &dense->block);
 }
 
 size_t core_dense_bytes(const struct core_dense *dense)

@@ -35,10 +35,11 @@ struct core_dense {
 
 /*
  * Take room for the data of an operand of one piece, whose runs are known, in order, and stay; some
- * of the operand is device or managed memory as `where` says. On an error the stage holds nothing.
+ * of the operand is device or managed memory as `where` says. `pinned`: nothing else will do. On an
+ * error the stage holds nothing.
  */
 enum util_status core_dense_open(struct core_dense *dense, const struct core_operand *operand,
-				 const struct gpu_pointer *where);
+				 const struct gpu_pointer *where, bool pinned);
 
 /* How many bytes its data are. */
 size_t core_dense_bytes(const struct core_dense *dense);

@@ -533,6 +533,8 @@ GPU_DEVICE void end_call(const struct gpu_execute_args &args, struct state *stat
 		if (i != args.rank)
 			gpu_store_release(ended_word(args.theirs[i], args.rank), state->number + 1);
 	}
+	/* Who sees that the call has ended may give that memory to somebody else. */
+	gpu_block_barrier();
 	if (gpu_thread())
 		return;
 	gpu_store_relaxed(own + offsetof(struct gpu_own, blocks), 0);
@@ -555,7 +557,7 @@ template <typename K> GPU_DEVICE void execute(const struct gpu_execute_args &arg
 	else
 		work = args.few_work[lane];
 	if (gpu_thread() == 0) {
-		state.aborted = 0;
+		state.aborted = state.is_last = 0;
 		begin_call(args, &state);
 	}
 	gpu_block_barrier();
