@@ -54,6 +54,14 @@ def test_little_memory(run_mpi, tmp_path, mpi):
 
 
 @pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("devices", ["2", "1"])
+def test_graphs(run_mpi, tmp_path, mpi, devices):
+    result = run_nccl(run_mpi, tmp_path, mpi, 2, "graphs", library=False, env={"CUEMU_DEVICES": devices, "CUEMU_SMS": "16"})
+    assert result.output.count("can't be captured in a graph") == 2, result.output
+
+
+@pytest.mark.quick
 @pytest.mark.parametrize("mpi", MPIS)
 def test_exec(tmp_path, mpi):
     """gpucoll-exec puts the library in NCCL's place, which the program has no path to."""

@@ -209,7 +209,8 @@ static void make_room(struct core_fused *fused)
 	struct core_wait wait = {0};
 
 	free_packed(fused, false);
-	while (held(fused) > util_config.staging_pool && !core_standing_is_lost(fused->standing)) {
+	while (held(fused) > util_config.staging_pool &&
+	       !core_standing_is_in_vain(fused->standing)) {
 		core_mpi_drive(&wait);
 		free_packed(fused, false);
 	}

@@ -209,23 +209,10 @@ static ncclResult_t follow(CUstream stream, CUevent event, CUstream after)
 	return nccl_of_driver(nccl_driver.cuStreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
 }
 
-static ncclResult_t refuse_capture(const struct nccl_call *call)
-{
-	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-
-	if (nccl_driver.cuStreamIsCapturing(call->stream, &status) == CUDA_SUCCESS &&
-	    status == CU_STREAM_CAPTURE_STATUS_NONE)
-		return ncclSuccess;
-	return nccl_fail(ncclInvalidUsage,
-			 "%s can't be captured in a graph: the host takes part in it", call->name);
-}
-
+/* A capture goes over to our stream by the first event, and comes back by the other. */
 static ncclResult_t wait_before(const struct nccl_call *call)
 {
-	ncclResult_t result = refuse_capture(call);
-
-	return result == ncclSuccess ? follow(call->comm->stream, call->comm->before, call->stream)
-				     : result;
+	return follow(call->comm->stream, call->comm->before, call->stream);
 }
 
 static ncclResult_t wait_after(const struct nccl_call *call)

@@ -41,7 +41,6 @@
 	X(cuMemcpyAsync)                                                                           \
 	X(cuStreamCreate)                                                                          \
 	X(cuStreamDestroy)                                                                         \
-	X(cuStreamIsCapturing)                                                                     \
 	X(cuStreamSynchronize)                                                                     \
 	X(cuStreamWaitEvent)
 

@@ -59,22 +59,27 @@ static ncclResult_t begin_those(bool send)
  */
 static ncclResult_t begin_all(void)
 {
-	ncclResult_t result = each(nccl_call_before);
+	ncclResult_t result = each(nccl_call_before), after;
 
-	if (result == ncclSuccess)
-		result = begin_those(true);
+	if (result != ncclSuccess)
+		return result;
+	result = begin_those(true);
 	if (result == ncclSuccess)
 		result = begin_those(false);
-	return result == ncclSuccess ? each(nccl_call_after) : result;
+	after = each(nccl_call_after);
+	return result == ncclSuccess ? after : result;
 }
 
+/* Also what fails comes back to the program's stream: else its capture would be lost, too. */
 static ncclResult_t begin_one(const struct nccl_call *call)
 {
-	ncclResult_t result = nccl_call_before(call);
+	ncclResult_t result = nccl_call_before(call), after;
 
-	if (result == ncclSuccess)
-		result = nccl_call_begin(call);
-	return result == ncclSuccess ? nccl_call_after(call) : result;
+	if (result != ncclSuccess)
+		return result;
+	result = nccl_call_begin(call);
+	after = nccl_call_after(call);
+	return result == ncclSuccess ? after : result;
 }
 
 ncclResult_t nccl_group_call(struct nccl_call *call)

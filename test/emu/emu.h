@@ -220,6 +220,23 @@ void emu_capture_drop(const struct emu_stream *stream);
  */
 bool emu_capture_take(struct emu_stream *stream, void (*function)(void *), void *argument,
 		      bool waits);
+
+/*
+ * An event that was recorded on a capturing stream stands for what was put there before; a stream
+ * that waits for it captures, too, from then on, until the first one's capture ends, which must
+ * have waited for it by then.
+ */
+struct emu_captured {
+	uint64_t number;           /* of the capture; 0: none */
+	struct emu_stream *stream; /* on which it was recorded */
+	uint64_t puts;             /* so many were put there before */
+};
+
+/* What an event that is recorded on the stream now stands for; `number` 0: no capture. */
+struct emu_captured emu_capture_record(const struct emu_stream *stream);
+
+/* The stream waits for such an event. */
+CUresult emu_capture_follow(struct emu_stream *stream, const struct emu_captured *captured);
 /*
  * Each breaks the captures that do not allow it, and returns the error then: a call that may be
  * unsafe; work on a stream of the context; waiting for a stream.

@@ -20,6 +20,14 @@ struct node {
 	bool waits;
 };
 
+/* A stream of a capture, the first one or one that has joined it. */
+struct member {
+	struct emu_stream *stream;
+	uint64_t puts, awaited; /* on it; and so many the first one has waited for */
+};
+
+enum { MOST_MEMBERS = 8 };
+
 struct capture {
 	struct capture *next;
 	struct emu_stream *stream;
@@ -29,6 +37,9 @@ struct capture {
 	pthread_t thread;
 	bool invalid;
 	struct node *nodes, **last;
+	uint64_t number; /* from 1 on */
+	struct member members[MOST_MEMBERS];
+	int num_members;
 };
 
 struct CUgraph_st {
@@ -80,7 +91,8 @@ static struct node *copy_nodes(const struct node *from)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *captures; /* under the lock */
-static atomic_int num_captures;  /* without it: mostly there are none, and every call asks */
+static uint64_t num_ever;
+static atomic_int num_captures; /* without it: mostly there are none, and every call asks */
 static _Thread_local CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 static bool any(void)
@@ -88,12 +100,21 @@ static bool any(void)
 	return atomic_load(&num_captures) > 0;
 }
 
+static struct member *member_of(struct capture *capture, const struct emu_stream *stream)
+{
+	for (int i = 0; i < capture->num_members; i++) {
+		if (capture->members[i].stream == stream)
+			return &capture->members[i];
+	}
+	return NULL;
+}
+
 /* Under the lock. */
 static struct capture **find(const struct emu_stream *stream)
 {
 	struct capture **link = &captures;
 
-	while (*link && (*link)->stream != stream)
+	while (*link && !member_of(*link, stream))
 		link = &(*link)->next;
 	return link;
 }
@@ -120,9 +141,58 @@ bool emu_capture_take(struct emu_stream *stream, void (*function)(void *), void 
 	if (capture) {
 		*capture->last = node_new(function, argument, waits);
 		capture->last = &(*capture->last)->next;
+		member_of(capture, stream)->puts++;
 	}
 	pthread_mutex_unlock(&lock);
 	return capture != NULL;
+}
+
+struct emu_captured emu_capture_record(const struct emu_stream *stream)
+{
+	struct emu_captured captured = {0};
+	struct capture *capture;
+
+	if (!any())
+		return captured;
+	pthread_mutex_lock(&lock);
+	capture = *find(stream);
+	if (capture)
+		captured = (struct emu_captured){capture->number, (struct emu_stream *)stream,
+						 member_of(capture, stream)->puts};
+	pthread_mutex_unlock(&lock);
+	return captured;
+}
+
+/* Under the lock. What is put on the streams is in one order in the graph, so that nothing is lost.
+ */
+static CUresult follow(struct capture *capture, struct emu_stream *stream,
+		       const struct emu_captured *captured)
+{
+	struct member *from = member_of(capture, captured->stream);
+
+	if (!member_of(capture, stream)) {
+		if (capture->num_members == MOST_MEMBERS || *find(stream))
+			return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+		capture->members[capture->num_members++] =
+			(struct member){stream, 1, 0}; /* it is to be waited for in any case */
+	}
+	if (stream == capture->stream && from && from->awaited < captured->puts)
+		from->awaited = captured->puts;
+	return CUDA_SUCCESS;
+}
+
+CUresult emu_capture_follow(struct emu_stream *stream, const struct emu_captured *captured)
+{
+	CUresult result = CUDA_ERROR_STREAM_CAPTURE_ISOLATION; /* that capture has ended */
+	struct capture *capture;
+
+	pthread_mutex_lock(&lock);
+	for (capture = captures; capture && capture->number != captured->number;)
+		capture = capture->next;
+	if (capture)
+		result = follow(capture, stream, captured);
+	pthread_mutex_unlock(&lock);
+	return result;
 }
 
 static bool forbids(const struct capture *capture)
@@ -263,12 +333,17 @@ EMU_API CUresult CUDAAPI cuStreamBeginCapture(CUstream handle, CUstreamCaptureMo
 	if (emu_capture_is_on(stream))
 		return CUDA_ERROR_ILLEGAL_STATE;
 	capture = malloc(sizeof(*capture));
-	*capture = (struct capture){
-		captures, stream,         emu_current(), emu_stream_is_blocking(stream),
-		mode,     pthread_self(), false,         NULL,
-		NULL};
+	*capture = (struct capture){.next = captures,
+				    .stream = stream,
+				    .context = emu_current(),
+				    .blocking = emu_stream_is_blocking(stream),
+				    .mode = mode,
+				    .thread = pthread_self()};
 	capture->last = &capture->nodes;
+	capture->num_members = 1;
+	capture->members[0] = (struct member){.stream = stream};
 	pthread_mutex_lock(&lock);
+	capture->number = ++num_ever;
 	capture->next = captures;
 	captures = capture;
 	atomic_fetch_add(&num_captures, 1);
@@ -276,20 +351,33 @@ EMU_API CUresult CUDAAPI cuStreamBeginCapture(CUstream handle, CUstreamCaptureMo
 	return CUDA_SUCCESS;
 }
 
+/* A stream that has joined, for which the first one has not waited, would be cut off. */
+static CUresult end_of(const struct capture *capture)
+{
+	for (int i = 1; i < capture->num_members; i++) {
+		if (capture->members[i].awaited < capture->members[i].puts)
+			return CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+	}
+	return capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
 EMU_API CUresult CUDAAPI cuStreamEndCapture(CUstream handle, CUgraph *graph)
 {
 	struct emu_stream *stream = emu_stream_of(handle);
+	struct capture *capture;
+	CUresult result;
 
 	EMU_ENTER();
 	if (!stream || !graph)
 		return CUDA_ERROR_INVALID_VALUE;
-	struct capture *capture = take(stream);
+	capture = take(stream);
 	*graph = NULL;
 	if (!capture)
 		return CUDA_ERROR_ILLEGAL_STATE;
-	if (capture->invalid) {
+	result = capture->stream == stream ? end_of(capture) : CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+	if (result != CUDA_SUCCESS) {
 		free_capture(capture);
-		return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+		return result;
 	}
 	*graph = malloc(sizeof(**graph));
 	(*graph)->nodes = capture->nodes;

@@ -42,6 +42,7 @@ struct CUevent_st {
 	struct mark mark;
 	struct timespec time;
 	bool recorded;
+	struct emu_captured captured;
 };
 
 /* All below is under the lock. */
@@ -467,6 +468,8 @@ EMU_API CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event, unsig
 	(void)flags;
 	if (!stream || !event)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (event->captured.number)
+		return emu_capture_follow(stream, &event->captured);
 	pthread_mutex_lock(&lock);
 	if (event->recorded)
 		add_mark(&stream->wait_for, event->mark.stream, event->mark.sequence);
@@ -561,6 +564,9 @@ EMU_API CUresult CUDAAPI cuEventRecord(CUevent event, CUstream handle)
 	result = emu_stream_use(handle, &stream);
 	if (result != CUDA_SUCCESS)
 		return result;
+	event->captured = emu_capture_record(stream);
+	if (event->captured.number)
+		return CUDA_SUCCESS;
 	argument = malloc(sizeof(*argument));
 	*argument = event;
 	emu_submit(stream, stamp, argument);

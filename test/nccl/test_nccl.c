@@ -449,6 +449,52 @@ static void groups(void)
 	two_at_once();
 }
 
+/* ---- graphs ---- */
+
+/* Captured once, launched again and again; what can't be is refused, and the capture goes on. */
+static void graphs(void)
+{
+	enum { COUNT = 1000, LAUNCHES = 4 };
+	int data[COUNT], got[COUNT], *send, *recv;
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	bool ok = true;
+
+	for (int i = 0; i < COUNT; i++)
+		data[i] = rank * 31 + i;
+	send = buffer_new(data, sizeof(data));
+	recv = buffer_new(data, sizeof(data));
+	must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+	     "cudaStreamBeginCapture");
+	well(ncclAllReduce(send, recv, COUNT, ncclInt32, ncclSum, comm, stream), "ncclAllReduce");
+	check(ncclAllReduce(send, recv, COUNT, ncclInt32, ncclAvg, comm, stream) != ncclSuccess,
+	      "%s of type %d, op %d, count %zu", "an average in a graph", 0, 0, COUNT);
+	well(ncclGroupStart(), "ncclGroupStart");
+	well(ncclBroadcast(recv, send, COUNT, ncclInt32, 0, comm, stream), "ncclBroadcast");
+	well(ncclAllReduce(send, recv, COUNT, ncclInt32, ncclMax, comm, stream), "ncclAllReduce");
+	well(ncclGroupEnd(), "ncclGroupEnd");
+	must(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+	must(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+	must(cudaGraphDestroy(graph), "cudaGraphDestroy");
+	/* Each launch sums what the last one has left, which is the same on all. */
+	for (int i = 0; i < LAUNCHES; i++)
+		must(cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
+	must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	ok = buffer_read(recv, got, sizeof(got));
+	for (int i = 0; i < COUNT && ok; i++) {
+		int want = 31 * size * (size - 1) / 2 + size * i;
+
+		for (int launch = 1; launch < LAUNCHES; launch++)
+			want *= size;
+		ok = got[i] == want;
+	}
+	check(ok, "%s of type %d, op %d, count %zu", "a graph", 0, 0, COUNT);
+	must(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+	buffer_free(send);
+	buffer_free(recv);
+}
+
 /* ---- communicators ---- */
 
 /* Two of one job in turns, and one that is a part. */
@@ -603,6 +649,8 @@ int main(int argc, char **argv)
 		premultiplied();
 	else if (!strcmp(name, "groups"))
 		groups();
+	else if (!strcmp(name, "graphs"))
+		graphs();
 	else if (!strcmp(name, "split"))
 		split();
 	else if (!strcmp(name, "refused"))

@@ -407,6 +407,11 @@ bool core_standing_is_lost(const struct core_standing *standing)
 	       core_meet_is_lost(standing->comm);
 }
 
+bool core_standing_is_in_vain(const struct core_standing *standing)
+{
+	return core_standing_is_lost(standing) || gpu_stream_is_lost(standing->own);
+}
+
 bool core_standing_take_failure(struct core_standing *standing)
 {
 	return __atomic_exchange_n(&standing->words->failed, 0, __ATOMIC_RELAXED) != 0;
