@@ -11,6 +11,7 @@
 #include "gpu/gpu_launch.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
+#include "util/util_time.h"
 
 #include <stdlib.h>
 
@@ -312,6 +313,8 @@ void core_fused_drain(struct core_fused *fused, const char *name)
 /* Until all ranks are here; false: they do not all come. */
 static bool wait_for_all(struct core_fused *fused)
 {
+	static const uint64_t moment = UTIL_SECONDS(1) / 10; /* ns */
+	uint64_t looked = util_now();
 	struct core_wait wait = {0};
 	int done = 0;
 
@@ -319,8 +322,13 @@ static bool wait_for_all(struct core_fused *fused)
 		core_requests_pass = true;
 		if (PMPI_Test(&fused->barrier, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
 			return false;
-		if (!done)
-			core_mpi_drive(&wait);
+		if (done)
+			break;
+		core_mpi_drive(&wait);
+		if (util_now() - looked < moment)
+			continue;
+		looked = util_now();
+		core_standing_look(fused->standing);
 	}
 	return done;
 }

@@ -125,17 +125,20 @@ static void count_bytes(const struct core_mpi_side *side, int64_t elements, int6
 
 /*
  * Pairs with padding, which kernels know as they lie: a stage has them as they lie, too, but for
- * the last one's padding, which need not be there. Returns their bytes; 0: they are to be packed.
+ * the last one's padding, which need not be there. Returns their bytes; 0: they are to be packed;
+ * less: they lie as neither will do.
  */
 static int64_t bytes_of_pairs(const struct core_call *call, int64_t elements, core_handle type)
 {
 	bool swaps = call->coll == CORE_ALLTOALL && core_mpi_is_in_place(call->sendbuf);
 	struct core_mpi_solid solid = {0};
 
-	if (!elements || swaps || !core_mpi_find_solid(core_mpi_as_type(type), &solid) ||
-	    solid.padded == GPU_TYPE_NONE || solid.lb)
+	if (elements <= 0 || swaps || !core_mpi_find_solid(core_mpi_as_type(type), &solid) ||
+	    solid.padded == GPU_TYPE_NONE)
 		return 0;
-	return elements * solid.extent - (int64_t)gpu_type_tail(solid.padded);
+	if (solid.lb || (elements > 1 && !solid.follows))
+		return -1;
+	return elements * (int64_t)solid.bytes - (int64_t)gpu_type_tail(solid.padded);
 }
 
 /* A buffer of so many elements. */
@@ -146,6 +149,10 @@ static enum util_status open_buffer(struct core_mpi_side *side, const struct cor
 	int64_t pairs = bytes_of_pairs(call, elements, *type);
 	enum util_status status;
 
+	if (elements < 0 || (elements && core_mpi_as_type(*type) == MPI_DATATYPE_NULL))
+		return UTIL_ERR_MPI;
+	if (pairs < 0)
+		return UTIL_ERR_UNSUPPORTED;
 	if (pairs)
 		return open_side(side, buffer, pairs, (core_handle)MPI_BYTE, on);
 	status = open_side(side, buffer, elements, *type, on);

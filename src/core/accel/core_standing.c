@@ -348,7 +348,7 @@ static bool is_to_watch(const struct core_standing *standing)
 	return __atomic_load_n(&standing->repeats, __ATOMIC_RELAXED) || is_busy(standing);
 }
 
-static void look(struct core_standing *standing)
+void core_standing_look(struct core_standing *standing)
 {
 	struct core_comm *comm = standing->comm;
 	int rank;
@@ -387,7 +387,7 @@ static bool watch(void)
 	pthread_mutex_lock(&lock);
 	for (struct core_standing *standing = all; standing; standing = standing->next) {
 		if (is_to_watch(standing))
-			look(standing);
+			core_standing_look(standing);
 	}
 	pthread_mutex_unlock(&lock);
 	return false;
@@ -662,7 +662,7 @@ bool core_standing_drain(struct core_standing *standing, const char *name)
 		if (util_now() - looked < moment)
 			continue;
 		looked = util_now();
-		look(standing);
+		core_standing_look(standing);
 		if (gpu_stream_is_lost(standing->own)) {
 			core_meet_lose(standing->comm);
 			return false;

@@ -95,6 +95,9 @@ bool core_standing_drain(struct core_standing *standing, const char *name);
 /* Whether members have been lost, or given up, as far as anybody knows. Any thread. */
 bool core_standing_is_lost(const struct core_standing *standing);
 
+/* Find out whether a member is lost, for whom kernels may wait: they give up then. Any thread. */
+void core_standing_look(struct core_standing *standing);
+
 /* The same, or whether the device does no more: a call to the driver. Any thread. */
 bool core_standing_is_in_vain(const struct core_standing *standing);
 

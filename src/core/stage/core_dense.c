@@ -20,6 +20,13 @@ enum {
 	MOST_LANES_SHIFT = 5
 };
 
+static enum util_status get(const struct core_dense *dense, size_t bytes,
+			    struct gpu_staging_block **out)
+{
+	return dense->pinned ? gpu_staging_get_pinned(bytes, &dense->where, out)
+			     : gpu_staging_get(bytes, &dense->where, out);
+}
+
 enum util_status core_dense_open(struct core_dense *dense, const struct core_operand *operand,
 				 const struct gpu_pointer *where, bool pinned)
 {
@@ -35,12 +42,12 @@ enum util_status core_dense_open(struct core_dense *dense, const struct core_ope
 		/* A pair's padding belongs to its only run. */
 		.size = map->num_runs == 1 ? map->runs[0].length : map->size,
 		.where = *where,
+		.pinned = pinned,
 		.single = gpu_pointer_covers(where, first, span),
 	};
 	if (dense->single)
 		gpu_synchronous_make(first, where);
-	return pinned ? gpu_staging_get_pinned(core_dense_bytes(dense), where, &dense->block)
-		      : gpu_staging_get(core_dense_bytes(dense), where, &dense->block);
+	return get(dense, core_dense_bytes(dense), &dense->block);
 }
 
 size_t core_dense_bytes(const struct core_dense *dense)
@@ -184,8 +191,8 @@ static uint64_t upload_runs(struct core_dense *dense)
 	struct gpu_dense_run *table;
 	uint64_t at = 0;
 
-	if (!dense->table && gpu_staging_get(dense->map->num_runs * sizeof(*table), &dense->where,
-					     &dense->table) != UTIL_OK)
+	if (!dense->table &&
+	    get(dense, dense->map->num_runs * sizeof(*table), &dense->table) != UTIL_OK)
 		return 0;
 	table = dense->table->base;
 	for (size_t i = 0; i < dense->map->num_runs; i++) {

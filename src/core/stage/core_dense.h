@@ -23,6 +23,7 @@ struct core_dense {
 	size_t count;                   /* elements */
 	size_t size;                    /* bytes of an element's data */
 	struct gpu_pointer where;
+	bool pinned; /* what it takes is, whatever that costs */
 	bool host;   /* it is the host's, which copies it */
 	bool single; /* all is in one allocation, which kernels and wide copies need */
 	struct gpu_staging_block *block, *table;
