@@ -68,7 +68,7 @@ def test_threads_are_needed(run_mpi, mpi):
 @each_mpi
 def test_lost_device(run_mpi, mpi):
     """Later calls are refused, and the communicator can be freed."""
-    result = run_mpi(mpi, 2, "test_stream", "lost", env=WAYS["staged"])
+    result = run_mpi(mpi, 2, "test_stream", "lost", env={"GPUCOLL_STREAM_WAIT": "word", **WAYS["staged"]})
     assert_passed(result)
     assert result.output.count("on which an enqueued call has failed") == 2, result.output
 
