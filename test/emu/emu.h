@@ -26,7 +26,7 @@
  * CUEMU_FIRST_US (of the device's time, by which the first launch of each kernel of this project's
  * in a process begins late), CUEMU_CONNECTIONS (hardware queues, which streams share: what stands
  * in one waits for all that was put there before; 0: each stream has its own), CUEMU_WAIT_US
- * (between two looks at a word for which a stream waits, as where it has been put aside),
+ * (before each look at a word for which a stream waits, as where it has been put aside),
  * CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted, too), CUEMU_SEED (by which
  * the interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
  */

@@ -46,8 +46,13 @@ static bool is_reached(const struct value *value)
 static void wait_value(void *argument)
 {
 	enum { LONGEST = 100000 }; /* ns; each costs a core of this machine some */
-	struct timespec nap = {0, 5000}, aside = {0, 1000L * (long)emu_config.wait_us};
+	struct timespec nap = {0, 5000};
+	struct timespec aside = {emu_config.wait_us / 1000000,
+				 1000L * (long)(emu_config.wait_us % 1000000)};
 
+	/* Also where the word is there: whether it is depends on how this machine is loaded. */
+	if (emu_config.wait_us)
+		nanosleep(&aside, NULL);
 	while (!is_reached(argument) && emu_lost() == CUDA_SUCCESS) {
 		nanosleep(emu_config.wait_us ? &aside : &nap, NULL);
 		nap.tv_nsec = nap.tv_nsec < LONGEST / 2 ? 2 * nap.tv_nsec : LONGEST;
