@@ -30,8 +30,8 @@ def test_cases(run_mpi, mpi, ranks, case):
 @pytest.mark.parametrize("algo,proto", [("", ""), ("allreduce:ring;bcast:tree", "ll128"), ("allreduce:tree", "simple"), ("allreduce:halving", "ll")])
 def test_one_behind_another(run_mpi, mpi, algo, proto):
     """Calls of several schedules, whose messages and scratch lie in each other's places, and nobody waits."""
-    env = {"GPUCOLL_ALGO": algo, "GPUCOLL_PROTO": proto, "GPUCOLL_SCRATCH": "6M", "CUEMU_DEVICES": "1" if proto == "ll128" else "2"}
-    result = run(run_mpi, mpi, 3 if algo else 4, "in_turn", **env)
+    places = {"CUEMU_DEVICES": "1", "GPUCOLL_SCRATCH": "6M"} if proto == "ll128" else {"CUEMU_DEVICES": "4", "GPUCOLL_SCRATCH": "3M"}
+    result = run(run_mpi, mpi, 3, "in_turn", GPUCOLL_ALGO=algo, GPUCOLL_PROTO=proto, **places)
     assert count_calls(result.output, "stage", "gpucoll_exscan_enqueue") == 0, result.output
     if proto == "ll128":
         assert "fused ll128" in result.output, result.output

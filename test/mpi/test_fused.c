@@ -312,7 +312,7 @@ static void layouts(void)
 static void in_turn(void)
 {
 	enum { CALLS = 24, LONG = 200000 };
-	static const int counts[] = {LONG, 3, 5000, LONG / 7};
+	static const int counts[] = {5000, LONG, 3, LONG / 7};
 	int *in = pinned(LONG), *out[CALLS];
 	struct buffer from = buffer_new(PLACE_DEVICE, LONG * sizeof(int)), to[CALLS];
 	bool ok = true;
@@ -323,17 +323,17 @@ static void in_turn(void)
 	for (int i = 0; i < CALLS; i++) {
 		out[i] = pinned(LONG);
 		to[i] = buffer_new(PLACE_DEVICE, LONG * sizeof(int));
-		if (i % test_size == test_rank)
+		if ((i / 3 + 2) % test_size == test_rank)
 			buffer_put(&to[i], in, LONG * sizeof(int));
 	}
 	open_comm();
 	cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 	for (int i = 0; i < CALLS; i++) {
-		int count = counts[i / 3 % 4], root = i % test_size;
+		int count = counts[i / 3 % 4], root = (i / 3 + 2) % test_size;
 
 		if ((i * 7 + 3) % test_size == test_rank)
 			usleep(2000);
-		if (i % 3 == 0)
+		if (i % 3 == 2)
 			must(gpucoll_allreduce_enqueue(from.data, to[i].data, count, MPI_INT,
 						       MPI_SUM, comm, stream));
 		else if (i % 3 == 1)
@@ -345,10 +345,10 @@ static void in_turn(void)
 	}
 	cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
 	for (int i = 0; i < CALLS; i++) {
-		int count = counts[i / 3 % 4], root = i % test_size;
+		int count = counts[i / 3 % 4], root = (i / 3 + 2) % test_size;
 
-		for (int j = 0; j < count && (i % 3 < 2 || test_rank); j++)
-			ok &= out[i][j] == (i % 3 == 0   ? sum_of(test_size, j, 0)
+		for (int j = 0; j < count && (i % 3 || test_rank); j++)
+			ok &= out[i][j] == (i % 3 == 2   ? sum_of(test_size, j, 0)
 					    : i % 3 == 1 ? value(root, j, 0)
 							 : sum_of(test_rank, j, 0));
 		buffer_free(&to[i]);
