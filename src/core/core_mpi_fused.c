@@ -63,7 +63,7 @@ static void drop_standing(struct core_fused *fused)
 }
 
 /* `why`: "" where another rank knows. */
-static void tell_staged(struct core_fused *fused, const char *why)
+static void tell_staged(const struct core_fused *fused, const char *why)
 {
 	int rank;
 
@@ -165,7 +165,7 @@ static size_t bytes_of(int64_t count, core_handle type)
  * own rules for where: in place as MPI has it, or with an output aside, which is copied to its
  * place behind it. Datatypes are predefined ones. Returns the bytes of that; 0: there is none.
  */
-static size_t part_buffers(struct core_fused *fused, struct core_call *call)
+static size_t part_buffers(const struct core_fused *fused, struct core_call *call)
 {
 	size_t block = bytes_of(call->recvcount, call->recvtype);
 	int rank, size;
@@ -218,7 +218,7 @@ static void make_room(struct core_fused *fused)
 }
 
 /* Something was put behind the kernel. */
-static enum util_status follow(struct core_fused *fused, bool captured, uint64_t *number)
+static enum util_status follow(const struct core_fused *fused, bool captured, uint64_t *number)
 {
 	*number = 0;
 	return captured ? UTIL_OK : core_standing_follow(fused->standing, fused->on, number);
@@ -266,7 +266,7 @@ static enum util_status put_packed(struct core_fused *fused, const struct core_c
 }
 
 /* The output is where the input is, and goes there when the kernel has ended. */
-static enum util_status put_aside(struct core_fused *fused, const struct core_call *call,
+static enum util_status put_aside(const struct core_fused *fused, const struct core_call *call,
 				  size_t aside, bool captured, struct core_standing_call *done)
 {
 	struct gpu_stream *on = fused->on;

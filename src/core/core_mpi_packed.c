@@ -67,15 +67,17 @@ static struct elements reduced(const struct core_call *call, int rank, int size)
 /* Memory that kernels don't reach is copied by the driver, or, of the host, by the host. */
 static enum util_status open_out_of_reach(struct core_mpi_side *side, struct gpu_stream *on)
 {
-	enum util_status status;
+	enum util_status status = UTIL_OK;
 
 	if (side->staged) {
 		side->dense.single = false;
 		return UTIL_OK;
 	}
-	status = side->room ? UTIL_OK : core_mpi_find_order(&side->map);
-	if (status == UTIL_OK && !side->room && !side->map.in_order)
-		status = UTIL_ERR_UNSUPPORTED;
+	if (!side->room) {
+		status = core_mpi_find_order(&side->map);
+		if (status == UTIL_OK && !side->map.in_order)
+			status = UTIL_ERR_UNSUPPORTED;
+	}
 	if (status == UTIL_OK)
 		status = core_dense_open(&side->dense, &side->operand, gpu_stream_where(on), true);
 	if (status != UTIL_OK)
@@ -91,7 +93,6 @@ static enum util_status open_side(struct core_mpi_side *side, void **buffer, int
 	enum util_status status;
 	uint64_t address;
 
-	side->made = MPI_DATATYPE_NULL;
 	if (!elements)
 		return UTIL_OK;
 	side->always = side->pinned = true;
@@ -171,11 +172,10 @@ enum util_status core_mpi_packed_open(struct core_mpi_packed *packed, struct cor
 	core_handle type = reduces ? call->recvtype : call->sendtype;
 	enum util_status status;
 
-	packed->recv.made = MPI_DATATYPE_NULL;
+	packed->send.made = packed->recv.made = MPI_DATATYPE_NULL;
 	packed->packs_recv =
 		elements.reads_recv || bytes_of_pairs(call, elements.recv, call->recvtype) > 0;
 	packed->unpacks_recv = !elements.only_reads;
-	packed->send.made = MPI_DATATYPE_NULL;
 	status = open_buffer(&packed->send, &as_given, &send, &call->sendcount, &type,
 			     elements.send, on);
 	call->sendbuf = send;

@@ -50,6 +50,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->shape.many = NULL;
 	accel->inside = accel->launches = accel->truncates = accel->enqueued = false;
 	accel->running = accel->copying = accel->withdrawn = accel->ready = false;
+	accel->steps.args.enqueued = 0;
 	accel->marks = NULL;
 	accel->stream = accel->copies = NULL;
 	accel->scratch = accel->window_in = accel->window_out = NULL;

@@ -224,7 +224,6 @@ static void set_args(struct core_accel *accel)
 	struct gpu_execute_args *args = &accel->steps.args;
 
 	args->table = program->table;
-	args->enqueued = 0;
 	args->steps = args->operands = 0;
 	if (core_program_is_short(program)) {
 		memcpy(args->few_steps, program->steps,
@@ -319,15 +318,11 @@ enum util_status core_place_bring(struct core_accel *accel)
 {
 	struct core_program *program = accel->schedule->program;
 	enum util_status status;
-	struct core_wait wait = {0};
 
-	if (core_program_is_short(program) ||
-	    (program->address && program->context_id == gpu_stream_context_id(accel->stream)))
+	if (core_program_is_there(program, accel->stream))
 		return UTIL_OK;
 	status = core_program_upload(program, accel->stream);
-	while (status == UTIL_OK && gpu_stream_poll(accel->stream) == UTIL_IN_PROGRESS)
-		core_mpi_drive(&wait);
-	return status == UTIL_OK ? gpu_stream_poll(accel->stream) : status;
+	return status == UTIL_OK ? core_mpi_drive_stream(accel->stream) : status;
 }
 
 /* All rounds of all lanes. */
@@ -347,14 +342,11 @@ static enum util_status leave_phase(struct core_accel *accel, struct gpu_stream 
 
 enum util_status core_place_leave(struct core_accel *accel, struct gpu_stream *on)
 {
-	struct gpu_execute_args *args = &accel->steps.args;
-	uint64_t enqueued = args->enqueued;
 	struct volume volume;
 	enum util_status status;
 
 	set_places(accel, 0);
 	set_args(accel);
-	args->enqueued = enqueued;
 	core_links_set_args(accel);
 	status = leave_phase(accel, on, 0);
 	if (status != UTIL_OK || !accel->schedule->program->num_lanes[1])
@@ -362,7 +354,7 @@ enum util_status core_place_leave(struct core_accel *accel, struct gpu_stream *o
 	volume = set_places(accel, 1);
 	if (!volume.total)
 		return UTIL_OK;
-	args->enqueued = 0;
+	accel->steps.args.enqueued = 0;
 	set_direct(accel, 1, volume);
 	return leave_phase(accel, on, 1);
 }

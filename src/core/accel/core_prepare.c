@@ -134,17 +134,6 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 	return UTIL_OK;
 }
 
-static uint64_t longest_block(const struct core_buffer *buffer)
-{
-	uint64_t longest = 0;
-
-	for (int i = 0; i < buffer->num_blocks; i++) {
-		if (buffer->blocks[i].bytes > longest)
-			longest = buffer->blocks[i].bytes;
-	}
-	return longest;
-}
-
 static void describe_region(struct core_offer *offer, const struct core_candidate *c)
 {
 	offer->regions[c->number] = (struct core_region){
@@ -266,7 +255,7 @@ enum util_status core_prepare_offer(struct core_accel *accel)
 {
 	const struct core_shape *shape = &accel->shape;
 	struct core_offer *offer = &accel->offer;
-	uint64_t in = longest_block(&shape->in), out = longest_block(&shape->out);
+	uint64_t in = core_buffer_longest(&shape->in), out = core_buffer_longest(&shape->out);
 	enum util_status status;
 
 	offer->flags = shape->padded != GPU_TYPE_NONE ? CORE_OFFER_PADDED : 0;

@@ -119,16 +119,13 @@ static enum util_status take_buffers(struct core_standing *standing)
 {
 	const size_t bytes = TRIAL_FLOATS * sizeof(float);
 	enum util_status status = gpu_scratch_get(bytes, standing->own, &standing->trial_in);
-	struct core_wait wait = {0};
 
 	if (status == UTIL_OK)
 		status = gpu_scratch_get(bytes, standing->own, &standing->trial_out);
 	if (status == UTIL_OK)
 		status =
 			gpu_stream_clear(standing->own, (void *)standing->trial_in->address, bytes);
-	while (status == UTIL_OK && gpu_stream_poll(standing->own) == UTIL_IN_PROGRESS)
-		core_mpi_drive(&wait);
-	return status == UTIL_OK ? gpu_stream_poll(standing->own) : status;
+	return status == UTIL_OK ? core_mpi_drive_stream(standing->own) : status;
 }
 
 static void put_buffers(struct core_standing *standing)
@@ -245,16 +242,13 @@ static enum util_status reset(const struct core_standing *standing, char *words)
 {
 	uint64_t arena = standing->comm->arena->device->address;
 	enum util_status status = UTIL_OK;
-	struct core_wait wait = {0};
 
 	for (size_t i = 0; i < 2 && status == UTIL_OK; i++)
 		status = gpu_stream_clear(standing->own, (void *)(arena + i * standing->half),
 					  words_of(standing));
 	if (status == UTIL_OK)
 		status = gpu_stream_copy(standing->own, (void *)arena, words, GPU_ARENA_SLOTS);
-	while (status == UTIL_OK && gpu_stream_poll(standing->own) == UTIL_IN_PROGRESS)
-		core_mpi_drive(&wait);
-	return status == UTIL_OK ? gpu_stream_poll(standing->own) : status;
+	return status == UTIL_OK ? core_mpi_drive_stream(standing->own) : status;
 }
 
 static enum util_status reset_arenas(const struct core_standing *standing)
@@ -317,6 +311,9 @@ enum util_status core_standing_settle(struct core_standing *standing,
 	standing->drawn = terms->blocks;
 	settle_facts(standing, terms->blocks);
 	settle_wishes(standing, terms->wishes);
+	/* No call changes these. */
+	standing->accel.agree = standing->agree;
+	memcpy(standing->accel.arenas, standing->arenas, sizeof(standing->arenas));
 	/* Flags have new places, which are clear. */
 	comm->room = standing->half;
 	comm->flags_moved = false;
@@ -442,18 +439,6 @@ static bool is_for_kernels(enum core_coll coll)
 	}
 }
 
-static uint64_t longest_block(const struct core_shape *shape)
-{
-	uint64_t longest = 0;
-
-	for (int i = 0; i < shape->in.num_blocks; i++)
-		longest = shape->in.blocks[i].bytes > longest ? shape->in.blocks[i].bytes : longest;
-	for (int i = 0; i < shape->out.num_blocks; i++)
-		longest =
-			shape->out.blocks[i].bytes > longest ? shape->out.blocks[i].bytes : longest;
-	return longest;
-}
-
 /* Whether kernels on the standing's device reach the buffer. */
 static bool is_reached(const struct core_standing *standing, const struct core_buffer *buffer)
 {
@@ -469,14 +454,14 @@ static void set_facts(struct core_standing *standing)
 {
 	struct core_accel *accel = &standing->accel;
 	const struct core_shape *shape = &accel->shape;
+	uint64_t in = core_buffer_longest(&shape->in), out = core_buffer_longest(&shape->out);
 
 	accel->facts = standing->facts;
 	accel->facts.coll = shape->coll;
 	accel->facts.knows_sizes = shape->coll != CORE_GATHER && shape->coll != CORE_SCATTER;
-	accel->facts.common.longest = longest_block(shape);
+	accel->facts.common.longest = in > out ? in : out;
 	accel->facts.common.wish = standing->wishes[core_coll_sched(shape->coll)];
 	accel->facts.common.any |= shape->padded != GPU_TYPE_NONE ? CORE_OFFER_PADDED : 0;
-	accel->agree = standing->agree;
 }
 
 enum util_status core_standing_follow(struct core_standing *standing, struct gpu_stream *on,
@@ -497,7 +482,7 @@ bool core_standing_has_come(const struct core_standing *standing, uint64_t numbe
 	return load(&standing->words->behind) >= number;
 }
 
-/* This rank's buffers, and all members' arenas. */
+/* This rank's buffers. */
 static void set_reach(struct core_standing *standing)
 {
 	struct core_accel *accel = &standing->accel;
@@ -506,7 +491,6 @@ static void set_reach(struct core_standing *standing)
 	accel->stream = standing->own;
 	accel->in[me].address = accel->shape.in.address;
 	accel->out[me].address = accel->shape.out.address;
-	memcpy(accel->arenas, standing->arenas, sizeof(accel->arenas));
 }
 
 /* What is too small stays, as launches that use it may be repeated. */

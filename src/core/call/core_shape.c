@@ -23,6 +23,17 @@ bool core_shape_clear(struct core_shape *shape, int size)
 	return true;
 }
 
+uint64_t core_buffer_longest(const struct core_buffer *buffer)
+{
+	uint64_t longest = 0;
+
+	for (int i = 0; i < buffer->num_blocks; i++) {
+		if (buffer->blocks[i].bytes > longest)
+			longest = buffer->blocks[i].bytes;
+	}
+	return longest;
+}
+
 void core_shape_release(struct core_shape *shape)
 {
 	free(shape->many);

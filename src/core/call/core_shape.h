@@ -58,6 +58,9 @@ struct core_shape {
 bool core_shape_clear(struct core_shape *shape, int size);
 void core_shape_release(struct core_shape *shape);
 
+/* The bytes of the longest block; 0: there is none. */
+uint64_t core_buffer_longest(const struct core_buffer *buffer);
+
 static inline bool core_shape_has_data(const struct core_shape *shape)
 {
 	return shape->in.lo != shape->in.hi || shape->out.lo != shape->out.hi;

@@ -394,14 +394,19 @@ static enum util_status upload_to_host(struct core_program *program, size_t byte
 	return program->address ? UTIL_OK : UTIL_ERR_NO_MEMORY;
 }
 
+bool core_program_is_there(const struct core_program *program, const struct gpu_stream *stream)
+{
+	return core_program_is_short(program) ||
+	       (program->address && program->context_id == gpu_stream_context_id(stream));
+}
+
 enum util_status core_program_upload(struct core_program *program, struct gpu_stream *stream)
 {
 	size_t bytes = program->num_steps * sizeof(struct gpu_step) +
 		       program->num_operands * sizeof(struct gpu_operand);
 	enum util_status status;
 
-	if (core_program_is_short(program) ||
-	    (program->address && program->context_id == gpu_stream_context_id(stream)))
+	if (core_program_is_there(program, stream))
 		return UTIL_OK;
 	release(program);
 	program->context_id = gpu_stream_context_id(stream);

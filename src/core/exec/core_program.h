@@ -92,6 +92,9 @@ static inline bool core_program_is_short(const struct core_program *program)
 	return program->num_steps <= GPU_FEW_STEPS && program->num_operands <= GPU_FEW_OPERANDS;
 }
 
+/* Whether kernels in the stream's context find it, or need not. */
+bool core_program_is_there(const struct core_program *program, const struct gpu_stream *stream);
+
 /*
  * Bring it into the device memory of the stream's context, in stream order, unless it is there, or
  * is short.
