@@ -7,7 +7,7 @@
 #include "core/accel/core_links.h"
 #include "core/accel/core_window.h"
 #include "core/exec/core_steps.h"
-#include "core/job/core_mpi_drive.h"
+#include "core/job/core_wait.h"
 #include "core/wire/core_arena.h"
 
 #include <string.h>
@@ -322,7 +322,7 @@ enum util_status core_place_bring(struct core_accel *accel)
 	if (core_program_is_there(program, accel->stream))
 		return UTIL_OK;
 	status = core_program_upload(program, accel->stream);
-	return status == UTIL_OK ? core_mpi_drive_stream(accel->stream) : status;
+	return status == UTIL_OK ? core_wait_stream(accel->stream) : status;
 }
 
 /* All rounds of all lanes. */

@@ -10,6 +10,7 @@
 #include "core/choose/core_wish.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/job/core_progress.h"
+#include "core/job/core_wait.h"
 #include "core/mpi/core_mpi.h"
 #include "core/wire/core_arena.h"
 #include "core/wire/core_arena_layout.h"
@@ -125,7 +126,7 @@ static enum util_status take_buffers(struct core_standing *standing)
 	if (status == UTIL_OK)
 		status =
 			gpu_stream_clear(standing->own, (void *)standing->trial_in->address, bytes);
-	return status == UTIL_OK ? core_mpi_drive_stream(standing->own) : status;
+	return status == UTIL_OK ? core_wait_stream(standing->own) : status;
 }
 
 static void put_buffers(struct core_standing *standing)
@@ -248,7 +249,7 @@ static enum util_status reset(const struct core_standing *standing, char *words)
 					  words_of(standing));
 	if (status == UTIL_OK)
 		status = gpu_stream_copy(standing->own, (void *)arena, words, GPU_ARENA_SLOTS);
-	return status == UTIL_OK ? core_mpi_drive_stream(standing->own) : status;
+	return status == UTIL_OK ? core_wait_stream(standing->own) : status;
 }
 
 static enum util_status reset_arenas(const struct core_standing *standing)

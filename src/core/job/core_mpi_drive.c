@@ -57,13 +57,3 @@ void core_mpi_drive(struct core_wait *wait)
 	else if (now - wait->start > spin)
 		sched_yield();
 }
-
-enum util_status core_mpi_drive_stream(struct gpu_stream *stream)
-{
-	struct core_wait wait = {0};
-	enum util_status status;
-
-	while ((status = gpu_stream_poll(stream)) == UTIL_IN_PROGRESS)
-		core_mpi_drive(&wait);
-	return status;
-}

@@ -3,8 +3,6 @@
 #ifndef CORE_MPI_DRIVE_H
 #define CORE_MPI_DRIVE_H
 
-#include "gpu/gpu_stream.h"
-
 #include <stdint.h>
 
 /* A wait: zeroed at its beginning. Times in ns. */
@@ -18,8 +16,5 @@ struct core_wait {
  * and other processes have the core.
  */
 void core_mpi_drive(struct core_wait *wait);
-
-/* Such a wait, for all that was put on a stream of ours. UTIL_OK, or the error that stopped it. */
-enum util_status core_mpi_drive_stream(struct gpu_stream *stream);
 
 #endif
