@@ -41,6 +41,8 @@ def name_of(coll, form, mpi):
 
 
 PATHS = {"accel": {"GPUCOLL_STATS": "1", "GPUCOLL_CHECK": "1"}, "stage": {"GPUCOLL_STATS": "1", "GPUCOLL_ACCEL": "0"}}
+# MPICH 4.0 does persistent gathers and scatters wrong, and allgathers of derived types, on host buffers too.
+PERSISTENT = {"mpich": "bcast,reduce,allreduce,reduce_scatter,scan,exscan,alltoall"}
 TRANSPORTS = {"p2p": {}, "shm": {"CUEMU_DEVICES": "8", "CUEMU_P2P": "none"}}
 # Two channels where the algorithm has them, and little room, so that larger calls take several rounds.
 ROOMS = {"much": {}, "little": {"GPUCOLL_SCRATCH": "1", "GPUCOLL_CHANNELS": "2"}}

@@ -7,10 +7,7 @@ import re
 import pytest
 
 from conftest import SOURCE, assert_passed
-from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only, name_of, on_nodes
-
-# MPICH 4.0 does persistent gathers and scatters wrong, and allgathers of derived types, on host buffers too.
-PERSISTENT = {"mpich": "bcast,reduce,allreduce,reduce_scatter,scan,exscan,alltoall"}
+from helpers import PATHS, PERSISTENT, compile_with, count_calls, each_mpi, emulated_only, name_of, on_nodes
 
 
 @pytest.mark.quick

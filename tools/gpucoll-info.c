@@ -5,6 +5,7 @@
  */
 #include "doctor.h"
 #include "info-choice.h"
+#include "info-desync.h"
 #include "info-machine.h"
 #include "info-schedule.h"
 #include "gpu/gpu_driver.h"
@@ -29,6 +30,8 @@ static void usage(FILE *out)
 	      "                  for a new machine, and for reports of errors; under a launcher "
 	      "the ranks of\n"
 	      "                  a node try each other; --json: for programs\n"
+	      "  --desync FILES  which rank a job waits for, from the files that it has written "
+	      "(GPUCOLL_DUMP)\n"
 	      "  -t, --topology  the machine as the library sees it: PCI, GPUs, NICs, and paths "
 	      "between them\n"
 	      "  --machine FILE  the same, or -p, of a machine that was recorded: -t writes such "
@@ -217,7 +220,8 @@ enum {
 	OPTION_SVG,
 	OPTION_MACHINE,
 	OPTION_DOCTOR,
-	OPTION_JSON
+	OPTION_JSON,
+	OPTION_DESYNC
 };
 
 /* Whether it is an option of a plan, which is noted. */
@@ -342,6 +346,7 @@ int main(int argc, char **argv)
 		{"machine", required_argument, NULL, OPTION_MACHINE},
 		{"doctor", no_argument, NULL, OPTION_DOCTOR},
 		{"json", no_argument, NULL, OPTION_JSON},
+		{"desync", no_argument, NULL, OPTION_DESYNC},
 		{"plan", required_argument, NULL, 'p'},
 		{"ranks", required_argument, NULL, 'n'},
 		{"size", required_argument, NULL, 's'},
@@ -363,7 +368,7 @@ int main(int argc, char **argv)
 	struct plan plan = {.call = {.request = {.ranks = 4, .channels = 1}, .bytes = 1 << 20}};
 	const char *file = NULL;
 	int option, result = 0, done = 0;
-	bool topology = false, doctor = false, json = false;
+	bool topology = false, doctor = false, json = false, desync = false;
 
 	util_config_load();
 	while ((option = getopt_long(argc, argv, "vcdthp:n:s:", long_options, NULL)) != -1) {
@@ -395,6 +400,9 @@ int main(int argc, char **argv)
 		case OPTION_JSON:
 			json = true;
 			break;
+		case OPTION_DESYNC:
+			desync = true;
+			break;
 		case 'm':
 			util_config_print_man(stdout);
 			break;
@@ -406,6 +414,8 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
+	if (desync)
+		return info_desync(argc - optind, argv + optind);
 	if (optind < argc) {
 		fprintf(stderr, "gpucoll-info: unexpected argument '%s'\n", argv[optind]);
 		usage(stderr);

@@ -9,6 +9,7 @@
 #include "core/agree/core_meet.h"
 #include "core/call/core_flags.h"
 #include "core/choose/core_choice.h"
+#include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_mpi_persistent.h"
 #include "core/core_mpi_queued.h"
@@ -18,6 +19,7 @@
 #include "core/job/core_mpi_drive.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/mpi/core_mpi_type.h"
+#include "core/report/core_journal.h"
 #include "core/report/core_stats.h"
 #include "core/request/core_mpi_table.h"
 #include "core/stage/core_staging.h"
@@ -165,15 +167,24 @@ static void count(const struct core_call *call, const struct place *place, enum 
 	core_stats_add_since(&stats, place->since);
 }
 
-/* After what is queued. */
-static int call_real(const struct core_call *call, const struct place *place)
+/* After what is queued. What MPI has is not looked at any more. */
+static int call_real(const struct core_call *call, const struct place *place, enum core_path path)
 {
+	struct core_note note = core_journal_begin(call, place->comm, place->number);
+	struct core_journal_end end = {
+		.path = path, .why = path == CORE_PATH_STAGE ? place->why : "host buffers"};
+	int result = core_check_call(call, place->comm, &note);
+
 	if (place->comm)
 		core_queue_yield(place->comm);
-	if (!place->comm || call->persistent)
-		return core_real_call(call, NULL);
-	core_meet_pass(place->comm, place->number);
-	return core_real_call(call, place->comm);
+	core_note_where(&note, CORE_WHERE_REAL);
+	if (place->comm && !call->persistent)
+		core_meet_pass(place->comm, place->number);
+	if (!result)
+		result = core_real_call(call, call->persistent ? NULL : place->comm);
+	end.where = result ? CORE_WHERE_FAILED : CORE_WHERE_GIVEN;
+	core_journal_end(&note, &end);
+	return result;
 }
 
 /* Takes the operation. */
@@ -183,7 +194,7 @@ static int begin(struct async *async, const struct place *place)
 
 	PMPI_Comm_size(core_mpi_as_comm(async->call.comm), &async->size);
 	core_mpi_pending_heed_comm(&async->pending, async->call.comm);
-	result = call_real(&async->call, place);
+	result = call_real(&async->call, place, CORE_PATH_STAGE);
 	if (result != MPI_SUCCESS) {
 		free_async(&async->pending);
 		return result;
@@ -194,7 +205,7 @@ static int begin(struct async *async, const struct place *place)
 
 static int pass(const struct core_call *call, const struct place *place)
 {
-	int result = call_real(call, place);
+	int result = call_real(call, place, CORE_PATH_PASS);
 
 	if (result == MPI_SUCCESS)
 		count(call, place, CORE_PATH_PASS, 0);

@@ -9,6 +9,7 @@
 #include "core/core_comm_life.h"
 #include "core/core_queue.h"
 #include "core/job/core_mpi_job.h"
+#include "core/report/core_journal.h"
 #include "util/util_log.h"
 
 #include <stdatomic.h>
@@ -198,6 +199,7 @@ void core_mpi_comm_identify(core_handle handle)
 		return;
 	if (PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
 		no_memory(comm, state->size);
+	core_journal_know(state);
 	bump_generation();
 }
 
@@ -206,10 +208,13 @@ struct core_comm *core_mpi_comm_draw(core_handle handle, bool needs_neighbors)
 	struct core_comm *state =
 		draw(core_mpi_as_comm(handle), CORE_BOARD_SLOTS / 2, needs_neighbors);
 
-	if (!state || state->slot)
-		return state;
-	core_comm_life_end(state);
-	return NULL;
+	if (state && !state->slot) {
+		core_comm_life_end(state);
+		return NULL;
+	}
+	if (state)
+		core_journal_know(state);
+	return state;
 }
 
 /*

@@ -10,6 +10,7 @@
 #include "core/mpi/core_mpi_kept.h"
 #include "core/mpi/core_mpi_name.h"
 #include "core/mpi/core_mpi_raise.h"
+#include "core/report/core_journal.h"
 #include "core/report/core_stats.h"
 #include "core/request/core_requests.h"
 #include "core/stream/core_stream.h"
@@ -527,24 +528,40 @@ static int stage(struct bound *bound, const struct core_call *call, const struct
 	return put(enqueued, bound, call, status, since);
 }
 
+static int put_on_stream(struct bound *bound, const struct core_call *call,
+			 const struct core_hooks *hooks, enum gpu_capture capture)
+{
+	const char *why = "calls of this communicator go through its memory";
+	int result = MPI_SUCCESS;
+
+	if (hooks->before || hooks->after)
+		why = "it works on the buffers";
+	else if (core_fused_is_open(&bound->fused) &&
+		 run_kernel(bound, call, hooks->apart, capture == GPU_CAPTURE_ACTIVE, &why,
+			    &result))
+		return result;
+	return may_stage(bound, call, capture, why, &result) ? stage(bound, call, hooks) : result;
+}
+
 int core_enqueue_run(const struct core_call *call, void *stream)
 {
 	struct core_hooks hooks = next_hooks;
 	enum gpu_capture capture = GPU_CAPTURE_NONE;
-	const char *why = "calls of this communicator go through its memory";
+	struct core_journal_end end = {.where = CORE_WHERE_FAILED};
 	int result = MPI_SUCCESS;
+	struct core_note note;
 	struct bound *bound;
 
 	next_hooks = (struct core_hooks){.before = NULL};
 	bound = admit(call, stream, &capture, &result);
 	if (!bound)
 		return result;
-	if (hooks.before || hooks.after)
-		why = "it works on the buffers";
-	else if (core_fused_is_open(&bound->fused) &&
-		 run_kernel(bound, call, hooks.apart, capture == GPU_CAPTURE_ACTIVE, &why, &result))
-		return result;
-	return may_stage(bound, call, capture, why, &result) ? stage(bound, call, &hooks) : result;
+	note = core_journal_begin(call, core_mpi_comm_find(call->comm), 0);
+	result = put_on_stream(bound, call, &hooks, capture);
+	if (!result)
+		end = (struct core_journal_end){.where = CORE_WHERE_GIVEN, .path = core_last_path};
+	core_journal_end(&note, &end);
+	return result;
 }
 
 /* Its one buffer, as that of a broadcast from this rank, which is read. */

@@ -17,6 +17,7 @@
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/p2p/core_message.h"
+#include "core/report/core_journal.h"
 #include "core/request/core_mpi_table.h"
 #include "core/wire/core_arena_layout.h"
 #include "util/util_log.h"
@@ -103,11 +104,15 @@ static void queue(struct persistent *persistent)
 {
 	struct core_mpi_queued *base = &persistent->base;
 	struct core_op *op = &base->queued.op;
+	uint64_t number = persistent->comm->calls++;
+	struct core_note note;
 
 	base->queued.complete = complete;
 	base->queued.status = UTIL_OK;
 	base->pending.quiet = persistent->quiet;
-	core_op_start(op, &persistent->call, persistent->comm, persistent->comm->calls++);
+	core_op_start(op, &persistent->call, persistent->comm, number);
+	note = core_journal_begin(&persistent->call, persistent->comm, number);
+	core_op_note(op, &note);
 	op->staging = &persistent->staging;
 	op->test = core_mpi_queued_test;
 	core_ready_mark(&op->accel);

@@ -9,8 +9,10 @@
 #include "core/accel/core_ready.h"
 #include "core/call/core_flags.h"
 #include "core/choose/core_choice.h"
+#include "core/core_mpi_check.h"
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi_name.h"
+#include "core/report/core_journal.h"
 #include "core/report/core_stats.h"
 #include "core/request/core_mpi_table.h"
 #include "util/util_config.h"
@@ -57,6 +59,7 @@ void core_mpi_queued_count(struct core_mpi_queued *queued)
 	if (op->path == CORE_PATH_ACCEL && util_config.stats)
 		core_stats_add_stages(op->accel.spent);
 	core_stats_add_since(&stats, queued->queued.since);
+	core_op_note_end(op, queued->queued.status);
 	queued->pending.quiet |= queued->queued.raised;
 }
 
@@ -170,6 +173,7 @@ enum util_status core_mpi_queued_run(const struct core_call *call, struct core_c
 				     uint64_t number, int *result, const char **why)
 {
 	struct core_mpi_queued *queued = calloc(1, sizeof(*queued));
+	struct core_note note;
 	MPI_Request request;
 
 	if (!queued)
@@ -184,6 +188,9 @@ enum util_status core_mpi_queued_run(const struct core_call *call, struct core_c
 	}
 	core_mpi_pending_heed_comm(&queued->pending, call->comm);
 	core_mpi_queued_note_comm(queued, comm, call->comm);
+	note = core_journal_begin(call, comm, number);
+	core_op_note(&queued->queued.op, &note);
+	core_check_call(call, comm, &note); /* which does not block, and so finds nothing yet */
 	core_ready_mark(&queued->queued.op.accel);
 	queued->queued.complete = complete;
 	*(MPI_Request *)call->request = request;

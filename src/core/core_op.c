@@ -7,10 +7,17 @@
 #include "core/core_real.h"
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi.h"
+#include "core/report/core_journal.h"
 
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+static void go(struct core_op *op, enum core_op_state state)
+{
+	op->state = state;
+	core_note_where(&op->note, CORE_WHERE_ALL_BUT_DONE + (enum core_where)state);
+}
 
 /*
  * Leave the accelerated path: from here on it is a call of the real MPI, alone. A datatype that MPI
@@ -23,7 +30,7 @@ static enum util_status start_staging(struct core_op *op)
 	op->why = op->accel.reason;
 	op->ready = op->accel.ready;
 	core_accel_finish(&op->accel);
-	op->state = CORE_OP_READY;
+	go(op, CORE_OP_READY);
 	op->call.op = core_mpi_real_op(&op->call);
 	if (op->comm)
 		core_meet_pass(op->comm, op->number);
@@ -51,6 +58,24 @@ void core_op_start(struct core_op *op, const struct core_call *call, struct core
 	op->accel_status = core_accel_start(&op->accel, call, comm, number);
 }
 
+void core_op_note(struct core_op *op, const struct core_note *note)
+{
+	op->note = *note;
+	op->accel.note = &op->note;
+	core_note_where(&op->note, CORE_WHERE_OFFER);
+}
+
+void core_op_note_end(const struct core_op *op, enum util_status status)
+{
+	struct core_journal_end end = {.where = status == UTIL_OK ? CORE_WHERE_ENDED
+								  : CORE_WHERE_FAILED,
+				       .path = op->path,
+				       .why = op->why,
+				       .bytes = op->bytes};
+
+	core_journal_end(&op->note, &end);
+}
+
 /* UTIL_OK: the next state is due, which is staging unless it has been done. */
 static enum util_status progress_accel(struct core_op *op, enum core_op_may may)
 {
@@ -68,7 +93,7 @@ static enum util_status progress_accel(struct core_op *op, enum core_op_may may)
 	op->path = CORE_PATH_ACCEL;
 	op->why = op->accel.reason;
 	op->bytes = core_accel_bytes(&op->accel);
-	op->state = CORE_OP_DONE;
+	go(op, CORE_OP_DONE);
 	return op->accel_status;
 }
 
@@ -139,7 +164,7 @@ enum util_status core_op_progress(struct core_op *op, enum core_op_may may)
 			if (status != UTIL_OK || !op->call.request)
 				break;
 			/* Not complete yet, mostly, and each test costs as much as is pending. */
-			op->state = CORE_OP_ISSUED;
+			go(op, CORE_OP_ISSUED);
 			return UTIL_IN_PROGRESS;
 		case CORE_OP_ISSUED:
 			status = wait_for_request(op);
@@ -149,7 +174,7 @@ enum util_status core_op_progress(struct core_op *op, enum core_op_may may)
 		}
 		if (status != UTIL_OK)
 			return status;
-		op->state++;
+		go(op, op->state + 1);
 	}
 	return UTIL_OK;
 }

@@ -41,6 +41,7 @@ struct core_op {
 	enum util_status (*test)(struct core_op *op); /* of the request. Sets mpi_result */
 	struct core_comm *comm;                       /* NULL: has no identity */
 	uint64_t number;                              /* of the call on it */
+	struct core_note note;
 	/* `own`; or that of a persistent call, which its initialisation made, and which stays. */
 	struct core_staging *staging;
 	struct core_staging own;
@@ -58,6 +59,12 @@ struct core_op {
  */
 void core_op_start(struct core_op *op, const struct core_call *call, struct core_comm *comm,
 		   uint64_t number);
+
+/* The started call's note, which follows it from here on. */
+void core_op_note(struct core_op *op, const struct core_note *note);
+
+/* The call has ended with this status: its last word to the journal. */
+void core_op_note_end(const struct core_op *op, enum util_status status);
 
 /*
  * What may be done in progress: nothing of MPI's; what is local; or also the call itself and tests

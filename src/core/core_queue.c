@@ -2,11 +2,12 @@
 #include "core/core_queue.h"
 #include "core/accel/core_accel.h"
 #include "core/agree/core_meet.h"
+#include "core/core_mpi_check.h"
 #include "core/exec/core_steps.h"
 #include "core/job/core_drive.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/job/core_progress.h"
-#include "core/report/core_stats.h"
+#include "core/report/core_dump.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
@@ -122,6 +123,7 @@ static void end(struct core_queued *queued, enum util_status status)
 			 "%s failed, call %llu on communicator %#llx of %d ranks", op->call.name,
 			 (unsigned long long)op->number, (unsigned long long)op->comm->id,
 			 op->comm->size);
+		core_dump("a call has failed");
 		if (is_in_real) /* where the others are */
 			core_meet_retire(op->comm);
 	}
@@ -350,6 +352,8 @@ static void step(void)
 {
 	struct drive drive = {.calls = true};
 
+	if (__atomic_load_n(&core_check_pending, __ATOMIC_RELAXED))
+		core_check_look();
 	drive_all(&drive);
 }
 

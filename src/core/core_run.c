@@ -7,6 +7,7 @@
 #include "core/choose/core_tuning.h"
 #include "core/choose/core_wish.h"
 #include "core/comm/core_board.h"
+#include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_mpi_late.h"
 #include "core/core_network.h"
@@ -21,6 +22,8 @@
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_name.h"
 #include "core/mpi/core_mpi_raise.h"
+#include "core/report/core_dump.h"
+#include "core/report/core_journal.h"
 #include "core/report/core_stats.h"
 #include "core/request/core_requests.h"
 #include "gpu/gpu_module.h"
@@ -80,8 +83,11 @@ static void start_fdpass(void)
  */
 static uint64_t hash_structures(void)
 {
-	const size_t sizes[] = {CORE_OFFER_MEANINGS, sizeof(struct core_offer),
-				sizeof(struct core_summary), sizeof(struct core_block),
+	const size_t sizes[] = {CORE_OFFER_MEANINGS,
+				sizeof(struct core_offer),
+				sizeof(struct core_summary),
+				sizeof(struct core_block),
+				sizeof(struct core_journal),
 				core_area_bytes(CORE_MAX_NEAR, CORE_MAX_NEAR, CORE_MAX_NEAR, true)};
 	uint64_t hash = util_hash_text(UTIL_HASH_START, GPUCOLL_VERSION_STRING);
 
@@ -117,11 +123,16 @@ void core_start(void (*stop)(void))
 	core_wish_read(core_mpi_job.rank == 0);
 	if (status != UTIL_OK || !core_mpi_job.any_driver || !is_one_version())
 		return;
-	core_board_start(core_area_bytes(
-		core_mpi_job.local_size,
-		core_mpi_job.local_size < CORE_MAX_NEAR ? core_mpi_job.local_size : CORE_MAX_NEAR,
-		core_mpi_job.size < CORE_MAX_RANKS ? core_mpi_job.size : CORE_MAX_RANKS,
-		core_mpi_job.num_nodes > 1));
+	core_board_start(core_area_bytes(core_mpi_job.local_size,
+					 core_mpi_job.local_size < CORE_MAX_NEAR
+						 ? core_mpi_job.local_size
+						 : CORE_MAX_NEAR,
+					 core_mpi_job.size < CORE_MAX_RANKS ? core_mpi_job.size
+									    : CORE_MAX_RANKS,
+					 core_mpi_job.num_nodes > 1),
+			 sizeof(struct core_journal));
+	core_journal_start();
+	core_dump_start();
 	start_fdpass();
 	core_machines_start();
 	core_tuning_start();
@@ -134,6 +145,8 @@ void core_start(void (*stop)(void))
 
 void core_stop(void)
 {
+	if (core_check_pending)
+		core_check_finish();
 	core_requests_finish();
 	if (util_config.stats && core_mpi_job.rank == 0)
 		core_stats_print();
@@ -160,8 +173,24 @@ void core_stop(void)
 	core_proof_stop();
 	core_machines_stop();
 	core_tuning_stop();
+	core_dump_stop();
+	core_journal_stop();
 	core_board_stop();
 	util_fdpass_stop();
+}
+
+static int call_noted(const struct core_call *call, struct core_comm *comm, uint64_t number)
+{
+	struct core_note note = core_journal_begin(call, comm, number);
+	struct core_journal_end end = {.path = CORE_PATH_PASS};
+	int result = core_check_call(call, comm, &note);
+
+	core_note_where(&note, CORE_WHERE_REAL);
+	if (!result)
+		result = core_real_call(call, comm);
+	end.where = result ? CORE_WHERE_FAILED : CORE_WHERE_ENDED;
+	core_journal_end(&note, &end);
+	return result;
 }
 
 int core_run_host(const struct core_call *call)
@@ -185,11 +214,11 @@ int core_run_host(const struct core_call *call)
 	if (comm)
 		core_meet_pass(comm, number);
 	if (!util_config.stats)
-		return core_real_call(call, comm);
+		return call_noted(call, comm, number);
 	stats.comm_id = comm ? comm->id : 0;
 	stats.bytes = core_mpi_call_bytes(call);
 	start = now();
-	result = core_real_call(call, comm);
+	result = call_noted(call, comm, number);
 	stats.comm_name = result ? unknown : NULL;
 	stats.seconds = now() - start;
 	core_stats_add(&stats);
@@ -208,6 +237,8 @@ static void report_wait(const struct core_op *op, double since)
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "%s has waited %.0f s for %s and goes on waiting%s", core_coll_name(op->call.coll),
 		 now() - since, text, messages);
+	core_journal_say(&op->note, text);
+	core_dump("a call has waited long");
 }
 
 /* Calls on a communicator go one after the other. */
@@ -291,29 +322,50 @@ static void log_failure(const struct core_op *op, enum util_status status, bool 
 	else
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed, on communicator %s: %s",
 			 core_coll_name(op->call.coll), name, util_status_text(status));
+	if (!quiet)
+		core_dump("a call has failed");
+}
+
+/* All ranks alike don't make the call (core_mpi_check.h). */
+static int refuse(const struct core_note *note, struct core_comm *comm, uint64_t number, int result)
+{
+	static const struct core_journal_end end = {.where = CORE_WHERE_FAILED,
+						    .why = "GPUCOLL_CHECK"};
+
+	core_meet_pass(comm, number);
+	core_journal_end(note, &end);
+	return result;
 }
 
 int core_run(const struct core_call *call)
 {
 	enum util_status status;
 	struct core_comm *comm;
+	struct core_note note;
 	struct core_op op;
 	uint64_t number = 0;
 	double start = now();
 	bool was_lost;
+	int result;
 
 	util_config_load(); /* a process with MPI sessions only has not been through core_start */
 	if (call->coll != CORE_REDUCE_LOCAL)
 		core_mpi_late_look(call->comm);
 	comm = core_number(call, &number);
 	was_lost = comm && comm->lost;
+	note = core_journal_begin(call, comm, number);
+	result = core_check_call(call, comm, &note);
+	if (result)
+		return refuse(&note, comm, number, result);
 	core_op_start(&op, call, comm, number);
+	core_op_note(&op, &note);
 	status = wait_for(&op, start);
 	if (status == UTIL_OK && op.path == CORE_PATH_ACCEL)
 		core_say_note_choice(&op.accel);
 	else
 		core_choice_forget();
 	core_op_finish(&op);
+	core_op_note_end(&op, status);
 	count(&op, now() - start);
 	if (status == UTIL_OK || status == UTIL_ERR_MPI)
 		return op.mpi_result;

@@ -175,6 +175,13 @@ def fill(f):
 def body(f, door):
     forward = f"next_{f.symbol}[{door}]({f.arguments})"
     yields = f"\tif (core_drive_is_pending())\n\t\tpmpi_yield({door});\n"
+    pends = "true" if "request" in f.arguments and "info" not in f.arguments else "false"
+    noted = (f"\tstruct core_note note;\n\tint result = pmpi_note(&note, \"{f.called('')}\", comm, {pends});\n"
+             f"\tif (result == MPI_SUCCESS)\n\t\tresult = {forward};\n\tpmpi_note_end(&note, result, {pends});\n")
+    made = noted if "seq" in f.flags else f"\tint result = {forward};\n"
+    if f.kind == "block" and "seq" in f.flags:
+        return (f"{yields}\tif (__builtin_expect(pmpi_asleep(), true))\n\t\treturn {forward};\n"
+                f"\tpmpi_enter({door});\n{noted}\tpmpi_leave();\n\treturn result;\n")
     if f.kind == "block":
         return f"{yields}\treturn {forward};\n"
     if f.kind == "poll":
@@ -186,10 +193,13 @@ def body(f, door):
     if f.kind in ("comm", "late"):
         leave = "pmpi_leave_constructor" if f.kind == "comm" else "pmpi_leave_late_constructor"
         return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
-                f"\tpmpi_enter({door});\n\tint result = {forward};\n"
+                f"\tpmpi_enter({door});\n{made}"
                 f"\treturn {leave}(result, newcomm);\n")
     if f.kind == "end":
-        return f"{yields}\tif (comm)\n\t\tpmpi_end_comm({door}, *comm);\n\treturn {forward};\n"
+        return (f"{yields}\tif (!comm)\n\t\treturn {forward};\n\tpmpi_end_comm({door}, *comm);\n"
+                f"\tif (pmpi_asleep())\n\t\treturn {forward};\n"
+                f"\tstruct core_note note = pmpi_note_last({door}, \"{f.called('')}\", *comm);\n"
+                f"\tint result = {forward};\n\tpmpi_note_end(&note, result, false);\n\treturn result;\n")
     if f.kind == "sync":
         rank = "rank" if "rank" in f.arguments.split(", ") else "CORE_RMA_ALL"
         frees = f.params == [("MPI_Win *win", "win")]

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pmpi/pmpi_call.h"
 #include "core/core_mpi_async.h"
+#include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_run.h"
 #include "core/mpi/core_mpi.h"
+#include "core/report/core_journal.h"
 #include "util/util_log.h"
 
 #include <dlfcn.h>
@@ -197,6 +199,38 @@ int pmpi_rma(const struct core_rma_call *call, enum pmpi_door door)
 bool pmpi_asleep(void)
 {
 	return pmpi_is_inside() || !core_awake;
+}
+
+int pmpi_note(struct core_note *note, const char *name, MPI_Comm comm, bool pends)
+{
+	struct core_comm *state = core_mpi_comm_find((core_handle)comm);
+
+	*note = core_journal_begin_other(name, state);
+	return core_check_is_on(state)
+		       ? core_check_run_other(name, pends, state, (core_handle)comm, note)
+		       : MPI_SUCCESS;
+}
+
+struct core_note pmpi_note_last(enum pmpi_door door, const char *name, MPI_Comm comm)
+{
+	struct core_note note;
+
+	pmpi_enter(door);
+	if (core_check_pending)
+		core_check_finish();
+	note = core_journal_begin_other(name, core_mpi_comm_find((core_handle)comm));
+	pmpi_leave();
+	return note;
+}
+
+void pmpi_note_end(const struct core_note *note, int result, bool pends)
+{
+	struct core_journal_end end = {.where = result  ? CORE_WHERE_FAILED
+						: pends ? CORE_WHERE_GIVEN
+							: CORE_WHERE_ENDED,
+				       .path = CORE_PATH_PASS};
+
+	core_journal_end(note, &end);
 }
 
 int pmpi_leave_constructor(int result, MPI_Comm *newcomm)

@@ -17,6 +17,7 @@
 #include "core/job/core_drive.h"
 #include "core/p2p/core_message.h"
 #include "core/p2p/core_pack.h"
+#include "core/report/core_note.h"
 #include "core/request/core_mpi_request.h"
 #include "core/request/core_requests.h"
 #include "core/rma/core_rma.h"
@@ -156,6 +157,22 @@ int pmpi_message(const struct core_message_call *call, enum pmpi_door door);
 int pmpi_pack(const struct core_pack_call *call, enum pmpi_door door);
 int pmpi_file(const struct core_io_call *call, enum pmpi_door door);
 int pmpi_rma(const struct core_rma_call *call, enum pmpi_door door);
+
+/*
+ * One of the communicator's collective operations that carry no data begins, which `pends` if it
+ * has a request. Anything but MPI_SUCCESS: it is not to be made, and this is its result.
+ */
+int pmpi_note(struct core_note *note, const char *name, MPI_Comm comm, bool pends);
+
+/*
+ * The same of the last one, which is to be made in any case: MPI lets ranks free communicators in
+ * different orders. In it MPI calls what the application has hung on the communicator, whose calls
+ * are as if from outside.
+ */
+struct core_note pmpi_note_last(enum pmpi_door door, const char *name, MPI_Comm comm);
+
+/* It has returned `result`. Its communicator may be gone. */
+void pmpi_note_end(const struct core_note *note, int result, bool given);
 
 /*
  * After a constructor of communicators returned `result`: give the new one an identity, and leave.

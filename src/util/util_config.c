@@ -33,6 +33,7 @@ struct util_config util_config;
 
 static const char *const level_words[] = {"none", "version", "warn", "info", "trace", NULL};
 static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
+static const char *const check_words[] = {"schedules", "args", NULL};
 static const char *const net_words[] = {"ucx", "off", NULL};
 static const char *const partial_words[] = {"abort", "sleep", NULL};
 static const char *const stream_exec_words[] = {"auto", "fused", "staged", NULL};
@@ -65,6 +66,12 @@ static const struct option options[] = {
 	 "Print a table at MPI_Finalize: calls, bytes and time by collective, path and algorithm, "
 	 "with the reason whenever a call on device buffers was staged. Rank 0 of MPI_COMM_WORLD "
 	 "prints its own."},
+	{"GPUCOLL_DUMP", TYPE_STRING, FIELD(dump), "/tmp/gpucoll-%h-%p.json", NULL,
+	 "The file that says where all ranks of a node are, for gpucoll-info --desync: the last 64 "
+	 "collective operations of each. %h stands for the host's name, and %p for the process id. "
+	 "It is written when a call has waited for GPUCOLL_TIMEOUT seconds or has failed, and when a "
+	 "process gets the signal SIGUSR2, of which the program makes no use of its own. Empty: "
+	 "none."},
 	{"GPUCOLL_HOSTID", TYPE_STRING, FIELD(hostid), "", NULL,
 	 "The identity of this node, any string. Processes with equal identities share memory. "
 	 "Empty: made from the boot id and the IPC namespace. Used to test several \"nodes\" on "
@@ -153,9 +160,13 @@ static const struct option options[] = {
 	 "each communicator that uses algorithms with messages. Where messages take pinned memory "
 	 "of the host as well, a node's processes have twice that together. A process has 512K at "
 	 "least."},
-	{"GPUCOLL_CHECK", TYPE_BOOL, FIELD(check), "0", NULL,
-	 "Prove each schedule (see gpucoll-info -p) when it is first used. Costs milliseconds for "
-	 "each."},
+	{"GPUCOLL_CHECK", TYPE_FLAGS, FIELD(check), "0", check_words,
+	 "What is checked, as a comma-separated list; 0: nothing. args: before each collective "
+	 "operation the ranks of its communicator tell each other which one they have come to, and "
+	 "with which root, operation, counts and types; what does not agree is said, and is an error "
+	 "of MPI. Costs some collectives of the real MPI each time, on host buffers, too. schedules: "
+	 "each schedule (see gpucoll-info -p) is proved when it is first used, for milliseconds; 1 "
+	 "says the same."},
 	{"GPUCOLL_PARTIAL", TYPE_ENUM, FIELD(partial), "abort", partial_words,
 	 "What becomes of a job of which some processes do not run under the library, which the "
 	 "others find when they have waited for them for GPUCOLL_TIMEOUT seconds in MPI_Init. "
@@ -264,9 +275,14 @@ static bool parse_flags(const char *const *words, const char *text, unsigned *ou
 		size_t length = strcspn(text, ",");
 		int word = find_word(words, text, length);
 
-		if (word < 0 && !(length == 3 && !strncasecmp(text, "all", 3)))
+		if (word >= 0)
+			mask |= 1u << word;
+		else if (length == 3 && !strncasecmp(text, "all", 3))
+			mask = all;
+		else if (length == 1 && (*text == '0' || *text == '1'))
+			mask |= (unsigned)(*text - '0'); /* none of them, or the first */
+		else
 			return false;
-		mask |= word < 0 ? all : 1u << word;
 		text += length + (text[length] == ',');
 	}
 	*out = invert ? all & ~mask : mask;

@@ -21,6 +21,8 @@ enum util_log_level {
 };
 
 enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
+/* Bits. */
+enum util_check { UTIL_CHECK_SCHEDULES = 1, UTIL_CHECK_ARGS = 2 };
 enum util_net { UTIL_NET_UCX, UTIL_NET_OFF };
 enum util_partial { UTIL_PARTIAL_ABORT, UTIL_PARTIAL_SLEEP };
 enum util_stream_wait { UTIL_STREAM_WAIT_AUTO, UTIL_STREAM_WAIT_WORD, UTIL_STREAM_WAIT_KERNEL };
@@ -48,10 +50,11 @@ struct util_config {
 	bool disable;
 	bool accel;
 	bool stats;
+	const char *dump;    /* a file's name, for util_log_expand; NULL: none is written */
 	const char *hostid;  /* NULL: the machine's own identity */
 	size_t staging_pool; /* bytes of pinned host memory kept for reuse */
 	size_t ipc_cache;    /* bytes of other processes' memory kept mapped */
-	bool check;          /* prove schedules */
+	unsigned check;      /* of enum util_check */
 	size_t window;       /* bytes: the window for a buffer that can't be exported */
 	/* Lists (algo_wish.h); NULL: the library chooses. */
 	const char *algo, *proto, *channels;

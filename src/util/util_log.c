@@ -41,8 +41,7 @@ bool util_log_enabled(enum util_log_level level, enum util_subsys subsys)
 	return level <= UTIL_LOG_WARN || (util_config.debug_subsys & (1u << subsys));
 }
 
-/* Put the host's name for %h, the process id for %p and a percent sign for %%. */
-static void expand_name(const char *pattern, char *out, size_t size)
+void util_log_expand(const char *pattern, char *out, size_t size)
 {
 	size_t used = 0;
 
@@ -74,7 +73,7 @@ static void open_file(void)
 
 	if (!util_config.debug_file)
 		return;
-	expand_name(util_config.debug_file, name, sizeof(name));
+	util_log_expand(util_config.debug_file, name, sizeof(name));
 	int fd = open(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 	if (fd < 0) {
 		dprintf(STDERR_FILENO,
@@ -85,9 +84,15 @@ static void open_file(void)
 	log_fd = fd;
 }
 
-static void write_all(const char *text, size_t length)
+int util_log_file(void)
 {
 	pthread_once(&opened, open_file);
+	return log_fd;
+}
+
+static void write_all(const char *text, size_t length)
+{
+	util_log_file();
 	while (length) {
 		ssize_t written = write(log_fd, text, length);
 

@@ -24,6 +24,15 @@ void util_log_set_rank(int rank);
 void util_log_write(const char *level, const char *subsys, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
+/* The file that the log goes to. Once it was called it may be called by a signal's handler. */
+int util_log_file(void);
+
+/*
+ * A file's name from a pattern, cut to what fits: the host's name for %h, the process id for %p,
+ * and a percent sign for %%.
+ */
+void util_log_expand(const char *pattern, char *out, size_t size);
+
 /* Write text as it is, newlines included, where the log goes. */
 void util_log_text(const char *text);
 

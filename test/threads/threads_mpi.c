@@ -10,8 +10,10 @@
 #include "core/call/core_flags.h"
 #include "core/p2p/core_message.h"
 #include "core/mpi/core_mpi.h"
+#include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
 #include "core/mpi/core_mpi_name.h"
+#include "core/mpi/core_mpi_predefined.h"
 #include "core/job/core_drive.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/job/core_mpi_job.h"
@@ -287,6 +289,49 @@ void rank_comm_free(struct threads_group *group)
 core_handle core_mpi_world(void)
 {
 	return (core_handle)&threads_job.all;
+}
+
+uint64_t core_check_pending;
+
+int core_check_run(const struct core_call *call, struct core_comm *comm,
+		   const struct core_note *note)
+{
+	(void)call;
+	(void)comm;
+	(void)note;
+	return 0;
+}
+
+void core_check_look(void)
+{
+}
+
+void core_check_finish(void)
+{
+}
+
+uint8_t core_mpi_type_number(core_handle type)
+{
+	(void)type;
+	return 0;
+}
+
+uint8_t core_mpi_op_number(core_handle op)
+{
+	(void)op;
+	return 0;
+}
+
+const char *core_mpi_type_word(uint8_t number)
+{
+	(void)number;
+	return "int";
+}
+
+const char *core_mpi_op_word(uint8_t number)
+{
+	(void)number;
+	return "sum";
 }
 
 void core_mpi_name(core_handle comm, char *name, size_t bytes)

@@ -76,7 +76,7 @@ static void on_all_ranks(void (*body)(void))
 			continue;
 		core_mpi_job.local_rank = core_mpi_job.rank = rank;
 		core_mpi_job.local_size = core_mpi_job.size = RANKS;
-		MUST(core_board_start(256) == UTIL_OK);
+		MUST(core_board_start(256, 128) == UTIL_OK);
 		body();
 		_exit(0);
 	}

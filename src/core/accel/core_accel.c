@@ -47,6 +47,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->state = CORE_ACCEL_OFFER;
 	accel->comm = comm;
 	accel->number = number;
+	accel->note = NULL;
 	accel->shape.many = NULL;
 	accel->inside = accel->launches = accel->truncates = accel->enqueued = false;
 	accel->running = accel->copying = accel->withdrawn = accel->ready = false;
@@ -203,6 +204,7 @@ static void go(struct core_accel *accel, enum core_accel_state state)
 {
 	accel->state = state;
 	accel->moves++;
+	core_note_where(accel->note, CORE_WHERE_OFFER + (enum core_where)state);
 }
 
 /*

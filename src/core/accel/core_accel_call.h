@@ -12,6 +12,7 @@
 #include "core/call/core_shape.h"
 #include "core/exec/core_schedule.h"
 #include "core/exec/core_walk.h"
+#include "core/report/core_note.h"
 #include "core/report/core_spent.h"
 #include "gpu/gpu_scratch.h"
 #include "gpu/kernels/gpu_verify.h"
@@ -56,7 +57,8 @@ struct core_reach {
 struct core_accel {
 	enum core_accel_state state;
 	struct core_comm *comm;
-	uint64_t number; /* of the call on the communicator */
+	uint64_t number;              /* of the call on the communicator */
+	const struct core_note *note; /* NULL: it has none */
 	struct core_shape shape;
 	struct core_offer offer;
 	struct core_agree agree;

@@ -12,6 +12,7 @@
 #include "core/job/core_progress.h"
 #include "core/job/core_wait.h"
 #include "core/mpi/core_mpi.h"
+#include "core/report/core_dump.h"
 #include "core/wire/core_arena.h"
 #include "core/wire/core_arena_layout.h"
 #include "gpu/gpu_ipc.h"
@@ -633,6 +634,7 @@ static void report(const struct core_standing *standing, const char *name)
 		 "have begun, %llu ended; goes on waiting",
 		 name, (unsigned long long)load(&standing->words->begun) - FIRST_CALL,
 		 (unsigned long long)load(&standing->words->number) - FIRST_CALL);
+	core_dump("enqueued calls have waited long");
 }
 
 bool core_standing_drain(struct core_standing *standing, const char *name)

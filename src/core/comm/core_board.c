@@ -58,7 +58,7 @@ enum { HEADER_BYTES = (sizeof(struct header) + PAGE - 1) / PAGE * PAGE };
 typedef _Atomic uint64_t gpu_word;
 
 static char *board;
-static size_t board_bytes, area_bytes;
+static size_t board_bytes, area_bytes, journal_bytes;
 static int board_fd = -1;
 
 static size_t slot_bytes(void)
@@ -67,11 +67,16 @@ static size_t slot_bytes(void)
 	       (size_t)core_mpi_job.local_size * sizeof(struct counter);
 }
 
-static size_t slots_offset(void)
+static size_t journals_offset(void)
 {
 	size_t bytes = (size_t)core_mpi_job.local_size * sizeof(gpu_word);
 
 	return HEADER_BYTES + (bytes + UTIL_CACHE_LINE - 1) / UTIL_CACHE_LINE * UTIL_CACHE_LINE;
+}
+
+static size_t slots_offset(void)
+{
+	return journals_offset() + (size_t)core_mpi_job.local_size * journal_bytes;
 }
 
 static size_t areas_offset(void)
@@ -104,6 +109,11 @@ static off_t area_offset(const struct core_board_slot *slot)
 void *core_board_area(const struct core_board_slot *slot)
 {
 	return slot->has_area ? board + area_offset(slot) : NULL;
+}
+
+void *core_board_journal(int local_rank)
+{
+	return board ? board + journals_offset() + (size_t)local_rank * journal_bytes : NULL;
 }
 
 static struct header *header(void)
@@ -194,13 +204,14 @@ static int create_board(char *name, size_t name_bytes)
 	return fd;
 }
 
-enum util_status core_board_start(size_t bytes)
+enum util_status core_board_start(size_t area, size_t journal)
 {
 	char name[64] = "";
 	bool leader = core_mpi_job.local_rank == 0, all;
 	int fd = -1;
 
-	area_bytes = bytes;
+	area_bytes = area;
+	journal_bytes = journal;
 	board_bytes = graves_offset() + MOST_GRAVES * sizeof(struct grave);
 	if (leader) {
 		fd = create_board(name, sizeof(name));

@@ -31,10 +31,11 @@ enum { CORE_BOARD_SLOTS = 1024 };
 struct core_board_slot; /* in shared memory */
 
 /*
- * Make or map the node's board, with areas of `area_bytes` bytes at most, a multiple of 64.
- * Collective over the node. An error leaves no board: everything is staged.
+ * Make or map the node's board, with areas of `area_bytes` bytes at most, and for each process a
+ * journal of `journal_bytes` bytes, both multiples of 64. Collective over the node. An error leaves
+ * no board: everything is staged.
  */
-enum util_status core_board_start(size_t area_bytes);
+enum util_status core_board_start(size_t area_bytes, size_t journal_bytes);
 
 /* Unmap it, if it is there. */
 void core_board_stop(void);
@@ -79,6 +80,11 @@ bool core_board_find_left(uint64_t id, uint64_t ready[CORE_BOARD_REMEMBERED]);
  * it, and every member is told so.
  */
 void *core_board_area(const struct core_board_slot *slot);
+
+/*
+ * The journal of the node's process `local_rank`, 64-byte aligned, zero at first. NULL: no board.
+ */
+void *core_board_journal(int local_rank);
 
 /*
  * Publish that this process has passed `calls` calls. Release: what it did before is seen by who

@@ -68,6 +68,7 @@ struct core_comm {
 	void *area;                   /* for the agreement; NULL: every call is staged */
 	const char *no_area;          /* then why */
 	uint64_t calls;               /* collective calls of this process that have begun */
+	uint64_t made;                /* the same, with those that carry no data: core_journal.h */
 	uint64_t all_passed;          /* all members are past the calls below this number */
 	int rank, size;
 	bool accelerated; /* a call has been */

@@ -78,7 +78,7 @@ static enum util_status prove_and_translate(struct core_schedule *entry,
 		/* All ranks say the same. */
 		if (comm->rank == 0)
 			log_refusal(entry, UTIL_LOG_INFO, entry->why);
-	} else if (util_config.check &&
+	} else if ((util_config.check & UTIL_CHECK_SCHEDULES) &&
 		   !sched_verify(sched, entry->algo->slots, proof, sizeof(proof))) {
 		log_refusal(entry, UTIL_LOG_WARN, proof);
 		entry->why = "its proof failed";

@@ -8,6 +8,7 @@
 #include "core/job/core_drive.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/mpi/core_mpi_raise.h"
+#include "core/report/core_dump.h"
 #include "core/request/core_mpi_table.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
@@ -57,6 +58,7 @@ static void go_on_waiting(struct waiting *waiting)
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "a call that waits for requests has waited %.0f s and goes on waiting%s",
 		 1e-9 * (double)(now - waiting->since), requests);
+	core_dump("a call has waited long");
 }
 
 /*

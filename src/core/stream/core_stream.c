@@ -2,6 +2,7 @@
 #include "core/stream/core_stream.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/job/core_progress.h"
+#include "core/report/core_dump.h"
 #include "gpu/gpu_module.h"
 #include "gpu/gpu_word.h"
 #include "util/util_config.h"
@@ -580,6 +581,7 @@ static void report(const struct core_stream *stream, const char *name)
 		name, (unsigned long long)stream->number,
 		(unsigned long long)__atomic_load_n(&words->arrived, __ATOMIC_RELAXED),
 		(unsigned long long)__atomic_load_n(&words->released, __ATOMIC_RELAXED));
+	core_dump("enqueued calls have waited long");
 }
 
 bool core_stream_drain(struct core_stream *stream, const char *name)

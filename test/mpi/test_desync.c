@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Programs that are wrong: what the library says of them.
+ *
+ *     test_desync CASE [host]      one of those at the end of the file; on host buffers
+ *
+ * A call that fails says so and ends its rank. Who hangs is killed by the test.
+ */
+#include "test.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { COUNT = 1000 };
+
+static int *buffer, *other;
+
+static void *allocate(bool host)
+{
+	size_t bytes = 4 * COUNT * sizeof(int);
+	void *memory = host ? malloc(bytes) : NULL;
+
+	if (!host)
+		cuda_check(cudaMalloc(&memory, bytes), "cudaMalloc");
+	if (!host)
+		cuda_check(cudaMemset(memory, 0, bytes), "cudaMemset");
+	else if (memory)
+		memset(memory, 0, bytes);
+	return memory;
+}
+
+/* Errors are returned on MPI_COMM_WORLD and its descendants. */
+static void must_fail(int result)
+{
+	int class = MPI_SUCCESS;
+
+	MPI_Error_class(result, &class);
+	printf("rank %d: error class %s\n", test_rank,
+	       class == MPI_ERR_ROOT    ? "root"
+	       : class == MPI_ERR_OP    ? "op"
+	       : class == MPI_ERR_TYPE  ? "type"
+	       : class == MPI_ERR_COUNT ? "count"
+	       : class == MPI_SUCCESS   ? "none"
+					: "other");
+	fflush(stdout);
+}
+
+static void wrong_order(void)
+{
+	if (test_rank == 0)
+		must_fail(MPI_Allreduce(MPI_IN_PLACE, buffer, COUNT, MPI_INT, MPI_SUM,
+					MPI_COMM_WORLD));
+	else
+		must_fail(MPI_Bcast(buffer, COUNT, MPI_INT, 0, MPI_COMM_WORLD));
+}
+
+static void wrong_root(void)
+{
+	must_fail(MPI_Bcast(buffer, COUNT, MPI_INT, test_rank == 1, MPI_COMM_WORLD));
+}
+
+static void wrong_op(void)
+{
+	must_fail(MPI_Reduce(buffer, other, COUNT, MPI_INT, test_rank == 1 ? MPI_MAX : MPI_SUM, 0,
+			     MPI_COMM_WORLD));
+}
+
+static void wrong_type(void)
+{
+	must_fail(MPI_Allreduce(buffer, other, COUNT, test_rank == 1 ? MPI_FLOAT : MPI_INT, MPI_SUM,
+				MPI_COMM_WORLD));
+}
+
+static void wrong_count(void)
+{
+	must_fail(MPI_Scan(buffer, other, COUNT + (test_rank == 1), MPI_INT, MPI_SUM,
+			   MPI_COMM_WORLD));
+}
+
+static void wrong_block(void)
+{
+	must_fail(MPI_Gather(buffer, 10 + (test_rank == 1), MPI_INT, other, 10, MPI_INT, 0,
+			     MPI_COMM_WORLD));
+}
+
+static void wrong_exchange(void)
+{
+	int sends[test_size], takes[test_size], displs[test_size];
+
+	for (int i = 0; i < test_size; i++) {
+		sends[i] = takes[i] = 10;
+		displs[i] = 20 * i;
+	}
+	sends[0] += test_rank == 1;
+	must_fail(MPI_Alltoallv(buffer, sends, displs, MPI_INT, other, takes, displs, MPI_INT,
+				MPI_COMM_WORLD));
+}
+
+static void barrier(void)
+{
+	if (test_rank == 0)
+		must_fail(MPI_Barrier(MPI_COMM_WORLD));
+	else
+		must_fail(MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+}
+
+static void constructor(void)
+{
+	MPI_Comm made;
+
+	if (test_rank == 0)
+		must_fail(MPI_Comm_dup(MPI_COMM_WORLD, &made));
+	else
+		must_fail(MPI_Bcast(buffer, COUNT, MPI_INT, 0, MPI_COMM_WORLD));
+}
+
+/* Of which the error handler is told: nothing ends. */
+static void tell(MPI_Comm *comm, int *error, ...)
+{
+	(void)comm;
+	must_fail(*error);
+	sleep(2);
+	_exit(0);
+}
+
+static void nonblocking(void)
+{
+	MPI_Request request;
+	MPI_Errhandler handler;
+
+	MPI_Comm_create_errhandler(tell, &handler);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+	if (test_rank == 0)
+		MPI_Iallreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+	else
+		MPI_Ibcast(buffer, COUNT, MPI_INT, 0, MPI_COMM_WORLD, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	sleep(60); /* the real MPI may complete what does not match */
+}
+
+/* ---- those that hang ---- */
+
+static void missing(void)
+{
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (test_rank == 1)
+		sleep(60);
+	MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void two_comms(void)
+{
+	MPI_Comm comms[2];
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+	MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
+	MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, comms[test_rank == 1]);
+	MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_MAX, comms[test_rank != 1]);
+}
+
+/* Nobody of those who wait waits in the library. */
+static void in_barrier(void)
+{
+	if (test_rank == 1)
+		MPI_Bcast(buffer, COUNT, MPI_INT, 0, MPI_COMM_WORLD);
+	if (test_rank == 1)
+		sleep(60);
+	MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void dies(void)
+{
+	MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	if (test_rank == 1)
+		raise(SIGKILL);
+	MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	sleep(60);
+}
+
+/* ---- one that is right ---- */
+
+static void many(void)
+{
+	MPI_Comm half;
+
+	for (int i = 0; i < 100; i++)
+		MPI_Allreduce(buffer, other, i, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	MPI_Comm_split(MPI_COMM_WORLD, test_rank % 2, 0, &half);
+	MPI_Reduce(buffer, other, COUNT, MPI_INT, MPI_MIN, 0, half);
+	MPI_Comm_free(&half);
+	raise(SIGUSR2);
+	MPI_Barrier(MPI_COMM_WORLD);
+	test_result(true);
+}
+
+static const struct test_case cases[] = {
+	{"order", wrong_order},       {"root", wrong_root},   {"op", wrong_op},
+	{"type", wrong_type},         {"count", wrong_count}, {"block", wrong_block},
+	{"exchange", wrong_exchange}, {"barrier", barrier},   {"constructor", constructor},
+	{"nonblocking", nonblocking}, {"missing", missing},   {"comms", two_comms},
+	{"in_barrier", in_barrier},   {"dies", dies},         {"many", many},
+};
+
+int main(int argc, char **argv)
+{
+	bool host = argc > 2 && !strcmp(argv[2], "host");
+
+	MPI_Init(&argc, &argv);
+	test_start();
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	buffer = allocate(host);
+	other = allocate(host);
+	return test_run_case(argv[1], cases, sizeof(cases) / sizeof(cases[0]));
+}

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Programs that are wrong: who is where (GPUCOLL_DUMP, gpucoll-info --desync), and GPUCOLL_CHECK=args."""
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, assert_passed, environment, launcher
+from helpers import HOSTID, PERSISTENT, each_mpi, emulated_only, run_tool
+
+each_place = pytest.mark.parametrize("place", ["device", "host"])
+
+
+def desync(*files):
+    result = run_tool(BUILD / "gpucoll-info", "--desync", *files)
+    return result.status, result.output
+
+
+class Hanging:
+    """A job of test_desync that does not end, and the files that its nodes write."""
+
+    def __init__(self, mpi, shape, case, folder, *arguments, env=()):
+        self.folder = folder
+        variables = {**environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")]), "GPUCOLL_TIMEOUT": "3",
+                     "GPUCOLL_DUMP": f"{folder}/%h-%p.json", **dict(env)}
+        script = f'{HOSTID.format(shape=shape)} exec "$@"'
+        program = BUILD / "mpi" / mpi / "test_desync"
+        self.job = subprocess.Popen([*launcher(mpi, len(shape)), "env", *[f"{k}={v}" for k, v in variables.items()], "/bin/sh", "-c",
+                                     script, "sh", str(program), case, *arguments], stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.killpg(self.job.pid, signal.SIGTERM)
+        try:
+            self.job.communicate(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.job.pid, signal.SIGKILL)
+            self.job.communicate()
+
+    def files(self, number, holds=""):
+        """As soon as so many are there, whole."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            whole = [path for path in sorted(self.folder.glob("*.json")) if path.read_text().endswith("]}\n") and holds in path.read_text()]
+            if len(whole) >= number:
+                return whole
+            time.sleep(0.1)
+        raise AssertionError(f"{number} files did not come: {list(self.folder.glob('*'))}")
+
+
+CHECKS = [
+    ("order", "other", r"the collective differs: rank 0 is at MPI_Allreduce, 4000 bytes of MPI_INT, MPI_SUM, rank 1 at MPI_Bcast, "
+     r"4000 bytes of MPI_INT, root 0 \(operation 0 of communicator MPI_COMM_WORLD\)"),
+    ("root", "root", r"the root differs: rank 0 is at MPI_Bcast, 4000 bytes of MPI_INT, root 0, rank 1 at MPI_Bcast, .*, root 1"),
+    ("op", "op", r"the operation differs: rank 0 is at MPI_Reduce, 4000 bytes of MPI_INT, MPI_SUM, root 0, rank 1 at .*, MPI_MAX, root 0"),
+    ("type", "type", r"the type differs: rank 0 .* 4000 bytes of MPI_INT, MPI_SUM, rank 1 .* 4000 bytes of MPI_FLOAT, MPI_SUM"),
+    ("count", "count", r"the number of bytes differs: rank 0 is at MPI_Scan, 4000 bytes .*, rank 1 at MPI_Scan, 4004 bytes"),
+    ("block", "count", r"MPI_Gather: rank 1 sends rank 0 44 bytes, which takes 40 \(operation 0 of communicator MPI_COMM_WORLD\)"),
+    ("exchange", "count", r"MPI_Alltoallv: rank 1 sends rank 0 44 bytes, which takes 40"),
+    ("barrier", "other", r"the collective differs: rank 0 is at MPI_Barrier, rank 1 at MPI_Allreduce"),
+    ("constructor", "other", r"the collective differs: rank 0 is at MPI_Comm_dup, rank 1 at MPI_Bcast"),
+    ("nonblocking", "other", r"the collective differs: rank 0 is at MPI_Iallreduce, .*, rank 1 at MPI_Ibcast"),
+]
+
+
+@pytest.mark.quick
+@each_mpi
+@each_place
+@pytest.mark.parametrize("case, error, text", CHECKS, ids=[case for case, *_ in CHECKS])
+def test_arguments_are_compared(run_mpi, mpi, place, case, error, text):
+    result = run_mpi(mpi, 2, "test_desync", case, place, env={"GPUCOLL_CHECK": "args"})
+    assert re.search(f"GPUCOLL_CHECK: {text}", result.output), result.output
+    assert result.output.count(f"error class {error}") == 2, result.output
+    if case != "nonblocking":
+        assert result.status == 0 and result.output.count("GPUCOLL_CHECK") == 1, result.output
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("form", ["blocking", "nonblocking", "persistent"])
+def test_what_agrees_is_let_pass(run_mpi, mpi, form):
+    """Every collective, on all kinds of memory, of derived types, in place."""
+    arguments = [form] if form != "blocking" else []
+    colls = PERSISTENT.get(mpi, "all") if form == "persistent" else "all"
+    result = run_mpi(mpi, 2, "test_coll", 1, colls, *arguments, env={"GPUCOLL_CHECK": "args"})
+    assert_passed(result)
+    assert "GPUCOLL_CHECK" not in result.output
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("check", ["0", "args"])
+@pytest.mark.parametrize("place", ["device", "host"])
+def test_a_rank_that_does_not_come(mpi, tmp_path, check, place):
+    if (check, place) == ("0", "host"):
+        pytest.skip("nobody waits in the library then")
+    with Hanging(mpi, "000", "missing", tmp_path, place, env={"GPUCOLL_CHECK": check}) as job:
+        status, text = desync(*job.files(1))
+    assert status == 1
+    assert re.search(r"^rank 1 did not come to MPI_Allreduce \(1000 MPI_INT, MPI_SUM\), operation 1 of MPI_COMM_WORLD, awaited there by "
+                     r"ranks 0 2 for \d s: no collective since MPI_Barrier, which began \d s ago$", text, re.MULTILINE), text
+
+
+@emulated_only
+@each_mpi
+def test_two_communicators(mpi, tmp_path):
+    with Hanging(mpi, "00", "comms", tmp_path) as job:
+        status, text = desync(*job.files(1))
+    assert status == 1
+    one, other = (re.search(rf"^rank {a} did not come to MPI_Allreduce \(1000 MPI_INT, MPI_{op}\), operation 0 of (communicator \w+ of "
+                            rf"ranks 0-1), awaited there by rank {b} for \d s: it is in MPI_Allreduce .*, on (communicator .*)$", text,
+                            re.MULTILINE) for a, b, op in ((1, 0, "SUM"), (0, 1, "SUM")))
+    assert one and other and (one[1], one[2]) == (other[2], other[1]), text
+    assert "ranks 0 and 1 wait for each other" in text
+
+
+def ranks_that_listen(folder):
+    """The processes of the job that dumps into the folder, by rank: those that have a handler for SIGUSR2."""
+    ranks = {}
+    for pid in subprocess.run(["pgrep", "-x", "test_desync"], capture_output=True, text=True).stdout.split():
+        with contextlib.suppress(OSError):  # of another job, which has ended
+            env = dict(entry.split("=", 1) for entry in open(f"/proc/{pid}/environ").read().split("\0") if "=" in entry)
+            caught = int(re.search(r"SigCgt:\s*(\w+)", open(f"/proc/{pid}/status").read())[1], 16)
+            if env.get("GPUCOLL_DUMP") == f"{folder}/%h-%p.json" and caught >> (signal.SIGUSR2 - 1) & 1:
+                ranks[int(env.get("OMPI_COMM_WORLD_RANK", env.get("PMI_RANK")))] = int(pid)
+    return ranks
+
+
+@emulated_only
+@each_mpi
+def test_a_signal_over_nodes(mpi, tmp_path):
+    """Ranks that wait in the real MPI write nothing of their own accord. What a node's file does not know is said."""
+    with Hanging(mpi, "0011", "in_barrier", tmp_path) as job:
+        end, text = time.monotonic() + 90, ""
+        while len(ranks_that_listen(tmp_path)) < 4:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        ranks = ranks_that_listen(tmp_path)
+        while "ranks 0 2-3" not in text:  # they may not have come there yet
+            assert time.monotonic() < end, text
+            for rank in (0, 3):
+                os.kill(ranks[rank], signal.SIGUSR2)
+            time.sleep(2.1)  # the least between two files of a node
+            status, text = desync(*job.files(2))
+        _, less = desync(next(path for path in job.files(2) if str(ranks[3]) in path.name))
+    assert status == 1 and "no file tells" not in text
+    assert re.search(r"^rank 1 is in MPI_Bcast \(1000 MPI_INT, root 0\), but ranks 0 2-3 in MPI_Barrier: the collective differs "
+                     r"\(operation 0 of MPI_COMM_WORLD\)$", text, re.MULTILINE), text
+    assert "no file tells of ranks 0-1: send SIGUSR2" in less, less
+
+
+@emulated_only
+@each_mpi
+def test_a_rank_that_dies(mpi, tmp_path):
+    if mpi == "mpich":
+        pytest.skip("its launcher ends the job at once")
+    options = {"OMPI_MCA_orte_enable_recovery": "1"}
+    with Hanging(mpi, "000", "dies", tmp_path, env=options) as job:
+        status, text = desync(*job.files(1, '"failed": true'))
+    assert status == 1
+    assert re.search(r"^the process of rank 1 has ended; its last collective was MPI_Allreduce", text, re.MULTILINE), text
+    assert re.search(r"^MPI_Allreduce \(1000 MPI_INT, MPI_SUM\), operation 1 of MPI_COMM_WORLD, has failed on ranks? [02]", text, re.MULTILINE), text
+
+
+@each_mpi
+def test_who_is_where_when_all_is_well(run_mpi, mpi, tmp_path):
+    result = run_mpi(mpi, 2, "test_desync", "many", env={"GPUCOLL_DUMP": f"{tmp_path}/%p.json"})
+    assert_passed(result)
+    found = json.loads(next(tmp_path.glob("*.json")).read_text())
+    calls = [call for rank in found["ranks"] for call in rank["calls"]]
+    assert found["reason"] == "SIGUSR2" and found["size"] == 2
+    assert {len(rank["calls"]) <= 64 for rank in found["ranks"]} == {True}
+    assert any(call["call"] == "MPI_Allreduce" and call["recvcount"] == 99 and call["path"] == "accel" for call in calls), calls[-3:]
+    assert any(call["call"] == "MPI_Reduce" and call["op"] == "MPI_MIN" and call["root"] == 0 for call in calls)
+    _, text = desync(*tmp_path.glob("*.json"))
+    assert "did not come" in text or "no rank" in text or "all that are known" in text
+
+
+def test_files_that_are_none(tmp_path):
+    bad = tmp_path / "bad.json"
+    for text in ("", "[]", "{}", '{"ranks": [], "size": 0}', '{"ranks": [], "size": 1e12}'):
+        bad.write_text(text)
+        status, output = desync(bad)
+        assert status == 2 and str(bad) in output, output
+    assert desync()[0] == 2
+
+
+def test_a_link_in_the_file_s_place(run_mpi, tmp_path):
+    """In a folder that is open to others."""
+    mine = tmp_path / "mine"
+    mine.write_text("untouched")
+    (tmp_path / "dump.json").symlink_to(mine)
+    result = run_mpi("openmpi", 2, "test_desync", "many", env={"GPUCOLL_DUMP": f"{tmp_path}/dump.json"})
+    assert_passed(result)
+    assert "can't be written to" in result.output and mine.read_text() == "untouched", result.output
