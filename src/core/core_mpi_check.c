@@ -21,7 +21,7 @@
 
 /* What all ranks tell all others. Bytes without meaning are zero, as all of it is compared. */
 struct head {
-	char name[CORE_JOURNAL_NAME];
+	char name[CORE_ENTRY_NAME];
 	int64_t bytes; /* that all are to have alike; -1: there is no such number */
 	int32_t root;  /* -1: none */
 	uint8_t type, op;

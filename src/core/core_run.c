@@ -25,6 +25,7 @@
 #include "core/report/core_dump.h"
 #include "core/report/core_journal.h"
 #include "core/report/core_stats.h"
+#include "core/report/core_trace.h"
 #include "core/request/core_requests.h"
 #include "gpu/gpu_module.h"
 #include "util/util_fdpass.h"
@@ -133,6 +134,7 @@ void core_start(void (*stop)(void))
 			 sizeof(struct core_journal));
 	core_journal_start();
 	core_dump_start();
+	core_trace_start();
 	start_fdpass();
 	core_machines_start();
 	core_tuning_start();
@@ -165,6 +167,7 @@ void core_stop(void)
 	if (!core_awake)
 		return;
 	core_awake = false;
+	core_trace_stop();
 	core_network_stop();
 	core_mpi_comm_stop();
 	core_mpi_late_stop();

@@ -72,6 +72,10 @@ static const struct option options[] = {
 	 "It is written when a call has waited for GPUCOLL_TIMEOUT seconds or has failed, and when a "
 	 "process gets the signal SIGUSR2, of which the program makes no use of its own. Empty: "
 	 "none."},
+	{"GPUCOLL_TRACE", TYPE_STRING, FIELD(trace), "", NULL,
+	 "A file for a timeline of all collective calls and their stages, which Perfetto and Chrome "
+	 "show and gpucoll-trace(1) reads: of all ranks; or several files, if the name has %h, which "
+	 "stands for the host's name, or %p, the process id. What was there goes. Empty: none."},
 	{"GPUCOLL_HOSTID", TYPE_STRING, FIELD(hostid), "", NULL,
 	 "The identity of this node, any string. Processes with equal identities share memory. "
 	 "Empty: made from the boot id and the IPC namespace. Used to test several \"nodes\" on "

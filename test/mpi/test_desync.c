@@ -178,7 +178,30 @@ static void dies(void)
 	sleep(60);
 }
 
-/* ---- one that is right ---- */
+/* ---- those that are right ---- */
+
+static void late(void)
+{
+	for (int i = 0; i < 5; i++) {
+		if (i == 3 && test_rank == 1)
+			usleep(300000);
+		MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	}
+	test_result(true);
+}
+
+/* Calls that overlap. */
+static void overlap(void)
+{
+	MPI_Request requests[4];
+
+	for (int i = 0; i < 4; i++)
+		MPI_Iallreduce(buffer + i * 100, other + i * 100, 100, MPI_INT, MPI_SUM,
+			       MPI_COMM_WORLD, &requests[i]);
+	for (int i = 0; i < 4; i++)
+		MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+	test_result(true);
+}
 
 static void many(void)
 {
@@ -195,11 +218,23 @@ static void many(void)
 }
 
 static const struct test_case cases[] = {
-	{"order", wrong_order},       {"root", wrong_root},   {"op", wrong_op},
-	{"type", wrong_type},         {"count", wrong_count}, {"block", wrong_block},
-	{"exchange", wrong_exchange}, {"barrier", barrier},   {"constructor", constructor},
-	{"nonblocking", nonblocking}, {"missing", missing},   {"comms", two_comms},
-	{"in_barrier", in_barrier},   {"dies", dies},         {"many", many},
+	{"order", wrong_order},
+	{"root", wrong_root},
+	{"op", wrong_op},
+	{"type", wrong_type},
+	{"count", wrong_count},
+	{"block", wrong_block},
+	{"exchange", wrong_exchange},
+	{"barrier", barrier},
+	{"constructor", constructor},
+	{"nonblocking", nonblocking},
+	{"missing", missing},
+	{"comms", two_comms},
+	{"in_barrier", in_barrier},
+	{"dies", dies},
+	{"many", many},
+	{"late", late},
+	{"overlap", overlap},
 };
 
 int main(int argc, char **argv)

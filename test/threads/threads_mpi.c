@@ -15,6 +15,7 @@
 #include "core/mpi/core_mpi_name.h"
 #include "core/mpi/core_mpi_predefined.h"
 #include "core/job/core_drive.h"
+#include "core/job/core_mpi_clock.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/job/core_mpi_job.h"
 #include "core/mpi/core_mpi_raise.h"
@@ -135,6 +136,19 @@ static void spread(struct threads_group *group, void *data, size_t bytes)
 	if (index)
 		memcpy(data, given[0], bytes);
 	threads_barrier(group, NULL);
+}
+
+int64_t core_mpi_clock_offset(uint64_t *round_trip)
+{
+	*round_trip = 0;
+	return 0;
+}
+
+enum util_status core_mpi_job_bcast(void *data, int bytes)
+{
+	(void)data;
+	(void)bytes;
+	return UTIL_ERR_UNSUPPORTED;
 }
 
 enum util_status core_mpi_node_bcast(void *data, int bytes)

@@ -28,6 +28,7 @@ cp -r "$source"/test/{*.py,cluster,door,emu,model,topo} "$to/test"
 cp -r "$source/src" "$to/src"
 cp "$source/tools/bundle/run" "$source/LICENSE" "$to"
 mkdir "$to/bench" && cp "$source"/bench/{model,gpu-day}.py "$to/bench"
+mkdir "$to/tools" && cp "$source/tools/gpucoll-trace" "$to/tools"
 cp -L "$cudart" "$to/cudart/$(basename "$cudart")"
 
 # The tests' harness is pure Python.

@@ -279,6 +279,7 @@ static enum util_status start(struct core_accel *accel)
 	enum util_status status;
 
 	mark(accel, CORE_STATS_AGREE);
+	core_note_where(accel->note, CORE_WHERE_LAUNCH);
 	/* What was decided when somebody was lost may not have been agreed on by all. */
 	if (core_meet_failed(accel->comm, accel->number)) {
 		accel->linked = true;
@@ -476,6 +477,8 @@ static enum util_status step(struct core_accel *accel)
 		status = wait_for_steps(accel);
 		if (status == UTIL_OK)
 			status = wait_for_copies(accel);
+		if (status == UTIL_OK && accel->comm->spans)
+			core_note_where(accel->note, CORE_WHERE_WIRE);
 		if (status == UTIL_OK)
 			status = drain(accel);
 		if (status == UTIL_OK)

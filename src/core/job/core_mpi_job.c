@@ -252,6 +252,13 @@ enum util_status core_mpi_node_bcast(void *data, int bytes)
 									      : UTIL_ERR_MPI;
 }
 
+enum util_status core_mpi_job_bcast(void *data, int bytes)
+{
+	return PMPI_Bcast(data, bytes, MPI_BYTE, 0, core_mpi_private_comm) == MPI_SUCCESS
+		       ? UTIL_OK
+		       : UTIL_ERR_MPI;
+}
+
 bool core_mpi_node_all(bool yes)
 {
 	int mine = yes, all = 0;

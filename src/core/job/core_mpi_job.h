@@ -59,6 +59,9 @@ uint64_t core_mpi_draw_id(void);
  */
 enum util_status core_mpi_node_bcast(void *data, int bytes);
 
+/* The same of the job's first process with all others. Collective over the job. */
+enum util_status core_mpi_job_bcast(void *data, int bytes);
+
 /*
  * Whether a process of the node has ended, as far as this one can see; by local rank. Any thread.
  */

@@ -162,7 +162,7 @@ static void put_buffer(struct out *out, const char *count_name, int64_t count,
 }
 
 static void put_call(struct out *out, const struct core_journal *journal,
-		     const struct core_journal_call *call, uint64_t now)
+		     const struct core_entry *call, uint64_t now)
 {
 	static const char *const paths[] = {"pass", "stage", "accel"};
 	enum core_where where = atomic_load_explicit(&call->where, memory_order_relaxed);
@@ -170,7 +170,7 @@ static void put_call(struct out *out, const struct core_journal *journal,
 	bool ended = atomic_load_explicit(&call->ended, memory_order_relaxed);
 
 	open_part(out, "    {");
-	string(out, "call", core_journal_name(call));
+	string(out, "call", core_entry_name(call));
 	number(out, "serial", (int64_t)serial);
 	if (call->comm) {
 		identity(out, "comm", call->comm);
@@ -187,7 +187,7 @@ static void put_call(struct out *out, const struct core_journal *journal,
 		number(out, "root", call->root);
 	if (call->in_place)
 		boolean(out, "in_place", true);
-	string(out, "text", core_journal_where_text(where));
+	string(out, "text", core_entry_words(where));
 	boolean(out, "ended", ended);
 	if (where == CORE_WHERE_FAILED)
 		boolean(out, "failed", true);
@@ -204,7 +204,7 @@ static void put_call(struct out *out, const struct core_journal *journal,
 /* By their serials: an entry may be kept while others go round. */
 static void put_calls(struct out *out, struct core_journal *journal, uint64_t now)
 {
-	struct core_journal_call copy, next;
+	struct core_entry copy, next;
 	uint64_t last = 0, serial, lowest;
 
 	do {

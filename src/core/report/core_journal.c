@@ -3,6 +3,7 @@
 #include "core/comm/core_board.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_predefined.h"
+#include "core/report/core_trace.h"
 
 #include <string.h>
 #include <time.h>
@@ -57,9 +58,9 @@ void core_journal_know(const struct core_comm *comm)
  * from here on. Acquire: what is written later is not there earlier, so that nobody takes it for
  * what was there.
  */
-static struct core_journal_call *take(uint64_t serial)
+static struct core_entry *take(uint64_t serial)
 {
-	struct core_journal_call *call = NULL;
+	struct core_entry *call = NULL;
 	uint64_t last;
 
 	for (uint64_t i = 0; i < CORE_JOURNAL_CALLS; i++) {
@@ -81,15 +82,17 @@ static void copy_text(char *to, const char *from, size_t bytes)
 	to[i] = 0;
 }
 
-static struct core_journal_call *begin(struct core_note *note, struct core_comm *comm,
-				       enum core_coll coll, const char *name)
+static struct core_entry *begin(struct core_note *note, struct core_comm *comm, enum core_coll coll,
+				const char *name)
 {
-	struct core_journal_call *call;
+	struct core_entry *call;
 
 	note->serial = 1 + atomic_fetch_add_explicit(&mine->serials, 1, memory_order_relaxed);
 	call = note->call = take(note->serial);
 	call->comm = comm ? comm->id : 0;
 	call->number = comm ? comm->made++ : 0;
+	call->rank = comm ? comm->rank : 0;
+	call->ranks = comm ? comm->size : 0;
 	call->call_number = 0;
 	call->sendcount = call->recvcount = -1;
 	call->began = coarse_now();
@@ -108,16 +111,18 @@ static struct core_journal_call *begin(struct core_note *note, struct core_comm 
 }
 
 /* Release: who reads the serial reads what was written before. */
-static void publish(const struct core_note *note)
+static void publish(struct core_note *note)
 {
 	atomic_store_explicit(&note->call->serial, note->serial, memory_order_release);
+	if (core_trace_on)
+		note->trace = core_trace_begin(note->call);
 }
 
 struct core_note core_journal_begin(const struct core_call *call, struct core_comm *comm,
 				    uint64_t number)
 {
 	struct core_note note = {0};
-	struct core_journal_call *entry;
+	struct core_entry *entry;
 
 	if (!mine || call->coll == CORE_REDUCE_LOCAL)
 		return note;
@@ -145,8 +150,8 @@ struct core_note core_journal_begin_other(const char *name, struct core_comm *co
 	if (!mine)
 		return note;
 	begin(&note, comm, CORE_COLL_NUM, name);
-	core_journal_where(&note, CORE_WHERE_REAL);
 	publish(&note);
+	core_journal_where(&note, CORE_WHERE_REAL);
 	return note;
 }
 
@@ -159,6 +164,8 @@ static bool is_its(const struct core_note *note)
 
 void core_journal_where(const struct core_note *note, enum core_where where)
 {
+	if (note->trace)
+		core_trace_where(note->trace, where);
 	atomic_store_explicit(&note->call->where, where, memory_order_relaxed);
 }
 
@@ -174,7 +181,7 @@ void core_journal_say(const struct core_note *note, const char *words)
 /* Relaxed: a reader that sees the end too early sees empty texts. */
 void core_journal_end(const struct core_note *note, const struct core_journal_end *end)
 {
-	struct core_journal_call *call = note->call;
+	struct core_entry *call = note->call;
 
 	if (!is_its(note))
 		return;
@@ -183,12 +190,9 @@ void core_journal_end(const struct core_note *note, const struct core_journal_en
 	if (end->why)
 		copy_text(call->why, end->why, sizeof(call->why));
 	atomic_store_explicit(&call->where, end->where, memory_order_relaxed);
+	if (note->trace)
+		core_trace_end(note->trace, call);
 	atomic_store_explicit(&call->ended, true, memory_order_relaxed);
-}
-
-const char *core_journal_name(const struct core_journal_call *call)
-{
-	return call->coll < CORE_COLL_NUM ? core_coll_name((enum core_coll)call->coll) : call->name;
 }
 
 /*
@@ -196,7 +200,7 @@ const char *core_journal_name(const struct core_journal_call *call)
  * before what was read (Boehm, Can seqlocks get along with programming language memory models?,
  * 2012).
  */
-bool core_journal_read(struct core_journal_call *call, struct core_journal_call *copy)
+bool core_journal_read(struct core_entry *call, struct core_entry *copy)
 {
 	uint64_t serial = atomic_load_explicit(&call->serial, memory_order_acquire);
 
@@ -204,33 +208,4 @@ bool core_journal_read(struct core_journal_call *call, struct core_journal_call 
 		return false;
 	memcpy(copy, call, sizeof(*copy));
 	return atomic_fetch_add_explicit(&call->serial, 0, memory_order_release) == serial;
-}
-
-const char *core_journal_where_text(enum core_where where)
-{
-	static const char *const texts[CORE_WHERE_NUM] = {
-		[CORE_WHERE_ENTERED] = "has begun",
-		[CORE_WHERE_CHECK] = "waits for the others to come to it (GPUCOLL_CHECK=args)",
-		[CORE_WHERE_OFFER] = "looks at its buffers",
-		[CORE_WHERE_READY] = "waits for earlier work on the buffers",
-		[CORE_WHERE_AGREE] = "waits for the others to come to the call",
-		[CORE_WHERE_FILL] = "copies its input",
-		[CORE_WHERE_MUSTER] = "waits for the others to be ready for a part of it",
-		[CORE_WHERE_TRY] = "tries whether kernels run together",
-		[CORE_WHERE_RUN] = "waits for its kernel or the network",
-		[CORE_WHERE_MEET] = "waits for the others to end their part",
-		[CORE_WHERE_LAST] = "copies its result",
-		[CORE_WHERE_ALL_BUT_DONE] = "is at its end",
-		[CORE_WHERE_EARLIER] = "waits for earlier work on the buffers",
-		[CORE_WHERE_COPY_IN] = "copies its input to the host",
-		[CORE_WHERE_REAL] = "is in the real MPI",
-		[CORE_WHERE_ISSUED] = "is in the real MPI",
-		[CORE_WHERE_COPY_OUT] = "copies its result to the device",
-		[CORE_WHERE_LEAVING] = "is at its end",
-		[CORE_WHERE_GIVEN] = "was handed on",
-		[CORE_WHERE_ENDED] = "has ended",
-		[CORE_WHERE_FAILED] = "has failed",
-	};
-
-	return texts[where < CORE_WHERE_NUM ? where : CORE_WHERE_ENTERED];
 }

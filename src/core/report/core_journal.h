@@ -12,47 +12,14 @@
 #ifndef CORE_JOURNAL_H
 #define CORE_JOURNAL_H
 
-#include "core/call/core_call.h"
 #include "core/call/core_flags.h"
 #include "core/comm/core_comm.h"
+#include "core/report/core_entry.h"
 #include "core/report/core_note.h"
-#include "util/util_cache.h"
 
 #include <stdatomic.h>
 
-enum {
-	CORE_JOURNAL_CALLS = 64,
-	CORE_JOURNAL_COMMS = 64,
-	CORE_JOURNAL_NAME = 40,
-	CORE_JOURNAL_TEXT = 160
-};
-
-/*
- * One operation. Little is written, as the real MPI's calls on host buffers pay for it. Times in
- * ns, by a coarse clock.
- */
-struct core_journal_call {
-	_Alignas(UTIL_CACHE_LINE) _Atomic uint64_t serial; /* from 1 on, in the process */
-	uint64_t comm;                                     /* its id; 0: has none */
-	/*
-	 * Among the communicator's collective operations, with barriers, constructors and such; and
-	 * as the log has it, of those that carry data.
-	 */
-	uint64_t number, call_number;
-	int64_t sendcount, recvcount; /* -1: it has none, or several */
-	uint64_t began;
-	uint64_t bytes;                  /* of this rank's buffers; once it has ended */
-	int32_t root;                    /* -1: it has none */
-	uint8_t sendtype, recvtype, op;  /* core_mpi_predefined.h */
-	bool has_send, has_recv, has_op; /* it has these */
-	bool in_place;
-	uint8_t path; /* enum core_path; once it has ended */
-	_Atomic bool ended;
-	_Atomic uint8_t where;
-	uint8_t coll; /* enum core_coll; CORE_COLL_NUM: it has a name of its own */
-	char name[CORE_JOURNAL_NAME];
-	char why[CORE_JOURNAL_NAME]; /* the algorithm, or the reason; once it has ended */
-};
+enum { CORE_JOURNAL_CALLS = 64, CORE_JOURNAL_COMMS = 64, CORE_JOURNAL_TEXT = 160 };
 
 /* The process as a member of a communicator. */
 struct core_journal_comm {
@@ -69,7 +36,7 @@ struct core_journal {
 	char words[CORE_JOURNAL_TEXT]; /* what it has waited for long */
 	uint64_t num_comms;
 	struct core_journal_comm comms[CORE_JOURNAL_COMMS]; /* the last ones, in turn */
-	struct core_journal_call calls[CORE_JOURNAL_CALLS]; /* in turn, but for those not ended */
+	struct core_entry calls[CORE_JOURNAL_CALLS];        /* in turn, but for those not ended */
 };
 
 /* Begin this process's, which is on the board. Without a board there is none. */
@@ -102,13 +69,7 @@ struct core_journal_end {
 };
 void core_journal_end(const struct core_note *note, const struct core_journal_end *end);
 
-/* As the program called it. */
-const char *core_journal_name(const struct core_journal_call *call);
-
 /* Copy an entry if it is whole; for any process. */
-bool core_journal_read(struct core_journal_call *call, struct core_journal_call *copy);
-
-/* What a call does there, as in "MPI_Allreduce ... copies its input". Static. */
-const char *core_journal_where_text(enum core_where where);
+bool core_journal_read(struct core_entry *call, struct core_entry *copy);
 
 #endif

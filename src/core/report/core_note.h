@@ -28,18 +28,23 @@ enum core_where {
 	CORE_WHERE_ISSUED,
 	CORE_WHERE_COPY_OUT,
 	CORE_WHERE_LEAVING,
+	/* Inside RUN and AGREE: */
+	CORE_WHERE_WIRE,
+	CORE_WHERE_LAUNCH,
 	CORE_WHERE_GIVEN, /* to the real MPI, or to a stream, and not looked at any more */
 	CORE_WHERE_ENDED,
 	CORE_WHERE_FAILED,
 	CORE_WHERE_NUM
 };
 
-struct core_journal_call;
+struct core_entry;
+struct core_trace_call;
 
 /* Zeroed: of a call that is not in the journal. */
 struct core_note {
-	struct core_journal_call *call;
+	struct core_entry *call;
 	uint64_t serial;
+	struct core_trace_call *trace; /* see core_trace.h; NULL: nobody wants events */
 };
 
 /* In core_journal.c. The call has come there. Any thread. */
