@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MOST_RANKS = 65536, MOST_COMMS = 65536, NOBODY = -1 };
 
@@ -22,7 +23,8 @@ struct comm {
 	const char *id;
 	int size;
 	bool is_world;
-	int *members; /* ranks in the job, by rank; or NOBODY */
+	int *members;  /* ranks in the job, by rank; or NOBODY */
+	int64_t *made; /* how many operations each has come to */
 };
 
 struct job {
@@ -73,6 +75,12 @@ static bool is_alive(const json_t *rank)
 	return rank && !json_is_false(json_object_get(rank, "alive"));
 }
 
+/* In it, or it was handed on, and nobody looks at it. */
+static bool may_wait(const json_t *call)
+{
+	return is_open(call) || json_is_true(json_object_get(call, "given"));
+}
+
 static bool has_failed(const json_t *call)
 {
 	return json_is_true(json_object_get(call, "failed"));
@@ -86,6 +94,11 @@ static void *must(void *memory)
 		return memory;
 	fprintf(stderr, "gpucoll-info: no memory\n");
 	exit(2);
+}
+
+static void *allocate(int num, size_t bytes)
+{
+	return must(calloc(num > 0 ? (size_t)num : 1, bytes));
 }
 
 static bool load(struct job *job, const char *path)
@@ -119,7 +132,7 @@ static void take_ranks(struct job *job)
 	json_t *rank;
 	size_t i;
 
-	job->processes = must(calloc((size_t)job->size, sizeof(*job->processes)));
+	job->processes = allocate(job->size, sizeof(*job->processes));
 	for (int f = 0; f < job->num_files; f++) {
 		double when = seconds_of(job->files[f], "time");
 
@@ -154,35 +167,45 @@ static struct comm *add_comm(struct job *job, const char *id, int size)
 	job->comms = must(realloc(job->comms, (job->num_comms + 1) * sizeof(*job->comms)));
 	comm = &job->comms[job->num_comms++];
 	*comm = (struct comm){.id = id, .size = size};
-	comm->members = must(calloc((size_t)size, sizeof(*comm->members)));
+	comm->members = allocate(size, sizeof(*comm->members));
+	comm->made = allocate(size, sizeof(*comm->made));
 	for (int i = 0; i < size; i++)
 		comm->members[i] = NOBODY;
 	return comm;
 }
 
-/* The first that a process knows of is MPI_COMM_WORLD. */
+/* A process is a member of a communicator, and has come to so many of its operations. */
+static void add_member(struct job *job, int process, const json_t *entry, int64_t made)
+{
+	const char *id = text_of(entry, "comm");
+	int64_t rank = number_of(entry, "rank", -1), size = number_of(entry, "size", 0);
+	struct comm *comm = find_comm(job, id);
+
+	if (!*id || size < 1 || size > job->size || rank < 0 || rank >= size)
+		return;
+	if (!comm)
+		comm = add_comm(job, id, (int)size);
+	if (!comm || comm->size != size)
+		return;
+	comm->members[rank] = process;
+	if (made > comm->made[rank])
+		comm->made[rank] = made;
+	comm->is_world |= json_is_true(json_object_get(entry, "world"));
+}
+
+/* Those that there are; and of calls on others, as on some of very many. */
 static void take_comms(struct job *job)
 {
 	json_t *entry;
 	size_t i;
 
 	for (int process = 0; process < job->size; process++) {
-		json_array_foreach(json_object_get(job->processes[process].rank, "comms"), i, entry)
-		{
-			const char *id = text_of(entry, "comm");
-			int64_t rank = number_of(entry, "rank", -1),
-				size = number_of(entry, "size", 0);
-			struct comm *comm = find_comm(job, id);
+		const json_t *rank = job->processes[process].rank;
 
-			if (size < 1 || size > job->size || rank < 0 || rank >= size)
-				continue;
-			if (!comm)
-				comm = add_comm(job, id, (int)size);
-			if (!comm || comm->size != size)
-				continue;
-			comm->members[rank] = process;
-			comm->is_world |= i == 0 && size == job->size && rank == process;
-		}
+		json_array_foreach(json_object_get(rank, "comms"), i, entry)
+			add_member(job, process, entry, number_of(entry, "made", 0));
+		json_array_foreach(json_object_get(rank, "calls"), i, entry)
+			add_member(job, process, entry, number_of(entry, "number", -1) + 1);
 	}
 }
 
@@ -298,11 +321,6 @@ static bool is_on(const json_t *call, const void *id)
 	return !strcmp(text_of(call, "comm"), id);
 }
 
-static bool is_open_on(const json_t *call, const void *id)
-{
-	return is_on(call, id) && is_open(call);
-}
-
 static bool is_any_open(const json_t *call, const void *nothing)
 {
 	(void)nothing;
@@ -328,6 +346,12 @@ static bool is_at(const json_t *call, const void *argument)
 	return is_on(call, place->id) && number_of(call, "number", -1) == place->number;
 }
 
+/* The member's entry in the files; NULL: none. */
+static json_t *rank_of(const struct job *job, const struct comm *comm, int index)
+{
+	return comm->members[index] == NOBODY ? NULL : job->processes[comm->members[index]].rank;
+}
+
 /* The first operation of the communicator in which a member that lives still is; -1: in none. */
 static int64_t first_open(const struct job *job, const struct comm *comm)
 {
@@ -336,21 +360,40 @@ static int64_t first_open(const struct job *job, const struct comm *comm)
 	size_t i;
 
 	for (int m = 0; m < comm->size; m++) {
-		json_t *rank =
-			comm->members[m] == NOBODY ? NULL : job->processes[comm->members[m]].rank;
+		json_t *rank = rank_of(job, comm, m);
 
 		if (!is_alive(rank))
 			continue;
 		json_array_foreach(json_object_get(rank, "calls"), i, call)
 		{
-			if (!is_open_on(call, comm->id))
-				continue;
 			number = number_of(call, "number", -1);
-			if (number >= 0 && (first < 0 || number < first))
+			if (is_on(call, comm->id) && is_open(call) && number >= 0 &&
+			    (first < 0 || number < first))
 				first = number;
 		}
 	}
 	return first;
+}
+
+/*
+ * The same of what was handed to the real MPI, or to a stream, and may be under way: the first to
+ * which some have not come.
+ */
+static int64_t first_given(const struct job *job, const struct comm *comm)
+{
+	struct place place = {comm->id, INT64_MAX};
+	const json_t *call;
+
+	for (int m = 0; m < comm->size; m++) {
+		if (is_alive(rank_of(job, comm, m)) && comm->made[m] < place.number)
+			place.number = comm->made[m];
+	}
+	for (int m = 0; m < comm->size; m++) {
+		call = last_call(rank_of(job, comm, m), is_at, &place);
+		if (call && json_is_true(json_object_get(call, "given")))
+			return place.number;
+	}
+	return -1;
 }
 
 static struct member look_at(const struct job *job, const struct comm *comm, int index,
@@ -358,7 +401,7 @@ static struct member look_at(const struct job *job, const struct comm *comm, int
 {
 	struct place place = {comm->id, number};
 	struct member member = {.rank = comm->members[index]};
-	json_t *rank = member.rank == NOBODY ? NULL : job->processes[member.rank].rank, *last;
+	json_t *rank = rank_of(job, comm, index);
 
 	if (!rank)
 		return member;
@@ -366,9 +409,7 @@ static struct member look_at(const struct job *job, const struct comm *comm, int
 	if (member.call) {
 		member.stand = STAND_AT;
 	} else {
-		last = last_call(rank, is_on, comm->id);
-		member.stand =
-			last && number_of(last, "number", -1) > number ? STAND_PAST : STAND_BEFORE;
+		member.stand = comm->made[index] > number ? STAND_PAST : STAND_BEFORE;
 		member.call = last_call(rank, is_any_open, NULL);
 		if (!member.call)
 			member.call = last_call(rank, is_any, NULL);
@@ -392,21 +433,36 @@ static bool counts_agree(const json_t *a, const json_t *b, const char *count, co
 	return !strcmp(left, right) && number_of(a, count, 0) == number_of(b, count, 0);
 }
 
-/* Ranks other than the root may pass anything for what only the root has. */
-static bool only_root_receives(const char *call)
+/* Whether a call is a form of the collective: MPI_Iallreduce and MPI_Allreduce_init are of
+ * allreduce. */
+static bool is_form_of(const char *name, const char *coll)
 {
-	return strstr(call, "ather") && !strstr(call, "llgather");
+	size_t length = strlen(coll);
+	const char *at = strcasestr(name, coll);
+
+	return at && (at[length] == 0 || at[length] == '_');
 }
 
-static bool only_root_sends(const char *call)
+static bool is_any_of(const char *name, const char *const *colls)
 {
-	return strstr(call, "catter") && !strstr(call, "educe_scatter");
+	for (; *colls; colls++) {
+		if (is_form_of(name, *colls))
+			return true;
+	}
+	return false;
 }
 
 /* NULL: nothing; else what does not agree. */
 static const char *disagreement(const json_t *a, const json_t *b)
 {
+	/* In which all ranks give one count of what they receive, or send. */
+	static const char *const receive[] = {
+		"bcast",   "reduce",    "scan",     "exscan",
+		"scatter", "allgather", "alltoall", "reduce_scatter_block",
+		NULL};
+	static const char *const send[] = {"gather", "allgather", "alltoall", NULL};
 	const char *name = text_of(a, "call");
+	bool in_place = json_object_get(a, "in_place") || json_object_get(b, "in_place");
 
 	if (strcmp(name, text_of(b, "call")))
 		return "the collective";
@@ -414,10 +470,12 @@ static const char *disagreement(const json_t *a, const json_t *b)
 		return "the root";
 	if (strcmp(text_of(a, "op"), text_of(b, "op")))
 		return "the operation";
-	if (!only_root_sends(name) && !json_object_get(a, "in_place") &&
-	    !json_object_get(b, "in_place") && !counts_agree(a, b, "sendcount", "sendtype"))
+	if (strcasestr(name, "neighbor"))
+		return NULL;
+	if (is_any_of(name, send) && !in_place && !counts_agree(a, b, "sendcount", "sendtype"))
 		return "the count or type";
-	if (!only_root_receives(name) && !counts_agree(a, b, "recvcount", "recvtype"))
+	if (is_any_of(name, receive) && !(in_place && is_form_of(name, "scatter")) &&
+	    !counts_agree(a, b, "recvcount", "recvtype"))
 		return "the count or type";
 	return NULL;
 }
@@ -476,7 +534,7 @@ static const char *waiters_text(const struct comm *comm, const struct member *me
 	int ranks[comm->size], num = 0;
 
 	for (int i = 0; i < comm->size; i++) {
-		if (members[i].stand == STAND_AT && is_open(members[i].call))
+		if (members[i].stand == STAND_AT && may_wait(members[i].call))
 			ranks[num++] = members[i].rank;
 	}
 	return ranks_text(ranks, num);
@@ -505,8 +563,8 @@ static int tell_missing(struct job *job, const struct comm *comm, int64_t number
 			const struct member *members)
 {
 	const struct member *usual = most_usual(members, comm->size);
-	char(*texts)[900] = must(calloc((size_t)comm->size, sizeof(*texts)));
-	int *ranks = must(calloc((size_t)comm->size, sizeof(*ranks))), all = 0;
+	char(*texts)[900] = allocate(comm->size, sizeof(*texts));
+	int *ranks = allocate(comm->size, sizeof(*ranks)), all = 0;
 
 	for (int i = 0; i < comm->size; i++) {
 		if (members[i].stand == STAND_BEFORE || members[i].stand == STAND_GONE)
@@ -543,7 +601,7 @@ static void note_waits(struct job *job, const struct comm *comm, const struct me
 		if (members[i].stand != STAND_AT || !is_open(members[i].call) ||
 		    job->processes[members[i].rank].waits_for)
 			continue;
-		list = must(calloc((size_t)comm->size + 1, sizeof(*list)));
+		list = allocate(comm->size + 1, sizeof(*list));
 		for (int j = 0; j < comm->size; j++) {
 			if (members[j].stand == STAND_BEFORE)
 				list[num++] = members[j].rank;
@@ -578,14 +636,14 @@ static void tell_states(const struct comm *comm, int64_t number, const struct me
 
 static bool tell_of_comm(struct job *job, const struct comm *comm)
 {
-	int64_t number = first_open(job, comm);
+	int64_t open = first_open(job, comm), number = open < 0 ? first_given(job, comm) : open;
 	struct member *members;
 	int num_missing, num_unknown = 0;
 	bool differ;
 
 	if (number < 0)
 		return false;
-	members = must(calloc((size_t)comm->size, sizeof(*members)));
+	members = allocate(comm->size, sizeof(*members));
 	for (int i = 0; i < comm->size; i++) {
 		members[i] = look_at(job, comm, i, number);
 		num_unknown += members[i].stand == STAND_UNKNOWN;
@@ -644,7 +702,7 @@ static void tell_dead(const struct job *job)
 /* The last calls on the communicator that have failed, by operation. */
 static bool tell_failed(const struct job *job, const struct comm *comm)
 {
-	int *ranks = must(calloc((size_t)comm->size, sizeof(*ranks))), num = 0;
+	int *ranks = allocate(comm->size, sizeof(*ranks)), num = 0;
 	const json_t *failed = NULL;
 
 	for (int i = 0; i < comm->size; i++) {
@@ -666,9 +724,32 @@ static bool tell_failed(const struct job *job, const struct comm *comm)
 	return failed != NULL;
 }
 
+/* On communicators that the library knows nothing of. */
+static bool tell_others(const struct job *job)
+{
+	bool found = false;
+	json_t *call;
+	size_t c;
+
+	for (int i = 0; i < job->size; i++) {
+		if (!is_alive(job->processes[i].rank))
+			continue;
+		json_array_foreach(json_object_get(job->processes[i].rank, "calls"), c, call)
+		{
+			if (!is_open(call) || json_object_get(call, "comm"))
+				continue;
+			found = true;
+			printf("rank %d is in %s, for %.0f s, on a communicator whose ranks are not "
+			       "known\n",
+			       i, call_text(call), seconds_of(call, "began"));
+		}
+	}
+	return found;
+}
+
 static void tell_unknown(const struct job *job)
 {
-	int *ranks = must(calloc((size_t)job->size, sizeof(*ranks))), num = 0;
+	int *ranks = allocate(job->size, sizeof(*ranks)), num = 0;
 
 	for (int i = 0; i < job->size; i++) {
 		if (!job->processes[i].rank)
@@ -685,8 +766,10 @@ static void release(struct job *job)
 {
 	for (int i = 0; job->processes && i < job->size; i++)
 		free(job->processes[i].waits_for);
-	for (size_t i = 0; i < job->num_comms; i++)
+	for (size_t i = 0; i < job->num_comms; i++) {
 		free(job->comms[i].members);
+		free(job->comms[i].made);
+	}
 	for (int i = 0; i < job->num_files; i++)
 		json_decref(job->files[i]);
 	free(job->processes);
@@ -703,7 +786,7 @@ int info_desync(int num_files, char *const files[])
 		fprintf(stderr, "gpucoll-info: --desync needs the files that GPUCOLL_DUMP names\n");
 		return 2;
 	}
-	job.files = must(calloc((size_t)num_files, sizeof(*job.files)));
+	job.files = allocate(num_files, sizeof(*job.files));
 	for (int i = 0; i < num_files && loaded; i++)
 		loaded = load(&job, files[i]);
 	if (loaded) {
@@ -713,6 +796,7 @@ int info_desync(int num_files, char *const files[])
 			found |= tell_of_comm(&job, &job.comms[i]);
 			found |= tell_failed(&job, &job.comms[i]);
 		}
+		found |= tell_others(&job);
 		tell_circles(&job);
 		tell_dead(&job);
 		tell_unknown(&job);

@@ -167,24 +167,34 @@ static void count(const struct core_call *call, const struct place *place, enum 
 	core_stats_add_since(&stats, place->since);
 }
 
-/* After what is queued. What MPI has is not looked at any more. */
-static int call_real(const struct core_call *call, const struct place *place, enum core_path path)
+/* What the real MPI has is not looked at any more. An error handler may free the communicator. */
+static int make_noted(const struct core_call *call, const struct place *place, enum core_path path)
 {
 	struct core_note note = core_journal_begin(call, place->comm, place->number);
-	struct core_journal_end end = {
-		.path = path, .why = path == CORE_PATH_STAGE ? place->why : "host buffers"};
-	int result = core_check_call(call, place->comm, &note);
+	struct core_journal_end end = {.path = path, .why = place->why};
+	int result;
 
-	if (place->comm)
+	core_check_call(call, place->comm,
+			&note); /* which does not block, and so finds nothing yet */
+	if (place->comm) {
 		core_queue_yield(place->comm);
-	core_note_where(&note, CORE_WHERE_REAL);
-	if (place->comm && !call->persistent)
 		core_meet_pass(place->comm, place->number);
-	if (!result)
-		result = core_real_call(call, call->persistent ? NULL : place->comm);
+	}
+	core_note_where(&note, CORE_WHERE_REAL);
+	result = core_real_call(call, place->comm);
 	end.where = result ? CORE_WHERE_FAILED : CORE_WHERE_GIVEN;
 	core_journal_end(&note, &end);
 	return result;
+}
+
+/* After what is queued. Of a persistent one it is noted by run_persistent. */
+static int call_real(const struct core_call *call, const struct place *place, enum core_path path)
+{
+	if (!call->persistent)
+		return make_noted(call, place, path);
+	if (place->comm)
+		core_queue_yield(place->comm);
+	return core_real_call(call, NULL);
 }
 
 /* Takes the operation. */
@@ -210,17 +220,6 @@ static int pass(const struct core_call *call, const struct place *place)
 	if (result == MPI_SUCCESS)
 		count(call, place, CORE_PATH_PASS, 0);
 	return result;
-}
-
-int core_async_run_host(const struct core_call *call)
-{
-	struct place place = place_of(call);
-	int result;
-
-	if (call->persistent && place.comm &&
-	    core_mpi_persistent_run(call, place.comm, false, &result) == UTIL_OK)
-		return result;
-	return pass(call, &place);
 }
 
 /* The others are in the real MPI, without this process. */
@@ -258,6 +257,29 @@ static int stage(const struct core_call *call, const struct place *place)
 	return fail(call, place, status);
 }
 
+/* The initialisation, which is one of the communicator's operations, and waits for the others. */
+static int run_persistent(const struct core_call *call, const struct place *place, bool device)
+{
+	struct core_note note = core_journal_begin(call, place->comm, 0);
+	struct core_journal_end end = {.path = CORE_PATH_PASS};
+	int result = core_check_call(call, place->comm, &note), error = result;
+
+	core_note_where(&note, CORE_WHERE_REAL);
+	if (!error && !(place->comm &&
+			core_mpi_persistent_run(call, place->comm, device, &result) == UTIL_OK))
+		result = device ? stage(call, place) : pass(call, place);
+	end.where = result ? CORE_WHERE_FAILED : CORE_WHERE_GIVEN;
+	core_journal_end(&note, &end);
+	return error ? core_check_raise(call->comm, error) : result;
+}
+
+int core_async_run_host(const struct core_call *call)
+{
+	struct place place = place_of(call);
+
+	return call->persistent ? run_persistent(call, &place, false) : pass(call, &place);
+}
+
 int core_async_run(const struct core_call *call)
 {
 	struct place place;
@@ -265,10 +287,9 @@ int core_async_run(const struct core_call *call)
 
 	util_config_load(); /* a process with MPI sessions only has not been through core_start */
 	place = place_of(call);
-	if (call->persistent && place.comm &&
-	    core_mpi_persistent_run(call, place.comm, true, &result) == UTIL_OK)
-		return result;
-	if (place.comm && !call->persistent && core_queue_takes(place.comm) &&
+	if (call->persistent)
+		return run_persistent(call, &place, true);
+	if (place.comm && core_queue_takes(place.comm) &&
 	    core_mpi_queued_run(call, place.comm, place.number, &result, &place.why) == UTIL_OK)
 		return result;
 	return stage(call, &place);

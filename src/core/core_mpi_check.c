@@ -8,6 +8,7 @@
 #include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_name.h"
 #include "core/mpi/core_mpi_predefined.h"
+#include "core/mpi/core_mpi_raise.h"
 #include "core/report/core_dump.h"
 #include "core/report/core_journal.h"
 #include "core/request/core_requests.h"
@@ -15,6 +16,7 @@
 #include "util/util_time.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,22 +30,52 @@ struct head {
 	bool has_op;
 };
 
+/* How far a check is; each step but the last is an operation of the real MPI that has been begun.
+ */
+enum step {
+	STEP_HEADS,   /* all tell all what they have come to */
+	STEP_BLOCKS,  /* each tells each what it sends, if it is an exchange */
+	STEP_VERDICT, /* whether somebody has found something, if so */
+	STEP_DONE
+};
+
 struct check {
-	struct check *next;
-	MPI_Comm comm;
+	struct check *next; /* in its lane */
+	enum step step;
 	uint64_t number; /* as the journal has it */
-	int rank, size;
+	bool waited_for; /* a thread waits for it, and frees it */
+	_Atomic bool done;
+	int error; /* MPI_SUCCESS, or what is to be raised */
 	struct head mine, *heads;
-	/* What each rank sends to each, and takes from each, in bytes; -1: not known. */
 	bool exchanges;
+	/* What each rank sends to each, and takes from each, in bytes; -1: not known. */
 	int64_t *sends, *takes, *comes;
-	MPI_Request requests[2];
+	int found, worst;
+	MPI_Request request;
+};
+
+/*
+ * Those of a communicator, the oldest first. Their first steps are begun as they come, so on
+ * `heads` they have the order of the calls. The other steps are the oldest one's alone, so on
+ * `rest` they have that order, too.
+ */
+struct core_checks {
+	struct core_checks *next; /* of all lanes */
+	MPI_Comm comm;            /* the application's; MPI_COMM_NULL: it has been freed */
+	MPI_Comm heads, rest;
+	int rank, size;
+	char name[64]; /* when the communicator was made, or freed */
+	struct check *first, **end;
 };
 
 uint64_t core_check_pending;
 
+/*
+ * Who has it begins and tests operations of the lanes. No error handler is called then: the lanes'
+ * communicators return their errors.
+ */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct check *pending, **pending_end = &pending; /* under the lock; the oldest first */
+static struct core_checks *lanes; /* under the lock */
 
 /* ---- what a rank has to tell ---- */
 
@@ -52,6 +84,8 @@ static int64_t bytes_of(int64_t count, core_handle handle)
 	MPI_Datatype type = core_mpi_as_type(handle);
 	MPI_Count size;
 
+	if (count == 0) /* whose type may be anything */
+		return 0;
 	if (count < 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS)
 		return -1;
 	return count * (int64_t)size;
@@ -106,18 +140,18 @@ static struct head head_of(const struct core_call *call, const char *name)
 }
 
 /* The blocks in which this rank has nothing to do with another stay at 0. */
-static void fill_exchange(struct check *check, const struct core_call *call)
+static void fill_exchange(struct check *check, const struct core_call *call, int rank, int size)
 {
-	struct core_mpi_blocks out = core_mpi_sent_blocks(call, check->size),
-			       in = core_mpi_received_blocks(call, check->size);
-	bool in_place = core_mpi_is_in_place(call->sendbuf), is_root = check->rank == call->root;
+	struct core_mpi_blocks out = core_mpi_sent_blocks(call, size),
+			       in = core_mpi_received_blocks(call, size);
+	bool in_place = core_mpi_is_in_place(call->sendbuf) || core_mpi_is_in_place(call->recvbuf);
+	bool is_root = rank == call->root;
 	int64_t mine = -1; /* to each */
 
 	if (is_gather(call->coll) || is_allgather(call->coll))
-		mine = in_place ? block_bytes(&in, check->rank)
+		mine = in_place ? block_bytes(&in, rank)
 				: bytes_of(call->sendcount, call->sendtype);
-
-	for (int i = 0; i < check->size; i++) {
+	for (int i = 0; i < size; i++) {
 		if (is_alltoall(call->coll)) {
 			check->takes[i] = block_bytes(&in, i);
 			check->sends[i] = in_place ? check->takes[i] : block_bytes(&out, i);
@@ -129,14 +163,13 @@ static void fill_exchange(struct check *check, const struct core_call *call)
 			check->sends[i] = i == call->root ? mine : 0;
 		} else {
 			check->sends[i] = is_root ? block_bytes(&out, i) : 0;
-			check->takes[i] =
-				i == call->root ? bytes_of(call->recvcount, call->recvtype) : 0;
+			if (i == call->root && !in_place)
+				check->takes[i] = bytes_of(call->recvcount, call->recvtype);
 		}
 	}
 	/* In place a root's block to itself is not described. */
-	if ((is_gather(call->coll) && is_root && in_place) ||
-	    (is_scatter(call->coll) && is_root && core_mpi_is_in_place(call->recvbuf)))
-		check->sends[check->rank] = check->takes[check->rank] = -1;
+	if (is_root && in_place && (is_gather(call->coll) || is_scatter(call->coll)))
+		check->sends[rank] = check->takes[rank] = -1;
 }
 
 /* ---- what the ranks have told ---- */
@@ -169,60 +202,62 @@ static int compare(const struct head *a, const struct head *b, const char **what
 	*what = "the number of bytes";
 	if (a->bytes != b->bytes)
 		return MPI_ERR_COUNT;
-	/* Of a broadcast one may give a derived type of what the other gives plainly. */
+	/* One may give a derived type of what the other gives plainly. */
 	*what = "the type";
-	if (a->type != b->type && (a->has_op || (a->type && b->type)))
+	if (a->type != b->type && a->type && b->type)
 		return MPI_ERR_TYPE;
 	return MPI_SUCCESS;
 }
 
-static void where(const struct check *check, char *text, size_t bytes)
+static void say(const struct core_checks *lane, const struct check *check, const char *text)
 {
 	char name[64];
 
-	core_mpi_name((core_handle)check->comm, name, sizeof(name));
-	snprintf(text, bytes, "operation %llu of communicator %s",
+	if (lane->comm == MPI_COMM_NULL)
+		snprintf(name, sizeof(name), "%s", lane->name);
+	else
+		core_mpi_name((core_handle)lane->comm, name, sizeof(name));
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "GPUCOLL_CHECK: %s (operation %llu of communicator %s)", text,
 		 (unsigned long long)check->number, name);
+	util_log_drain(); /* before somebody ends the job */
 }
 
-/* The same on all ranks, of which the first says it, or each. */
-static int look_at_heads(const struct check *check, bool each)
+/* The same on all ranks, of which the first says it. */
+static int look_at_heads(const struct core_checks *lane, const struct check *check)
 {
-	char one[160], other[160], place[120];
+	char one[160], other[160], text[480];
 	const char *what;
+	int error;
 
-	for (int i = 1; i < check->size; i++) {
-		int error = compare(&check->heads[0], &check->heads[i], &what);
-
+	for (int i = 1; i < lane->size; i++) {
+		error = compare(&check->heads[0], &check->heads[i], &what);
 		if (error == MPI_SUCCESS)
 			continue;
 		describe(&check->heads[0], one, sizeof(one));
 		describe(&check->heads[i], other, sizeof(other));
-		where(check, place, sizeof(place));
-		if (check->rank == 0 || each)
-			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-				 "GPUCOLL_CHECK: %s differs: rank 0 is at %s, rank %d at %s (%s)",
-				 what, one, i, other, place);
+		snprintf(text, sizeof(text), "%s differs: rank 0 is at %s, rank %d at %s", what,
+			 one, i, other);
+		if (lane->rank == 0)
+			say(lane, check, text);
 		return error;
 	}
 	return MPI_SUCCESS;
 }
 
 /* On this rank. */
-static int look_at_blocks(const struct check *check)
+static int look_at_blocks(const struct core_checks *lane, const struct check *check)
 {
-	char place[120];
+	char text[200];
 
-	for (int i = 0; i < check->size; i++) {
+	for (int i = 0; i < lane->size; i++) {
 		if (check->comes[i] == check->takes[i] || check->comes[i] < 0 ||
 		    check->takes[i] < 0)
 			continue;
-		where(check, place, sizeof(place));
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			 "GPUCOLL_CHECK: %s: rank %d sends rank %d %lld bytes, which takes %lld "
-			 "(%s)",
-			 check->mine.name, i, check->rank, (long long)check->comes[i],
-			 (long long)check->takes[i], place);
+		snprintf(text, sizeof(text),
+			 "%s: rank %d sends rank %d %lld bytes, which takes %lld", check->mine.name,
+			 i, lane->rank, (long long)check->comes[i], (long long)check->takes[i]);
+		say(lane, check, text);
 		return MPI_ERR_COUNT;
 	}
 	return MPI_SUCCESS;
@@ -247,21 +282,18 @@ static void *must(void *memory)
 	abort();
 }
 
-static struct check *open_check(const struct core_call *call, const char *name,
-				const struct core_comm *comm, core_handle handle)
+static struct check *create(const struct core_call *call, const char *name,
+			    const struct core_comm *comm)
 {
 	struct check *check = must(calloc(1, sizeof(*check)));
 	size_t size = (size_t)comm->size;
 
-	check->comm = core_mpi_as_comm(handle);
 	check->number = comm->made - 1;
-	check->rank = comm->rank;
-	check->size = comm->size;
 	check->mine = head_of(call, name);
 	check->heads = must(calloc(size, sizeof(*check->heads)));
 	check->exchanges = call && (is_gather(call->coll) || is_scatter(call->coll) ||
 				    is_allgather(call->coll) || is_alltoall(call->coll));
-	check->requests[0] = check->requests[1] = MPI_REQUEST_NULL;
+	check->request = MPI_REQUEST_NULL;
 	if (!check->exchanges)
 		return check;
 	check->sends = must(calloc(3 * size, sizeof(*check->sends)));
@@ -270,172 +302,188 @@ static struct check *open_check(const struct core_call *call, const char *name,
 	/* A root that there is not is the real MPI's to refuse, and arrays are not to be read for
 	 * it. */
 	if (!core_coll_is_rooted(call->coll) || (call->root >= 0 && call->root < comm->size))
-		fill_exchange(check, call);
+		fill_exchange(check, call, comm->rank, comm->size);
 	return check;
 }
 
-static void tell_heads(struct check *check)
+/* Under the lock, as all up to the next line of dashes. */
+static void tell_heads(struct core_checks *lane, struct check *check)
 {
 	PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE, check->heads,
-			sizeof(check->mine), MPI_BYTE, check->comm, &check->requests[0]);
+			sizeof(check->mine), MPI_BYTE, lane->heads, &check->request);
+	*lane->end = check;
+	lane->end = &check->next;
 }
 
-static void tell_blocks(struct check *check)
+static void tell_blocks(struct core_checks *lane, struct check *check)
 {
-	PMPI_Ialltoall(check->sends, 1, MPI_INT64_T, check->comes, 1, MPI_INT64_T, check->comm,
-		       &check->requests[1]);
+	PMPI_Ialltoall(check->sends, 1, MPI_INT64_T, check->comes, 1, MPI_INT64_T, lane->rest,
+		       &check->request);
+	check->step = STEP_BLOCKS;
+}
+
+/* After which nobody ends the job before it was said why. */
+static void tell_verdict(struct core_checks *lane, struct check *check, int found)
+{
+	check->found = found;
+	PMPI_Iallreduce(&check->found, &check->worst, 1, MPI_INT, MPI_MAX, lane->rest,
+			&check->request);
+	check->step = STEP_VERDICT;
 }
 
 static bool is_told(struct check *check)
 {
-	MPI_Status statuses[2];
 	int done = 0;
 
 	core_requests_pass = true;
-	PMPI_Testall(2, check->requests, &done, statuses);
-	return done;
+	return PMPI_Test(&check->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done;
 }
 
-static void wait_for(struct check *check, const struct core_note *note)
+/* Go on until something is to be waited for. */
+static void advance(struct core_checks *lane, struct check *check)
 {
-	static const char words[] = "the other ranks to come to a collective (GPUCOLL_CHECK=args)";
-	uint64_t since = util_now(), patience = UTIL_SECONDS(util_config.timeout);
-	bool reported = !util_config.timeout;
-	struct core_wait wait = {0};
+	while (check->step != STEP_DONE && is_told(check)) {
+		int error = MPI_SUCCESS;
 
-	while (!is_told(check)) {
-		core_mpi_drive(&wait);
-		if (reported || util_now() - since < patience)
-			continue;
-		reported = true;
-		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			 "%s has waited %zu s for %s and goes on waiting", check->mine.name,
-			 util_config.timeout, words);
-		core_journal_say(note, words);
-		core_dump("a call has waited long");
+		switch (check->step) {
+		case STEP_HEADS:
+			error = look_at_heads(lane, check);
+			if (error != MPI_SUCCESS)
+				tell_verdict(lane, check, error);
+			else if (check->exchanges)
+				tell_blocks(lane, check);
+			else
+				check->step = STEP_DONE;
+			break;
+		case STEP_BLOCKS:
+			tell_verdict(lane, check, look_at_blocks(lane, check));
+			break;
+		case STEP_VERDICT:
+			check->error = check->worst;
+			check->step = STEP_DONE;
+			break;
+		case STEP_DONE:
+			break;
+		}
 	}
 }
 
-/* What one rank has found all are to know. */
-static int worst_of(struct check *check, int mine, const struct core_note *note)
+/*
+ * Bring the lane's checks on. Returns one that is done and that nobody waits for, which is the
+ * caller's; NULL: there is none.
+ */
+static struct check *drive_lane(struct core_checks *lane)
 {
-	int worst = mine;
+	struct check *check;
 
-	PMPI_Iallreduce(&mine, &worst, 1, MPI_INT, MPI_MAX, check->comm, &check->requests[0]);
-	wait_for(check, note);
-	return worst;
+	while ((check = lane->first)) {
+		advance(lane, check);
+		if (check->step != STEP_DONE)
+			return NULL;
+		lane->first = check->next;
+		if (!lane->first)
+			lane->end = &lane->first;
+		if (!check->waited_for)
+			return check;
+		/* Release: who waits sees the error. */
+		atomic_store_explicit(&check->done, true, memory_order_release);
+	}
+	return NULL;
 }
 
-static int run_blocking(struct check *check, const struct core_note *note)
-{
-	int error;
+/* ---- of a call ---- */
 
-	tell_heads(check);
-	wait_for(check, note);
-	error = look_at_heads(check, false);
-	if (error == MPI_SUCCESS && check->exchanges) {
-		tell_blocks(check);
-		wait_for(check, note);
-		error = look_at_blocks(check);
-	} else if (error == MPI_SUCCESS) {
-		return error;
-	}
-	/* Nobody ends the job before it was said why. */
-	if (error != MPI_SUCCESS)
-		util_log_drain();
-	error = worst_of(check, error, note);
-	if (error != MPI_SUCCESS)
-		PMPI_Comm_call_errhandler(check->comm, error);
+int core_check_raise(core_handle comm, int error)
+{
+	PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
 	return error;
 }
 
 /* As long as there is one, waits of the application drive (core_requests.h, core_drive.h). */
-static void put_off(struct check *check)
+static void count_pending(bool more)
 {
-	tell_heads(check);
-	if (check->exchanges)
-		tell_blocks(check);
-	pthread_mutex_lock(&lock);
-	*pending_end = check;
-	pending_end = &check->next;
-	pthread_mutex_unlock(&lock);
-	__atomic_fetch_add(&core_check_pending, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&core_drive_pending, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&core_requests_pending, 1, __ATOMIC_RELAXED);
-}
+	uint64_t one = more ? 1 : UINT64_MAX;
 
-static void forget(struct check *check)
-{
-	__atomic_fetch_sub(&core_requests_pending, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_sub(&core_drive_pending, 1, __ATOMIC_RELAXED);
-	__atomic_fetch_sub(&core_check_pending, 1, __ATOMIC_RELAXED);
-	free_check(check);
-}
-
-/* The oldest that all have told, of any communicator. */
-static struct check *take_told(void)
-{
-	struct check *check = NULL;
-
-	if (pthread_mutex_trylock(&lock))
-		return NULL;
-	for (struct check **link = &pending; *link && !check; link = &(*link)->next) {
-		if (!is_told(*link))
-			continue;
-		check = *link;
-		*link = check->next;
-		if (!*link)
-			pending_end = link;
-		break;
-	}
-	pthread_mutex_unlock(&lock);
-	return check;
+	__atomic_fetch_add(&core_check_pending, one, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&core_drive_pending, one, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&core_requests_pending, one, __ATOMIC_RELAXED);
 }
 
 /* An error handler may leave by a jump, so nothing is held then. */
+static void forget(struct check *check, MPI_Comm comm)
+{
+	int error = check->error;
+
+	count_pending(false);
+	free_check(check);
+	if (error != MPI_SUCCESS)
+		core_check_raise(comm == MPI_COMM_NULL ? core_mpi_world() : (core_handle)comm,
+				 error);
+}
+
 void core_check_look(void)
 {
 	struct check *check;
+	MPI_Comm comm;
 
-	while (__atomic_load_n(&core_check_pending, __ATOMIC_RELAXED) && (check = take_told())) {
-		MPI_Comm comm = check->comm;
-		int error = look_at_heads(check, true);
-
-		if (error == MPI_SUCCESS && check->exchanges)
-			error = look_at_blocks(check);
-		forget(check);
-		if (error != MPI_SUCCESS)
-			PMPI_Comm_call_errhandler(comm, error);
-	}
+	do {
+		check = NULL;
+		comm = MPI_COMM_NULL;
+		if (pthread_mutex_trylock(&lock))
+			return;
+		for (struct core_checks *lane = lanes; lane && !check; lane = lane->next) {
+			check = drive_lane(lane);
+			comm = lane->comm;
+		}
+		pthread_mutex_unlock(&lock);
+		if (check)
+			forget(check, comm);
+	} while (check);
 }
 
-void core_check_finish(void)
+static void report(const struct check *check, const struct core_note *note)
 {
-	static const uint64_t moment = UTIL_SECONDS(2);
-	uint64_t since = util_now();
+	static const char words[] = "the other ranks to come to a collective (GPUCOLL_CHECK=args)";
+
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s has waited %zu s for %s and goes on waiting",
+		 check->mine.name, util_config.timeout, words);
+	core_journal_say(note, words);
+	core_dump("a call has waited long");
+}
+
+static void wait_for(struct check *check, const struct core_note *note)
+{
+	uint64_t since = util_now(), patience = UTIL_SECONDS(util_config.timeout);
+	bool reported = !util_config.timeout;
 	struct core_wait wait = {0};
 
-	while (core_check_pending && util_now() - since < moment) {
+	/* Acquire: the pair of drive_lane. */
+	while (!atomic_load_explicit(&check->done, memory_order_acquire)) {
 		core_check_look();
 		core_mpi_drive(&wait);
+		if (reported || util_now() - since < patience)
+			continue;
+		reported = true;
+		report(check, note);
 	}
-	if (core_check_pending)
-		util_log(
-			UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			"GPUCOLL_CHECK: %s was begun here, and not by all ranks of its communicator",
-			pending->mine.name);
 }
 
-static int run(struct check *check, bool nonblocking, const struct core_note *note)
+static int run(struct core_checks *lane, struct check *check, bool nonblocking,
+	       const struct core_note *note)
 {
 	int error;
 
-	if (nonblocking) {
-		put_off(check);
+	check->waited_for = !nonblocking;
+	if (nonblocking)
+		count_pending(true);
+	pthread_mutex_lock(&lock);
+	tell_heads(lane, check);
+	pthread_mutex_unlock(&lock);
+	if (nonblocking)
 		return MPI_SUCCESS;
-	}
 	core_note_where(note, CORE_WHERE_CHECK);
-	error = run_blocking(check, note);
+	wait_for(check, note);
+	error = check->error;
 	free_check(check);
 	return error;
 }
@@ -445,12 +493,104 @@ int core_check_run(const struct core_call *call, struct core_comm *comm,
 {
 	const char *name = call->name ? call->name : core_coll_name(call->coll);
 
-	return run(open_check(call, name, comm, call->comm), call->request && !call->persistent,
-		   note);
+	return run(comm->check, create(call, name, comm), call->request && !call->persistent, note);
 }
 
 int core_check_run_other(const char *name, bool nonblocking, struct core_comm *comm,
-			 core_handle handle, const struct core_note *note)
+			 const struct core_note *note)
 {
-	return run(open_check(NULL, name, comm, handle), nonblocking, note);
+	return run(comm->check, create(NULL, name, comm), nonblocking, note);
+}
+
+/* ---- of a communicator ---- */
+
+/* Not copies, with which the application's attributes would be copied. */
+static bool split(MPI_Comm comm, int rank, MPI_Comm *made)
+{
+	if (PMPI_Comm_split(comm, 0, rank, made) != MPI_SUCCESS)
+		return false;
+	PMPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN);
+	return true;
+}
+
+void core_check_open(struct core_comm *comm, core_handle handle)
+{
+	struct core_checks *lane;
+
+	if (!(util_config.check & UTIL_CHECK_ARGS) || comm->size < 2)
+		return;
+	lane = must(calloc(1, sizeof(*lane)));
+	lane->comm = core_mpi_as_comm(handle);
+	lane->rank = comm->rank;
+	lane->size = comm->size;
+	lane->end = &lane->first;
+	if (!split(lane->comm, comm->rank, &lane->heads) ||
+	    !split(lane->comm, comm->rank, &lane->rest)) {
+		util_log(
+			UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			"GPUCOLL_CHECK: the MPI gives no communicator to check another's calls on");
+		PMPI_Abort(MPI_COMM_WORLD, 1);
+	}
+	pthread_mutex_lock(&lock);
+	lane->next = lanes;
+	lanes = lane;
+	pthread_mutex_unlock(&lock);
+	comm->check = lane;
+}
+
+/* Whether the lane has nothing in it any more, soon. */
+static bool is_drained(struct core_checks *lane)
+{
+	static const uint64_t moment = UTIL_SECONDS(2);
+	uint64_t since = util_now();
+	struct core_wait wait = {0};
+	bool drained = false;
+
+	while (!drained && util_now() - since < moment) {
+		core_check_look();
+		pthread_mutex_lock(&lock);
+		drained = !lane->first;
+		pthread_mutex_unlock(&lock);
+		if (!drained)
+			core_mpi_drive(&wait);
+	}
+	return drained;
+}
+
+/* Others may come to a nonblocking call later: then it is looked at without its communicator. */
+void core_check_close(struct core_comm *comm)
+{
+	struct core_checks *lane = comm->check, **link = &lanes;
+	bool drained;
+
+	if (!lane)
+		return;
+	comm->check = NULL;
+	drained = is_drained(lane);
+	pthread_mutex_lock(&lock);
+	core_mpi_name((core_handle)lane->comm, lane->name, sizeof(lane->name));
+	lane->comm = MPI_COMM_NULL;
+	while (drained && *link != lane)
+		link = &(*link)->next;
+	if (drained)
+		*link = lane->next;
+	pthread_mutex_unlock(&lock);
+	if (!drained)
+		return;
+	PMPI_Comm_free(&lane->heads);
+	PMPI_Comm_free(&lane->rest);
+	free(lane);
+}
+
+void core_check_finish(void)
+{
+	struct core_checks *lane;
+
+	for (lane = lanes; lane; lane = lane->next) {
+		if (lane->first && !is_drained(lane))
+			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+				 "GPUCOLL_CHECK: %s was begun here, and not by all ranks of its "
+				 "communicator",
+				 lane->first->mine.name);
+	}
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * GPUCOLL_CHECK=args: before a collective operation the ranks of its communicator tell each other
- * what they have come to and with which arguments, by a collective operation of the real MPI on the
- * same communicator. So ranks that have come to different ones meet in this one.
+ * what they have come to and with which arguments, by a collective operation of the real MPI on a
+ * communicator of its own. So ranks that have come to different ones meet in this one. It can't be
+ * on the same communicator: a nonblocking call may wait in a queue (core_queue.h) on one rank when
+ * another's is with the real MPI already.
  *
  * A nonblocking operation's is nonblocking, too, and is looked at when the library next has the
  * turn.
@@ -12,21 +14,31 @@
 
 #include "core/call/core_call.h"
 #include "core/comm/core_comm.h"
-#include "core/report/core_note.h"
+#include "core/comm/core_note.h"
 #include "util/util_config.h"
+
+/*
+ * Give a communicator that has just got its state what the checks of its calls need. Collective
+ * over it. And take that back.
+ */
+void core_check_open(struct core_comm *comm, core_handle handle);
+void core_check_close(struct core_comm *comm);
 
 /* Those that are pending. One load. */
 extern uint64_t core_check_pending;
 
 /*
  * Of a call; or of an operation without data, which has a name only. Blocks, unless the call is
- * nonblocking. Returns MPI_SUCCESS, or the error of which the communicator's error handler was told
- * on all ranks alike: then the call is not to be made.
+ * nonblocking. Returns MPI_SUCCESS, or, on all ranks alike, the error that is to be raised instead
+ * of making the call; that of a nonblocking call is raised when it is seen.
  */
 int core_check_run(const struct core_call *call, struct core_comm *comm,
 		   const struct core_note *note);
 int core_check_run_other(const char *name, bool nonblocking, struct core_comm *comm,
-			 core_handle handle, const struct core_note *note);
+			 const struct core_note *note);
+
+/* Have the communicator's error handler called. Returns the error. */
+int core_check_raise(core_handle comm, int error);
 
 /* Look at those that are pending; any thread that may call MPI. */
 void core_check_look(void);
@@ -36,7 +48,7 @@ void core_check_finish(void);
 
 static inline bool core_check_is_on(const struct core_comm *comm)
 {
-	return __builtin_expect(util_config.check & UTIL_CHECK_ARGS, 0) && comm && comm->size > 1;
+	return comm && __builtin_expect(comm->check != NULL, 0);
 }
 
 /* core_check_run, where it is asked for. */

@@ -7,6 +7,7 @@
 #include "core/comm/core_comm.h"
 #include "core/comm/core_mpi_graph.h"
 #include "core/core_comm_life.h"
+#include "core/core_mpi_check.h"
 #include "core/core_queue.h"
 #include "core/job/core_mpi_job.h"
 #include "core/report/core_journal.h"
@@ -36,6 +37,8 @@ static int delete_comm(MPI_Comm comm, int keyval, void *value, void *extra)
 	(void)comm;
 	(void)keyval;
 	(void)extra;
+	core_check_close(value);
+	core_journal_forget(value);
 	core_queue_close(value, end);
 	bump_generation();
 	return MPI_SUCCESS;
@@ -200,6 +203,7 @@ void core_mpi_comm_identify(core_handle handle)
 	if (PMPI_Comm_set_attr(comm, comm_keyval, state) != MPI_SUCCESS)
 		no_memory(comm, state->size);
 	core_journal_know(state);
+	core_check_open(state, handle);
 	bump_generation();
 }
 

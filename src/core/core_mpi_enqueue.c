@@ -556,7 +556,7 @@ int core_enqueue_run(const struct core_call *call, void *stream)
 	bound = admit(call, stream, &capture, &result);
 	if (!bound)
 		return result;
-	note = core_journal_begin(call, core_mpi_comm_find(call->comm), 0);
+	note = core_journal_begin_enqueued(call, core_mpi_comm_find(call->comm));
 	result = put_on_stream(bound, call, &hooks, capture);
 	if (!result)
 		end = (struct core_journal_end){.where = CORE_WHERE_GIVEN, .path = core_last_path};

@@ -139,6 +139,12 @@ static void started(struct core_mpi_pending *pending, bool well)
 		give_up(persistent_of(pending));
 }
 
+static void end_comm(struct core_comm *comm)
+{
+	core_journal_forget(comm);
+	core_comm_life_end(comm);
+}
+
 static void free_persistent(struct core_mpi_pending *pending)
 {
 	struct persistent *persistent = persistent_of(pending);
@@ -150,7 +156,7 @@ static void free_persistent(struct core_mpi_pending *pending)
 	if (persistent->tag >= 0)
 		put_tag(persistent->tag);
 	if (persistent->comm)
-		core_comm_life_end(persistent->comm);
+		end_comm(persistent->comm);
 	core_staging_close(&persistent->staging);
 	core_mpi_kept_release(&persistent->base.kept);
 	free(persistent);
@@ -170,9 +176,14 @@ static const struct core_mpi_pending_kind persistent_kind = {
 
 static enum util_status pass(struct core_mpi_pending *pending)
 {
+	static const struct core_journal_end end = {.where = CORE_WHERE_GIVEN};
+	const struct core_call *call = &persistent_of(pending)->call;
 	struct core_comm *comm = persistent_of(pending)->comm;
+	uint64_t number = comm->calls++;
+	struct core_note note = core_journal_begin(call, comm, number);
 
-	core_meet_pass(comm, comm->calls++);
+	core_meet_pass(comm, number);
+	core_journal_end(&note, &end);
 	return UTIL_OK;
 }
 

@@ -109,6 +109,22 @@ static bool is_one_version(void)
 	return false;
 }
 
+/* What is collective in them. */
+static void agree_on_options(void)
+{
+	bool traces = util_config.trace != NULL;
+	uint64_t mine = (uint64_t)(util_config.check & UTIL_CHECK_ARGS) << 1 | traces;
+
+	if (core_mpi_job_same(mine))
+		return;
+	if (mine)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
+			 "GPUCOLL_CHECK and GPUCOLL_TRACE differ between processes: none compares "
+			 "arguments, nor writes a timeline");
+	util_config.check &= ~(unsigned)UTIL_CHECK_ARGS;
+	util_config.trace = NULL;
+}
+
 void core_start(void (*stop)(void))
 {
 	enum util_status status;
@@ -122,8 +138,10 @@ void core_start(void (*stop)(void))
 		log_version();
 	}
 	core_wish_read(core_mpi_job.rank == 0);
+	core_dump_catch();
 	if (status != UTIL_OK || !core_mpi_job.any_driver || !is_one_version())
 		return;
+	agree_on_options();
 	core_board_start(core_area_bytes(core_mpi_job.local_size,
 					 core_mpi_job.local_size < CORE_MAX_NEAR
 						 ? core_mpi_job.local_size
@@ -147,6 +165,9 @@ void core_start(void (*stop)(void))
 
 void core_stop(void)
 {
+	if (core_awake)
+		core_journal_finalize(core_mpi_comm_find(core_mpi_world()));
+	core_dump_stop();
 	if (core_check_pending)
 		core_check_finish();
 	core_requests_finish();
@@ -176,10 +197,21 @@ void core_stop(void)
 	core_proof_stop();
 	core_machines_stop();
 	core_tuning_stop();
-	core_dump_stop();
 	core_journal_stop();
 	core_board_stop();
 	util_fdpass_stop();
+}
+
+/* All ranks alike don't make the call (core_mpi_check.h). An error handler may free `comm`. */
+static int refuse(const struct core_call *call, const struct core_note *note,
+		  struct core_comm *comm, uint64_t number, int error)
+{
+	static const struct core_journal_end end = {.where = CORE_WHERE_FAILED,
+						    .why = "GPUCOLL_CHECK"};
+
+	core_meet_pass(comm, number);
+	core_journal_end(note, &end);
+	return core_check_raise(call->comm, error);
 }
 
 static int call_noted(const struct core_call *call, struct core_comm *comm, uint64_t number)
@@ -188,9 +220,10 @@ static int call_noted(const struct core_call *call, struct core_comm *comm, uint
 	struct core_journal_end end = {.path = CORE_PATH_PASS};
 	int result = core_check_call(call, comm, &note);
 
+	if (result)
+		return refuse(call, &note, comm, number, result);
 	core_note_where(&note, CORE_WHERE_REAL);
-	if (!result)
-		result = core_real_call(call, comm);
+	result = core_real_call(call, comm);
 	end.where = result ? CORE_WHERE_FAILED : CORE_WHERE_ENDED;
 	core_journal_end(&note, &end);
 	return result;
@@ -329,17 +362,6 @@ static void log_failure(const struct core_op *op, enum util_status status, bool 
 		core_dump("a call has failed");
 }
 
-/* All ranks alike don't make the call (core_mpi_check.h). */
-static int refuse(const struct core_note *note, struct core_comm *comm, uint64_t number, int result)
-{
-	static const struct core_journal_end end = {.where = CORE_WHERE_FAILED,
-						    .why = "GPUCOLL_CHECK"};
-
-	core_meet_pass(comm, number);
-	core_journal_end(note, &end);
-	return result;
-}
-
 int core_run(const struct core_call *call)
 {
 	enum util_status status;
@@ -359,7 +381,7 @@ int core_run(const struct core_call *call)
 	note = core_journal_begin(call, comm, number);
 	result = core_check_call(call, comm, &note);
 	if (result)
-		return refuse(&note, comm, number, result);
+		return refuse(call, &note, comm, number, result);
 	core_op_start(&op, call, comm, number);
 	core_op_note(&op, &note);
 	status = wait_for(&op, start);

@@ -175,7 +175,7 @@ def fill(f):
 def body(f, door):
     forward = f"next_{f.symbol}[{door}]({f.arguments})"
     yields = f"\tif (core_drive_is_pending())\n\t\tpmpi_yield({door});\n"
-    pends = "true" if "request" in f.arguments and "info" not in f.arguments else "false"
+    pends = "true" if "request" in f.arguments and not f.name.endswith("_init") else "false"
     noted = (f"\tstruct core_note note;\n\tint result = pmpi_note(&note, \"{f.called('')}\", comm, {pends});\n"
              f"\tif (result == MPI_SUCCESS)\n\t\tresult = {forward};\n\tpmpi_note_end(&note, result, {pends});\n")
     made = noted if "seq" in f.flags else f"\tint result = {forward};\n"
@@ -212,8 +212,15 @@ def body(f, door):
     if f.kind == "window":
         refuse = "attached" if f.arguments.startswith("win") else "window"
         where = "win" if refuse == "attached" else "comm"
+        refused = f"pmpi_refuse_{refuse}(\"{f.called('')}\", base, size, {where})"
+        if "seq" in f.flags:  # it looks itself whether this is inside another call
+            return (f"{yields}\tif (pmpi_asleep()) {{\n\t\tint error = {refused};\n\n\t\treturn error ? error : {forward};\n\t}}\n"
+                    f"\tstruct core_note note;\n\tpmpi_enter({door});\n"
+                    f"\tint result = pmpi_note(&note, \"{f.called('')}\", comm, false);\n\tpmpi_leave();\n"
+                    f"\tif (result == MPI_SUCCESS)\n\t\tresult = {refused};\n"
+                    f"\tif (result == MPI_SUCCESS)\n\t\tresult = {forward};\n\tpmpi_note_end(&note, result, false);\n\treturn result;\n")
         return (f"{yields if refuse == 'window' else ''}"
-                f"\tint error = pmpi_refuse_{refuse}(\"{f.called('')}\", base, size, {where});\n\n"
+                f"\tint error = {refused};\n\n"
                 f"\treturn error ? error : {forward};\n")
     if f.kind == "refuse":
         check = " || ".join(f"gpu_pointer_is_out_of_reach({b})" for b in f.buffers)

@@ -205,10 +205,15 @@ int pmpi_note(struct core_note *note, const char *name, MPI_Comm comm, bool pend
 {
 	struct core_comm *state = core_mpi_comm_find((core_handle)comm);
 
-	*note = core_journal_begin_other(name, state);
-	return core_check_is_on(state)
-		       ? core_check_run_other(name, pends, state, (core_handle)comm, note)
-		       : MPI_SUCCESS;
+	*note = core_journal_begin_other(name, state, !pends);
+	int error = core_check_is_on(state) ? core_check_run_other(name, pends, state, note)
+					    : MPI_SUCCESS;
+
+	if (error == MPI_SUCCESS)
+		return error;
+	pmpi_note_end(note, error, false);
+	note->call = NULL;
+	return core_check_raise((core_handle)comm, error);
 }
 
 struct core_note pmpi_note_last(enum pmpi_door door, const char *name, MPI_Comm comm)
@@ -216,9 +221,7 @@ struct core_note pmpi_note_last(enum pmpi_door door, const char *name, MPI_Comm 
 	struct core_note note;
 
 	pmpi_enter(door);
-	if (core_check_pending)
-		core_check_finish();
-	note = core_journal_begin_other(name, core_mpi_comm_find((core_handle)comm));
+	note = core_journal_begin_other(name, core_mpi_comm_find((core_handle)comm), true);
 	pmpi_leave();
 	return note;
 }

@@ -17,7 +17,7 @@
 #include "core/job/core_drive.h"
 #include "core/p2p/core_message.h"
 #include "core/p2p/core_pack.h"
-#include "core/report/core_note.h"
+#include "core/comm/core_note.h"
 #include "core/request/core_mpi_request.h"
 #include "core/request/core_requests.h"
 #include "core/rma/core_rma.h"

@@ -115,28 +115,59 @@ static void constructor(void)
 		must_fail(MPI_Bcast(buffer, COUNT, MPI_INT, 0, MPI_COMM_WORLD));
 }
 
+static volatile bool told;
+
 /* Of which the error handler is told: nothing ends. */
 static void tell(MPI_Comm *comm, int *error, ...)
 {
 	(void)comm;
 	must_fail(*error);
-	sleep(2);
-	_exit(0);
+	told = true;
 }
 
+/* The real MPI may complete what does not match, or not, or call that an error, too. */
 static void nonblocking(void)
 {
 	MPI_Request request;
 	MPI_Errhandler handler;
+	MPI_Comm apart;
+	int flag;
 
+	MPI_Comm_dup(MPI_COMM_WORLD, &apart);
 	MPI_Comm_create_errhandler(tell, &handler);
 	MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
 	if (test_rank == 0)
 		MPI_Iallreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
 	else
 		MPI_Ibcast(buffer, COUNT, MPI_INT, 0, MPI_COMM_WORLD, &request);
-	MPI_Wait(&request, MPI_STATUS_IGNORE);
-	sleep(60); /* the real MPI may complete what does not match */
+	while (!told)
+		MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, apart, &flag, MPI_STATUS_IGNORE);
+	MPI_Barrier(apart);
+	fflush(stdout);
+	_exit(0);
+}
+
+static MPI_Comm freed;
+
+static void free_it(MPI_Comm *comm, int *error, ...)
+{
+	must_fail(*error);
+	freed = *comm;
+	MPI_Comm_free(comm);
+}
+
+/* The error handler frees the communicator. */
+static void frees(void)
+{
+	MPI_Errhandler handler;
+	MPI_Comm made;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &made);
+	MPI_Comm_create_errhandler(free_it, &handler);
+	MPI_Comm_set_errhandler(made, handler);
+	MPI_Bcast(buffer, COUNT, MPI_INT, test_rank == 1, made);
+	MPI_Errhandler_free(&handler);
+	test_result(freed != MPI_COMM_NULL);
 }
 
 /* ---- those that hang ---- */
@@ -178,7 +209,64 @@ static void dies(void)
 	sleep(60);
 }
 
+/* A rank that skips what the others wait for, and ends. */
+static void finalize(void)
+{
+	if (test_rank == 1) {
+		MPI_Finalize();
+		sleep(60);
+	}
+	MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+/* Some have begun what others have not, and nobody is in a call. */
+static void begun(void)
+{
+	MPI_Request request;
+
+	if (test_rank != 1)
+		MPI_Ibarrier(MPI_COMM_WORLD, &request);
+	sleep(60);
+}
+
 /* ---- those that are right ---- */
+
+/* Where ranks' nonblocking calls get to the real MPI at different times: some wait in a queue. */
+static void legal(void)
+{
+	int *host = allocate(true), *first = test_rank == 1 ? host : buffer;
+	MPI_Request requests[4];
+	MPI_Comm made, second;
+
+	for (int round = 0; round < 20; round++) {
+		MPI_Iallreduce(first, other, 100, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+		MPI_Iallgather(buffer, 10, MPI_INT, other + 1000, 10, MPI_INT, MPI_COMM_WORLD,
+			       &requests[1]);
+		MPI_Ibarrier(MPI_COMM_WORLD, &requests[2]);
+		MPI_Ibcast(host, 100, MPI_INT, 0, MPI_COMM_WORLD, &requests[3]);
+		MPI_Allreduce(MPI_IN_PLACE, test_rank == 0 ? buffer + 2000 : host + 2000, 100,
+			      MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+		for (int i = 0; i < 4; i++)
+			MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+	}
+	MPI_Comm_dup(MPI_COMM_WORLD, &made);
+	MPI_Comm_dup(MPI_COMM_WORLD, &second);
+	/* Others come to it later than a communicator is freed. */
+	if (test_rank > 0) {
+		MPI_Recv(NULL, 0, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		MPI_Ibcast(buffer, 10, MPI_INT, 0, made, &requests[0]);
+		MPI_Comm_free(&second);
+	} else {
+		MPI_Ibcast(buffer, 10, MPI_INT, 0, made, &requests[0]);
+		MPI_Comm_free(&second);
+		for (int i = 1; i < test_size; i++)
+			MPI_Send(NULL, 0, MPI_INT, i, 0, MPI_COMM_WORLD);
+	}
+	MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
+	MPI_Comm_free(&made);
+	free(host);
+	test_result(true);
+}
 
 static void late(void)
 {
@@ -195,6 +283,8 @@ static void overlap(void)
 {
 	MPI_Request requests[4];
 
+	if (test_rank > 0)
+		usleep(300000);
 	for (int i = 0; i < 4; i++)
 		MPI_Iallreduce(buffer + i * 100, other + i * 100, 100, MPI_INT, MPI_SUM,
 			       MPI_COMM_WORLD, &requests[i]);
@@ -235,6 +325,10 @@ static const struct test_case cases[] = {
 	{"many", many},
 	{"late", late},
 	{"overlap", overlap},
+	{"frees", frees},
+	{"finalize", finalize},
+	{"begun", begun},
+	{"legal", legal},
 };
 
 int main(int argc, char **argv)

@@ -316,6 +316,12 @@ int core_check_run(const struct core_call *call, struct core_comm *comm,
 	return 0;
 }
 
+int core_check_raise(core_handle comm, int error)
+{
+	(void)comm;
+	return error;
+}
+
 void core_check_look(void)
 {
 }
@@ -683,6 +689,7 @@ void rank_stop(void)
 	for (int i = 0; i < MOST_COMMS; i++) {
 		if (comms[i].group)
 			core_comm_life_end(comms[i].state);
+		comms[i].group = NULL;
 	}
 	core_stop();
 }

@@ -12,7 +12,7 @@
 #include "core/call/core_shape.h"
 #include "core/exec/core_schedule.h"
 #include "core/exec/core_walk.h"
-#include "core/report/core_note.h"
+#include "core/comm/core_note.h"
 #include "core/report/core_spent.h"
 #include "gpu/gpu_scratch.h"
 #include "gpu/kernels/gpu_verify.h"

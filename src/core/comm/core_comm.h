@@ -12,12 +12,15 @@
 #define CORE_COMM_H
 
 #include "core/comm/core_known.h"
+#include "core/comm/core_note.h"
 #include "core/job/core_mpi_job.h"
 #include "gpu/kernels/gpu_program.h"
 
 struct core_arena;
+struct core_checks;
 struct core_choices;
 struct core_graph;
+struct core_journal_comm;
 struct core_queued;
 struct core_schedule;
 struct core_nodes;
@@ -68,8 +71,11 @@ struct core_comm {
 	void *area;                   /* for the agreement; NULL: every call is staged */
 	const char *no_area;          /* then why */
 	uint64_t calls;               /* collective calls of this process that have begun */
-	uint64_t made;                /* the same, with those that carry no data: core_journal.h */
-	uint64_t all_passed;          /* all members are past the calls below this number */
+	/* For core_journal.h: the same, with those that carry no data; and of enqueued ones. */
+	uint64_t made, enqueued;
+	struct core_journal_comm *shown; /* NULL: it is not in the journal */
+	struct core_note blocking;       /* of the last call that waits */
+	uint64_t all_passed;             /* all members are past the calls below this number */
 	int rank, size;
 	bool accelerated; /* a call has been */
 	bool lost;        /* a member's process has ended, or can't be reached: known here */
@@ -119,6 +125,7 @@ struct core_comm {
 	struct core_comm *next;       /* see core_mail.h */
 	struct core_comm *older;      /* of all that there are */
 	struct core_graph *graph;     /* see core_graph.h; NULL: it has none */
+	struct core_checks *check;    /* see core_mpi_check.h; NULL: its calls are not checked */
 	struct core_comm_queue queue;
 	struct core_member members[];
 };

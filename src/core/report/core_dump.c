@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,8 +20,8 @@
 
 static char path[4096], host[256]; /* set at the start */
 static pid_t owner;                /* the process that the journal is of: not its children */
-static struct sigaction before;    /* what SIGUSR2 did */
-static bool handles;
+static _Atomic bool is_on;
+static _Atomic int writers;
 
 /* ---- text ---- */
 
@@ -174,6 +175,8 @@ static void put_call(struct out *out, const struct core_journal *journal,
 	number(out, "serial", (int64_t)serial);
 	if (call->comm) {
 		identity(out, "comm", call->comm);
+		number(out, "rank", call->rank);
+		number(out, "size", call->ranks);
 		number(out, "number", (int64_t)call->number);
 		number(out, "call_number", (int64_t)call->call_number);
 	}
@@ -191,6 +194,8 @@ static void put_call(struct out *out, const struct core_journal *journal,
 	boolean(out, "ended", ended);
 	if (where == CORE_WHERE_FAILED)
 		boolean(out, "failed", true);
+	if (where == CORE_WHERE_GIVEN)
+		boolean(out, "given", true);
 	seconds(out, "began", now > call->began ? now - call->began : 0);
 	if (ended) {
 		string(out, "path", paths[call->path]);
@@ -201,11 +206,15 @@ static void put_call(struct out *out, const struct core_journal *journal,
 	close_part(out, "}");
 }
 
-/* By their serials: an entry may be kept while others go round. */
+/*
+ * By their serials: an entry may be kept while others go round; and up to the newest of now, as the
+ * process goes on.
+ */
 static void put_calls(struct out *out, struct core_journal *journal, uint64_t now)
 {
-	struct core_entry copy, next;
+	uint64_t newest = atomic_load_explicit(&journal->serials, memory_order_relaxed);
 	uint64_t last = 0, serial, lowest;
+	struct core_entry copy, next;
 
 	do {
 		lowest = UINT64_MAX;
@@ -213,7 +222,7 @@ static void put_calls(struct out *out, struct core_journal *journal, uint64_t no
 			if (!core_journal_read(&journal->calls[i], &copy))
 				continue;
 			serial = atomic_load_explicit(&copy.serial, memory_order_relaxed);
-			if (serial > last && serial < lowest) {
+			if (serial > last && serial < lowest && serial <= newest) {
 				lowest = serial;
 				memcpy(&next, &copy, sizeof(next));
 			}
@@ -224,18 +233,21 @@ static void put_calls(struct out *out, struct core_journal *journal, uint64_t no
 	} while (lowest != UINT64_MAX);
 }
 
-static void put_comms(struct out *out, const struct core_journal *journal)
+static void put_comms(struct out *out, struct core_journal *journal)
 {
-	uint64_t num =
-		journal->num_comms < CORE_JOURNAL_COMMS ? journal->num_comms : CORE_JOURNAL_COMMS;
+	for (int i = 0; i < CORE_JOURNAL_COMMS; i++) {
+		struct core_journal_comm *comm = &journal->comms[i];
+		uint64_t id = atomic_load_explicit(&comm->id, memory_order_acquire);
 
-	for (uint64_t i = 0; i < num; i++) {
-		const struct core_journal_comm *comm = &journal->comms[i];
-
+		if (!id)
+			continue;
 		open_part(out, "    {");
-		identity(out, "comm", comm->id);
+		identity(out, "comm", id);
 		number(out, "rank", comm->rank);
 		number(out, "size", comm->size);
+		number(out, "made",
+		       (int64_t)atomic_load_explicit(&comm->made, memory_order_relaxed));
+		boolean(out, "world", i == 0 && comm->size == core_mpi_job.size);
 		close_part(out, "}");
 	}
 }
@@ -316,7 +328,7 @@ static int open_file(void)
 	if (fd < 0)
 		return fd;
 	if (!fstat(fd, &kind) && S_ISREG(kind.st_mode) && kind.st_uid == geteuid() &&
-	    !ftruncate(fd, 0))
+	    kind.st_nlink == 1 && !ftruncate(fd, 0))
 		return fd;
 	close(fd);
 	errno = EPERM;
@@ -340,22 +352,33 @@ static void tell(const char *text, const char *more, const char *reason)
 	flush(&out);
 }
 
-void core_dump(const char *reason)
+static void write_file(const char *reason)
 {
-	int saved_errno = errno;
 	struct out out;
 
-	if (!path[0] || getpid() != owner || !core_journal_of(0) || !is_ours_to_write())
-		return;
 	memset(&out, 0, offsetof(struct out, text));
 	out.fd = open_file();
 	if (out.fd < 0) {
 		tell(": who is where can't be written to ", " (GPUCOLL_DUMP)", reason);
-	} else {
-		put_all(&out, reason);
-		close(out.fd);
-		tell(": who is where on this node is in ", ", for gpucoll-info --desync", reason);
+		return;
 	}
+	put_all(&out, reason);
+	close(out.fd);
+	tell(": who is where on this node is in ", ", for gpucoll-info --desync", reason);
+}
+
+/*
+ * Stop looks at `writers` after it has cleared `is_on`, and this looks at `is_on` after it has
+ * counted itself, both in one order: so one sees the other.
+ */
+void core_dump(const char *reason)
+{
+	int saved_errno = errno;
+
+	if (atomic_fetch_add(&writers, 1) == 0 && atomic_load(&is_on) && getpid() == owner &&
+	    is_ours_to_write())
+		write_file(reason);
+	atomic_fetch_sub(&writers, 1);
 	errno = saved_errno;
 }
 
@@ -365,29 +388,30 @@ static void on_signal(int signal)
 	core_dump("SIGUSR2");
 }
 
+void core_dump_catch(void)
+{
+	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, now;
+
+	if (util_config.dump && !sigaction(SIGUSR2, NULL, &now) && !(now.sa_flags & SA_SIGINFO) &&
+	    now.sa_handler == SIG_DFL)
+		sigaction(SIGUSR2, &action, NULL);
+}
+
 void core_dump_start(void)
 {
-	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-
 	if (!util_config.dump || !core_journal_of(0))
 		return;
 	util_log_expand(util_config.dump, path, sizeof(path));
 	gethostname(host, sizeof(host) - 1);
 	owner = getpid();
 	util_log_file(); /* opens it */
-	if (sigaction(SIGUSR2, NULL, &before) || (before.sa_flags & SA_SIGINFO) ||
-	    before.sa_handler != SIG_DFL)
-		return;
-	handles = !sigaction(SIGUSR2, &action, NULL);
+	atomic_store(&is_on, true);
 }
 
-/* What the program has put in its place since stays. */
+/* One that this thread was interrupted by has ended. */
 void core_dump_stop(void)
 {
-	struct sigaction now;
-
-	path[0] = 0;
-	if (handles && !sigaction(SIGUSR2, NULL, &now) && now.sa_handler == on_signal)
-		sigaction(SIGUSR2, &before, NULL);
-	handles = false;
+	atomic_store(&is_on, false);
+	while (atomic_load(&writers))
+		sched_yield();
 }

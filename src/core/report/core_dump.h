@@ -6,12 +6,14 @@
  *     {"gpucoll": VERSION, "reason": WHY, "by": RANK, "job": ID, "size": RANKS OF THE JOB,
  *      "node": INDEX, "nodes": HOW MANY, "host": NAME, "time": SECONDS SINCE 1970,
  *      "ranks": [{"rank": R, "pid": P, "alive": BOOL, "serials": CALLS MADE,
- *                 "comms": [{"comm": ID, "rank": R, "size": S}, ...],
- *                 "calls": [{"call": NAME, "serial": N, "comm": ID, "number": N, "call_number": N,
+ *                 "comms": [{"comm": ID, "rank": R, "size": S, "made": OPERATIONS SO FAR,
+ *                            "world": BOOL}, ...],
+ *                 "calls": [{"call": NAME, "serial": N, "comm": ID, "rank": R, "size": S,
+ *                            "number": N, "call_number": N,
  *                            "sendcount": C, "sendtype": NAME, "recvcount": C, "recvtype": NAME,
  *                            "op": NAME, "root": R, "in_place": true, "text": WHERE IT IS,
- *                            "ended": BOOL, "failed": true, "began": S AGO, "waits": WHAT FOR,
- *                            "path": PATH, "why": WHY}, ...]}, ...]}
+ *                            "ended": BOOL, "failed": true, "given": true, "began": S AGO, "waits":
+ * WHAT FOR, "path": PATH, "why": WHY}, ...]}, ...]}
  *
  * What does not apply to a call is left out.
  */
@@ -19,8 +21,14 @@
 #define CORE_DUMP_H
 
 /*
- * After core_journal_start. Has SIGUSR2 write the file, if the program has no use of that signal so
- * far. Stop takes that back.
+ * Take SIGUSR2, if the program has no use of that signal so far, for good: who is told to send it
+ * to all ranks is not to end those to which it means nothing.
+ */
+void core_dump_catch(void);
+
+/*
+ * From here on files are written; after core_journal_start. And no more: when that has returned no
+ * thread is at it.
  */
 void core_dump_start(void);
 void core_dump_stop(void);

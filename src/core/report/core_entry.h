@@ -4,19 +4,22 @@
 #define CORE_ENTRY_H
 
 #include "core/call/core_call.h"
-#include "core/report/core_note.h"
+#include "core/comm/core_note.h"
 #include "util/util_cache.h"
 
 #include <stdatomic.h>
 
 enum { CORE_ENTRY_NAME = 40 };
 
+/* In place of a serial: it is being made. */
+#define CORE_ENTRY_MADE UINT64_MAX
+
 /*
  * One operation. Little is written, as the real MPI's calls on host buffers pay for it. Times in
  * ns, by a coarse clock.
  */
 struct core_entry {
-	_Alignas(UTIL_CACHE_LINE) _Atomic uint64_t serial; /* from 1 on, in the process */
+	_Alignas(UTIL_CACHE_LINE) _Atomic uint64_t serial; /* from 1 on; 0: none yet */
 	uint64_t comm;                                     /* its id; 0: has none */
 	/*
 	 * Among the communicator's collective operations, with barriers, constructors and such; and

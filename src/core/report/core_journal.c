@@ -5,11 +5,14 @@
 #include "core/mpi/core_mpi_predefined.h"
 #include "core/report/core_trace.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 static struct core_journal *mine; /* NULL: there is none */
+static pthread_mutex_t knowing =
+	PTHREAD_MUTEX_INITIALIZER; /* who changes which communicator is shown where */
 
 /* Where it is to the ms: that costs a quarter of the other clock. */
 static uint64_t coarse_now(void)
@@ -41,36 +44,71 @@ void core_journal_stop(void)
 	mine = NULL;
 }
 
-void core_journal_know(const struct core_comm *comm)
+/* Under `knowing`. */
+static struct core_journal_comm *find_place(void)
 {
-	uint64_t num;
+	static unsigned turn;
+
+	for (int i = 0; i < CORE_JOURNAL_COMMS; i++) {
+		if (!atomic_load_explicit(&mine->comms[i].id, memory_order_relaxed))
+			return &mine->comms[i];
+	}
+	return &mine->comms[1 + turn++ % (CORE_JOURNAL_COMMS - 1)];
+}
+
+void core_journal_know(struct core_comm *comm)
+{
+	struct core_journal_comm *place;
 
 	if (!mine)
 		return;
-	num = mine->num_comms++;
-	if (num >= CORE_JOURNAL_COMMS) /* the first, MPI_COMM_WORLD, stays */
-		num = 1 + num % (CORE_JOURNAL_COMMS - 1);
-	mine->comms[num] = (struct core_journal_comm){comm->id, comm->rank, comm->size};
+	pthread_mutex_lock(&knowing);
+	place = find_place();
+	place->rank = comm->rank;
+	place->size = comm->size;
+	atomic_store_explicit(&place->made, comm->made, memory_order_relaxed);
+	atomic_store_explicit(&place->id, comm->id, memory_order_release);
+	pthread_mutex_unlock(&knowing);
+	comm->shown = place;
+}
+
+/* Another may have taken its place. */
+static bool is_shown(const struct core_comm *comm)
+{
+	return mine && comm->shown &&
+	       atomic_load_explicit(&comm->shown->id, memory_order_relaxed) == comm->id;
+}
+
+void core_journal_forget(struct core_comm *comm)
+{
+	pthread_mutex_lock(&knowing);
+	if (is_shown(comm))
+		atomic_store_explicit(&comm->shown->id, 0, memory_order_relaxed);
+	pthread_mutex_unlock(&knowing);
 }
 
 /*
- * The next entry, but not one of a call that has not ended, if there is another. Its serial is 0
- * from here on. Acquire: what is written later is not there earlier, so that nobody takes it for
- * what was there.
+ * The next entry, but not one of a call that has not ended: NULL, if there is no other. Nobody else
+ * takes it from here on, and nobody reads it. Acquire: what is written later is not there earlier,
+ * so that nobody takes it for what was there.
  */
 static struct core_entry *take(uint64_t serial)
 {
-	struct core_entry *call = NULL;
+	struct core_entry *entry;
 	uint64_t last;
 
 	for (uint64_t i = 0; i < CORE_JOURNAL_CALLS; i++) {
-		call = &mine->calls[(serial + i) % CORE_JOURNAL_CALLS];
-		last = atomic_load_explicit(&call->serial, memory_order_relaxed);
-		if (!last || atomic_load_explicit(&call->ended, memory_order_relaxed))
-			break;
+		entry = &mine->calls[(serial + i) % CORE_JOURNAL_CALLS];
+		last = atomic_load_explicit(&entry->serial, memory_order_relaxed);
+		if (last == CORE_ENTRY_MADE ||
+		    (last && !atomic_load_explicit(&entry->ended, memory_order_relaxed)))
+			continue;
+		if (atomic_compare_exchange_strong_explicit(&entry->serial, &last, CORE_ENTRY_MADE,
+							    memory_order_acquire,
+							    memory_order_relaxed))
+			return entry;
 	}
-	atomic_exchange_explicit(&call->serial, 0, memory_order_acquire);
-	return call;
+	return NULL;
 }
 
 static void copy_text(char *to, const char *from, size_t bytes)
@@ -82,52 +120,75 @@ static void copy_text(char *to, const char *from, size_t bytes)
 	to[i] = 0;
 }
 
+/* Operations of a communicator are made one at a time: a call that waits was left by a jump then.
+ */
+static void end_left(struct core_comm *comm)
+{
+	static const struct core_journal_end end = {.where = CORE_WHERE_FAILED,
+						    .why = "left by a jump"};
+
+	if (comm->blocking.call)
+		core_journal_end(&comm->blocking, &end);
+	comm->blocking.call = NULL;
+}
+
+/* One more of the communicator's operations, which is counted also where there is no entry for it.
+ */
+static uint64_t count(struct core_comm *comm)
+{
+	uint64_t number = comm->made++;
+
+	if (is_shown(comm))
+		atomic_store_explicit(&comm->shown->made, comm->made, memory_order_relaxed);
+	return number;
+}
+
 static struct core_entry *begin(struct core_note *note, struct core_comm *comm, enum core_coll coll,
 				const char *name)
 {
-	struct core_entry *call;
+	struct core_entry *entry;
 
 	note->serial = 1 + atomic_fetch_add_explicit(&mine->serials, 1, memory_order_relaxed);
-	call = note->call = take(note->serial);
-	call->comm = comm ? comm->id : 0;
-	call->number = comm ? comm->made++ : 0;
-	call->rank = comm ? comm->rank : 0;
-	call->ranks = comm ? comm->size : 0;
-	call->call_number = 0;
-	call->sendcount = call->recvcount = -1;
-	call->began = coarse_now();
-	call->bytes = 0;
-	call->root = -1;
-	call->has_send = call->has_recv = call->has_op = call->in_place = false;
-	call->coll = (uint8_t)coll;
+	entry = note->call = take(note->serial);
+	if (!entry)
+		return NULL;
+	entry->comm = comm ? comm->id : 0;
+	entry->number = 0;
+	entry->rank = comm ? comm->rank : 0;
+	entry->ranks = comm ? comm->size : 0;
+	entry->call_number = 0;
+	entry->sendcount = entry->recvcount = -1;
+	entry->began = coarse_now();
+	entry->bytes = 0;
+	entry->root = -1;
+	entry->has_send = entry->has_recv = entry->has_op = entry->in_place = false;
+	entry->coll = (uint8_t)coll;
 	if (name) {
-		call->coll = CORE_COLL_NUM;
-		copy_text(call->name, name, sizeof(call->name));
+		entry->coll = CORE_COLL_NUM;
+		copy_text(entry->name, name, sizeof(entry->name));
 	}
-	call->why[0] = 0;
-	atomic_store_explicit(&call->ended, false, memory_order_relaxed);
-	atomic_store_explicit(&call->where, CORE_WHERE_ENTERED, memory_order_relaxed);
-	return call;
+	entry->why[0] = 0;
+	atomic_store_explicit(&entry->ended, false, memory_order_relaxed);
+	atomic_store_explicit(&entry->where, CORE_WHERE_ENTERED, memory_order_relaxed);
+	return entry;
 }
 
 /* Release: who reads the serial reads what was written before. */
-static void publish(struct core_note *note)
+static void publish(const struct core_note *note)
 {
 	atomic_store_explicit(&note->call->serial, note->serial, memory_order_release);
-	if (core_trace_on)
-		note->trace = core_trace_begin(note->call);
 }
 
-struct core_note core_journal_begin(const struct core_call *call, struct core_comm *comm,
-				    uint64_t number)
+static void follow(struct core_note *note, struct core_comm *comm, bool waits)
 {
-	struct core_note note = {0};
-	struct core_entry *entry;
+	if (core_trace_on)
+		note->trace = core_trace_begin(note->call);
+	if (comm && waits)
+		comm->blocking = *note;
+}
 
-	if (!mine || call->coll == CORE_REDUCE_LOCAL)
-		return note;
-	entry = begin(&note, comm, call->coll, call->name);
-	entry->call_number = number;
+static void describe(struct core_entry *entry, const struct core_call *call)
+{
 	entry->root = core_coll_is_rooted(call->coll) ? call->root : -1;
 	entry->has_send = call->sendtype || call->sendtypes;
 	entry->has_recv = call->recvtype || call->recvtypes;
@@ -139,20 +200,83 @@ struct core_note core_journal_begin(const struct core_call *call, struct core_co
 	entry->recvcount = call->recvtype && !call->recvcounts ? call->recvcount : -1;
 	entry->in_place =
 		core_mpi_is_in_place(call->sendbuf) || core_mpi_is_in_place(call->recvbuf);
+}
+
+struct core_note core_journal_begin(const struct core_call *call, struct core_comm *comm,
+				    uint64_t number)
+{
+	struct core_note note = {0};
+	struct core_entry *entry;
+	uint64_t made = 0;
+
+	if (!mine || call->coll == CORE_REDUCE_LOCAL)
+		return note;
+	if (comm) {
+		end_left(comm);
+		made = count(comm);
+	}
+	entry = begin(&note, comm, call->coll, call->name);
+	if (!entry)
+		return note;
+	entry->number = made;
+	entry->call_number = number;
+	describe(entry, call);
+	publish(&note);
+	follow(&note, comm, !call->request);
+	return note;
+}
+
+struct core_note core_journal_begin_enqueued(const struct core_call *call, struct core_comm *comm)
+{
+	struct core_note note = {0};
+	struct core_entry *entry = mine ? begin(&note, comm, call->coll, call->name) : NULL;
+
+	if (!entry)
+		return note;
+	if (comm) {
+		entry->comm = ~comm->id;
+		entry->number = comm->enqueued++;
+	}
+	describe(entry, call);
+	publish(&note);
+	follow(&note, NULL, false);
+	return note;
+}
+
+static struct core_note begin_other(const char *name, struct core_comm *comm)
+{
+	struct core_note note = {0};
+	struct core_entry *entry;
+	uint64_t made = 0;
+
+	if (!mine)
+		return note;
+	if (comm) {
+		end_left(comm);
+		made = count(comm);
+	}
+	entry = begin(&note, comm, CORE_COLL_NUM, name);
+	if (!entry)
+		return note;
+	entry->number = made;
+	atomic_store_explicit(&entry->where, CORE_WHERE_REAL, memory_order_relaxed);
 	publish(&note);
 	return note;
 }
 
-struct core_note core_journal_begin_other(const char *name, struct core_comm *comm)
+struct core_note core_journal_begin_other(const char *name, struct core_comm *comm, bool waits)
 {
-	struct core_note note = {0};
+	struct core_note note = begin_other(name, comm);
 
-	if (!mine)
-		return note;
-	begin(&note, comm, CORE_COLL_NUM, name);
-	publish(&note);
-	core_journal_where(&note, CORE_WHERE_REAL);
+	if (note.call)
+		follow(&note, comm, waits);
+	core_note_where(&note, CORE_WHERE_REAL);
 	return note;
+}
+
+void core_journal_finalize(struct core_comm *world)
+{
+	begin_other("MPI_Finalize", world);
 }
 
 /* Whether the entry is this call's. If the journal went round meanwhile it is another's. */
@@ -183,7 +307,7 @@ void core_journal_end(const struct core_note *note, const struct core_journal_en
 {
 	struct core_entry *call = note->call;
 
-	if (!is_its(note))
+	if (!is_its(note) || atomic_load_explicit(&call->ended, memory_order_relaxed))
 		return;
 	call->path = (uint8_t)end->path;
 	call->bytes = end->bytes;
@@ -204,7 +328,7 @@ bool core_journal_read(struct core_entry *call, struct core_entry *copy)
 {
 	uint64_t serial = atomic_load_explicit(&call->serial, memory_order_acquire);
 
-	if (!serial)
+	if (!serial || serial == CORE_ENTRY_MADE)
 		return false;
 	memcpy(copy, call, sizeof(*copy));
 	return atomic_fetch_add_explicit(&call->serial, 0, memory_order_release) == serial;

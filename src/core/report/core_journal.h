@@ -15,16 +15,17 @@
 #include "core/call/core_flags.h"
 #include "core/comm/core_comm.h"
 #include "core/report/core_entry.h"
-#include "core/report/core_note.h"
+#include "core/comm/core_note.h"
 
 #include <stdatomic.h>
 
 enum { CORE_JOURNAL_CALLS = 64, CORE_JOURNAL_COMMS = 64, CORE_JOURNAL_TEXT = 160 };
 
-/* The process as a member of a communicator. */
+/* The process as a member of a communicator that there is. */
 struct core_journal_comm {
-	uint64_t id;
+	_Atomic uint64_t id; /* 0: nothing is there */
 	int32_t rank, size;
+	_Atomic uint64_t made; /* operations that the process has come to */
 };
 
 struct core_journal {
@@ -34,9 +35,9 @@ struct core_journal {
 	_Atomic uint64_t dumped;       /* of the node's first: when somebody wrote a file, ns */
 	_Atomic uint64_t of_words;     /* the serial of the call to which belong: */
 	char words[CORE_JOURNAL_TEXT]; /* what it has waited for long */
-	uint64_t num_comms;
-	struct core_journal_comm comms[CORE_JOURNAL_COMMS]; /* the last ones, in turn */
-	struct core_entry calls[CORE_JOURNAL_CALLS];        /* in turn, but for those not ended */
+	/* MPI_COMM_WORLD first; where there are more, the others go round. */
+	struct core_journal_comm comms[CORE_JOURNAL_COMMS];
+	struct core_entry calls[CORE_JOURNAL_CALLS]; /* in turn, but for those not ended */
 };
 
 /* Begin this process's, which is on the board. Without a board there is none. */
@@ -46,16 +47,22 @@ void core_journal_stop(void);
 /* That of a process of the node; NULL: there are none. */
 struct core_journal *core_journal_of(int local_rank);
 
-/* This process is a member of the communicator. */
-void core_journal_know(const struct core_comm *comm);
+/* This process is a member of the communicator, and is so no more. */
+void core_journal_know(struct core_comm *comm);
+void core_journal_forget(struct core_comm *comm);
 
 /*
- * A collective operation begins: `call`, which is call `number` of the communicator; or another
- * one, which has a name only. `comm` may be NULL. The note is to be given back to an `end`.
+ * A collective operation begins: `call`, which is call `number` of the communicator; one that is
+ * enqueued on a stream, which has an order with such ones only; or another one, which has a name
+ * only, and waits or not. `comm` may be NULL. The note is to be given back to an `end`.
  */
 struct core_note core_journal_begin(const struct core_call *call, struct core_comm *comm,
 				    uint64_t number);
-struct core_note core_journal_begin_other(const char *name, struct core_comm *comm);
+struct core_note core_journal_begin_enqueued(const struct core_call *call, struct core_comm *comm);
+struct core_note core_journal_begin_other(const char *name, struct core_comm *comm, bool waits);
+
+/* MPI_Finalize, which others see as long as they are there. It has no end. */
+void core_journal_finalize(struct core_comm *world);
 
 /* It waits for long, as `words` say. */
 void core_journal_say(const struct core_note *note, const char *words);

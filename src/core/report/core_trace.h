@@ -15,7 +15,7 @@
 #ifndef CORE_TRACE_H
 #define CORE_TRACE_H
 
-#include "core/report/core_note.h"
+#include "core/comm/core_note.h"
 
 #include <stdbool.h>
 
