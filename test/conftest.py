@@ -37,6 +37,10 @@ SANITIZED = b"__asan_init" in (BUILD / "emu/libcuda.so.1").read_bytes() if MPIS 
 ASAN_OPTIONS = "detect_leaks=0:protect_shadow_gap=0:use_sigaltstack=0:verify_asan_link_order=0"
 
 
+# Of jobs that are made to fail or to wait.
+(BUILD / "dumps").mkdir(exist_ok=True)
+
+
 class Result:
     def __init__(self, status, output):
         self.status, self.output = status, output
@@ -121,7 +125,7 @@ def run_on_hosts(command, env, timeout, when=None):
 
 def environment(mpi, preload, extra=()):
     """The variables of a rank. `preload` lists libraries after the ones that the set-up itself needs."""
-    env = dict(extra)
+    env = {"GPUCOLL_DUMP": str(BUILD / "dumps/%h-%p.json"), **dict(extra)}
     libraries = asan_preload() + list(preload)
     if family(mpi) == "mpich":
         libraries.append(str(BUILD / "emu/yield_shim.so"))

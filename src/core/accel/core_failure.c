@@ -3,6 +3,7 @@
 #include "core/accel/core_links.h"
 #include "core/agree/core_lost.h"
 #include "core/agree/core_meet.h"
+#include "core/report/core_dump.h"
 #include "core/agree/core_nodes.h"
 #include "core/wire/core_wire.h"
 #include "util/util_log.h"
@@ -42,6 +43,7 @@ static void log_loss(const struct core_accel *accel, int rank)
 			 "call %llu",
 			 rank, (unsigned long long)comm->id, comm->members[rank].process,
 			 (unsigned long long)accel->number);
+	core_dump("a rank is lost");
 }
 
 /* Found here, or told by another. */
