@@ -11,7 +11,7 @@ import time
 import pytest
 
 from conftest import BUILD, assert_passed, environment, family, launcher
-from helpers import HOSTID, PERSISTENT, RECOVERY, each_mpi, emulated_only, run_tool
+from helpers import HOSTID, PERSISTENT, RECOVERY, SURVIVING, each_mpi, emulated_only, run_tool
 
 each_place = pytest.mark.parametrize("place", ["device", "host"])
 
@@ -24,11 +24,12 @@ def desync(*files):
 class Hanging:
     """A job of test_desync that does not end, and the files that its nodes write."""
 
-    def __init__(self, mpi, shape, case, folder, *arguments, env=(), options=()):
+    def __init__(self, mpi, shape, case, folder, *arguments, env=(), survives=False):
         self.folder = folder
         variables = {**environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")]), "GPUCOLL_TIMEOUT": "3",
                      "GPUCOLL_DUMP": f"{folder}/%h-%p.json", **dict(env)}
-        script = f'{HOSTID.format(shape=shape)} exec "$@"'
+        script = SURVIVING.format(environment=HOSTID.format(shape=shape)) if survives else f'{HOSTID.format(shape=shape)} exec "$@"'
+        options = RECOVERY[family(mpi)] if survives else []
         program = BUILD / "mpi" / mpi / "test_desync"
         self.job = subprocess.Popen([*launcher(mpi, len(shape)), *options, "env", *[f"{k}={v}" for k, v in variables.items()], "/bin/sh", "-c",
                                      script, "sh", str(program), case, *arguments], stdout=subprocess.PIPE,
@@ -160,7 +161,7 @@ def test_a_signal_over_nodes(mpi, tmp_path):
 @emulated_only
 @each_mpi
 def test_a_rank_that_dies(mpi, tmp_path):
-    with Hanging(mpi, "000", "dies", tmp_path, options=RECOVERY[family(mpi)]) as job:
+    with Hanging(mpi, "000", "dies", tmp_path, survives=True) as job:
         status, text = desync(*job.files(1, '"alive": false'))
     assert status == 1
     assert re.search(r"^the process of rank 1 has ended; its last collective was MPI_Allreduce", text, re.MULTILINE), text

@@ -12,20 +12,25 @@
 #include "core/report/core_dump.h"
 #include "core/report/core_journal.h"
 #include "core/request/core_requests.h"
+#include "gpu/gpu_pointer.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 /* What all ranks tell all others. Bytes without meaning are zero, as all of it is compared. */
 struct head {
 	char name[CORE_ENTRY_NAME];
-	int64_t bytes; /* that all are to have alike; -1: there is no such number */
-	int32_t root;  /* -1: none */
+	int64_t bytes;    /* that all are to have alike; -1: there is no such number */
+	uint64_t nowhere; /* the address of a buffer that is none; 0: there is no such */
+	int32_t root;     /* -1: none */
 	uint8_t type, op;
 	bool has_op;
 };
@@ -118,7 +123,38 @@ static bool is_alltoall(enum core_coll coll)
 	return coll == CORE_ALLTOALL || coll == CORE_ALLTOALLV || coll == CORE_ALLTOALLW;
 }
 
-static struct head head_of(const struct core_call *call, const char *name)
+/*
+ * The kernel knows what is mapped, and reads it or says no. Where the data begin at the address: of
+ * predefined types, without displacements.
+ */
+static bool is_nowhere(const void *buffer, int64_t count, core_handle type, const void *displs)
+{
+	char byte;
+	struct iovec here = {&byte, 1}, there = {(void *)buffer, 1};
+
+	if (!buffer || count <= 0 || displs || !core_mpi_type_number(type) ||
+	    core_mpi_is_in_place(buffer) || (gpu_driver_present() && gpu_pointer_is_device(buffer)))
+		return false;
+	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT;
+}
+
+/* Of a root's alone, and of others', only what they use. */
+static uint64_t find_nowhere(const struct core_call *call, int rank)
+{
+	bool sends = !is_scatter(call->coll) || rank == call->root;
+	bool receives = (!is_gather(call->coll) && call->coll != CORE_REDUCE) || rank == call->root;
+	bool reduces = core_coll_reduces(call->coll);
+
+	if (sends && call->sendbuf &&
+	    is_nowhere(call->sendbuf, reduces ? call->recvcount : call->sendcount,
+		       reduces ? call->recvtype : call->sendtype, call->sdispls))
+		return (uint64_t)(uintptr_t)call->sendbuf;
+	if (receives && is_nowhere(call->recvbuf, call->recvcount, call->recvtype, call->rdispls))
+		return (uint64_t)(uintptr_t)call->recvbuf;
+	return 0;
+}
+
+static struct head head_of(const struct core_call *call, const char *name, int rank)
 {
 	struct head head;
 
@@ -127,6 +163,7 @@ static struct head head_of(const struct core_call *call, const char *name)
 	head.bytes = head.root = -1;
 	if (!call)
 		return head;
+	head.nowhere = find_nowhere(call, rank);
 	if (core_coll_is_rooted(call->coll))
 		head.root = call->root;
 	if (core_coll_reduces(call->coll) || call->coll == CORE_BCAST) {
@@ -230,6 +267,18 @@ static int look_at_heads(const struct core_checks *lane, const struct check *che
 	const char *what;
 	int error;
 
+	for (int i = 0; i < lane->size; i++) {
+		if (!check->heads[i].nowhere)
+			continue;
+		snprintf(
+			text, sizeof(text),
+			"rank %d gives %s the buffer %#llx, which is neither memory of the host nor "
+			"of a device: has it been freed?",
+			i, check->heads[i].name, (unsigned long long)check->heads[i].nowhere);
+		if (lane->rank == i)
+			say(lane, check, text);
+		return MPI_ERR_BUFFER;
+	}
 	for (int i = 1; i < lane->size; i++) {
 		error = compare(&check->heads[0], &check->heads[i], &what);
 		if (error == MPI_SUCCESS)
@@ -289,7 +338,7 @@ static struct check *create(const struct core_call *call, const char *name,
 	size_t size = (size_t)comm->size;
 
 	check->number = comm->made - 1;
-	check->mine = head_of(call, name);
+	check->mine = head_of(call, name, comm->rank);
 	check->heads = must(calloc(size, sizeof(*check->heads)));
 	check->exchanges = call && (is_gather(call->coll) || is_scatter(call->coll) ||
 				    is_allgather(call->coll) || is_alltoall(call->coll));

@@ -8,6 +8,8 @@
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi.h"
 #include "core/report/core_journal.h"
+#include "core/stage/core_still.h"
+#include "util/util_config.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -56,6 +58,10 @@ void core_op_start(struct core_op *op, const struct core_call *call, struct core
 	op->why = "";
 	op->state = CORE_OP_ACCEL;
 	op->accel_status = core_accel_start(&op->accel, call, comm, number);
+	if (__builtin_expect(util_config.check & UTIL_CHECK_STREAMS, 0) &&
+	    op->accel_status == UTIL_OK)
+		core_still_look(&op->accel.shape,
+				call->name ? call->name : core_coll_name(call->coll));
 }
 
 void core_op_note(struct core_op *op, const struct core_note *note)

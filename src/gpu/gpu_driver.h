@@ -28,6 +28,7 @@
 	X(cuEventQuery)                                                                            \
 	X(cuEventRecord)                                                                           \
 	X(cuCtxGetId)                                                                              \
+	X(cuCtxSynchronize)                                                                        \
 	X(cuCtxPopCurrent)                                                                         \
 	X(cuCtxPushCurrent)                                                                        \
 	X(cuDeviceCanAccessPeer)                                                                   \

@@ -296,6 +296,19 @@ enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
 	return query_status(result);
 }
 
+enum util_status gpu_stream_synchronize_context(struct gpu_stream *stream)
+{
+	struct gpu_scope scope;
+	enum util_status status = gpu_scope_enter(&scope, &stream->where);
+	CUresult result;
+
+	if (status != UTIL_OK)
+		return status;
+	result = gpu_driver.cuCtxSynchronize();
+	gpu_scope_leave(&scope);
+	return result == CUDA_SUCCESS ? UTIL_OK : gpu_driver_error(result, "cuCtxSynchronize");
+}
+
 enum util_status gpu_stream_copy(struct gpu_stream *stream, void *to, const void *from,
 				 size_t bytes)
 {

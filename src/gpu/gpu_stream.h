@@ -60,6 +60,9 @@ enum util_status gpu_stream_poll(struct gpu_stream *stream);
  */
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
 
+/* Wait for all that was put on streams of its context, the application's too. */
+enum util_status gpu_stream_synchronize_context(struct gpu_stream *stream);
+
 /* Have a thread of the driver's call the function, in stream order; it must make no CUDA call. */
 enum util_status gpu_stream_call(struct gpu_stream *stream, void (*function)(void *), void *data);
 

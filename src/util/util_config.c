@@ -33,7 +33,7 @@ struct util_config util_config;
 
 static const char *const level_words[] = {"none", "version", "warn", "info", "trace", NULL};
 static const char *const exec_words[] = {"auto", "fused", "stepped", NULL};
-static const char *const check_words[] = {"schedules", "args", NULL};
+static const char *const check_words[] = {"schedules", "args", "streams", NULL};
 static const char *const net_words[] = {"ucx", "off", NULL};
 static const char *const partial_words[] = {"abort", "sleep", NULL};
 static const char *const stream_exec_words[] = {"auto", "fused", "staged", NULL};
@@ -168,7 +168,9 @@ static const struct option options[] = {
 	 "What is checked, as a comma-separated list; 0: nothing. args: before each collective "
 	 "operation the ranks of its communicator tell each other which one they have come to, and "
 	 "with which root, operation, counts and types; what does not agree is said, and is an error "
-	 "of MPI. Costs some collectives of the real MPI each time, on host buffers, too. schedules: "
+	 "of MPI. Costs some collectives of the real MPI each time, on host buffers, too. streams: "
+	 "whether the input on a device is still being written when a blocking or nonblocking call "
+	 "is made, with a warning; each call waits for all streams of its context. schedules: "
 	 "each schedule (see gpucoll-info -p) is proved when it is first used, for milliseconds; 1 "
 	 "says the same."},
 	{"GPUCOLL_PARTIAL", TYPE_ENUM, FIELD(partial), "abort", partial_words,

@@ -22,7 +22,7 @@ enum util_log_level {
 
 enum util_exec { UTIL_EXEC_AUTO, UTIL_EXEC_FUSED, UTIL_EXEC_STEPPED };
 /* Bits. */
-enum util_check { UTIL_CHECK_SCHEDULES = 1, UTIL_CHECK_ARGS = 2 };
+enum util_check { UTIL_CHECK_SCHEDULES = 1, UTIL_CHECK_ARGS = 2, UTIL_CHECK_STREAMS = 4 };
 enum util_net { UTIL_NET_UCX, UTIL_NET_OFF };
 enum util_partial { UTIL_PARTIAL_ABORT, UTIL_PARTIAL_SLEEP };
 enum util_stream_wait { UTIL_STREAM_WAIT_AUTO, UTIL_STREAM_WAIT_WORD, UTIL_STREAM_WAIT_KERNEL };

@@ -27,6 +27,8 @@
  * in a process begins late), CUEMU_CONNECTIONS (hardware queues, which streams share: what stands
  * in one waits for all that was put there before; 0: each stream has its own), CUEMU_WAIT_US
  * (before each look at a word for which a stream waits, as where it has been put aside),
+ * CUEMU_ROOM (0 or 1: a kernel begins when the process's others leave its blocks room on the
+ * multiprocessors, if not alone),
  * CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted, too), CUEMU_SEED (by which
  * the interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
  */
@@ -55,7 +57,7 @@ struct emu_config {
 	unsigned delay_us, slice_us, first_us, wait_us;
 	uint64_t seed;
 	int connections; /* of a process to its devices; 0: one for each stream */
-	bool in_caller, time_sliced, mig, legacy_alone, stale_die, interprets;
+	bool in_caller, room, time_sliced, mig, legacy_alone, stale_die, interprets;
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
 extern struct emu_config emu_config;

@@ -143,6 +143,7 @@ static void load(void)
 	emu_config.first_us = (unsigned)number("CUEMU_FIRST_US", 0, 0, 10000000);
 	emu_config.connections = (int)number("CUEMU_CONNECTIONS", 0, 0, 32);
 	emu_config.wait_us = (unsigned)number("CUEMU_WAIT_US", 0, 0, 1000000);
+	emu_config.room = number("CUEMU_ROOM", 0, 0, 1);
 	emu_config.time_sliced = number("CUEMU_TIME_SLICED", 0, 0, 1);
 	emu_config.mig = number("CUEMU_MIG", 0, 0, 1);
 	emu_config.legacy_alone = word("CUEMU_LEGACY", "blocking", "alone");

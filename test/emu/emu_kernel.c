@@ -62,6 +62,7 @@ struct launch {
 	unsigned blocks;
 	uint64_t number; /* of the process's launches */
 	bool cooperates;
+	uint64_t room; /* threads of the device's that it takes */
 	atomic_bool failed;
 	atomic_uint next_block;
 	pthread_t beginner, threads[MAX_THREADS]; /* who began it, and the others */
@@ -382,6 +383,45 @@ static int take_turn(void)
 	return fd;
 }
 
+enum { THREADS_OF_SM = 2048 };
+
+static pthread_mutex_t room_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t room_given = PTHREAD_COND_INITIALIZER;
+static uint64_t room_taken; /* under the lock */
+
+/* A block is on one multiprocessor; of more than fit at a time the others come later. */
+static uint64_t room_of(const struct ptx_grid *grid)
+{
+	uint64_t threads = (uint64_t)grid->threads[0] * grid->threads[1] * grid->threads[2];
+	uint64_t blocks = (uint64_t)grid->blocks[0] * grid->blocks[1] * grid->blocks[2];
+	uint64_t most = (uint64_t)emu_config.sms * (THREADS_OF_SM / threads);
+
+	return threads * (blocks < most ? blocks : most);
+}
+
+static void take_room(const struct launch *launch)
+{
+	uint64_t all = (uint64_t)emu_config.sms * THREADS_OF_SM;
+
+	if (!emu_config.room)
+		return;
+	pthread_mutex_lock(&room_lock);
+	while (room_taken && room_taken + launch->room > all)
+		pthread_cond_wait(&room_given, &room_lock);
+	room_taken += launch->room;
+	pthread_mutex_unlock(&room_lock);
+}
+
+static void give_room(const struct launch *launch)
+{
+	if (!emu_config.room)
+		return;
+	pthread_mutex_lock(&room_lock);
+	room_taken -= launch->room;
+	pthread_cond_broadcast(&room_given);
+	pthread_mutex_unlock(&room_lock);
+}
+
 /* In naps, as kernels that wait take them: beside other work both get as much longer. */
 static void begin_late(const struct launch *launch)
 {
@@ -409,6 +449,7 @@ static void run_launch(void *argument)
 	begin_late(launch);
 	launch->beginner = pthread_self();
 	launch->workers = (together < MAX_THREADS ? together : MAX_THREADS) - 1;
+	take_room(launch);
 	launch->turn = take_turn();
 	launch->turn_began = now();
 	if (!emu_config.in_caller)
@@ -418,6 +459,7 @@ static void run_launch(void *argument)
 		pthread_join(launch->threads[i], NULL);
 	if (launch->turn >= 0)
 		close(launch->turn);
+	give_room(launch);
 }
 
 /* ---- the API ---- */
@@ -485,10 +527,10 @@ static uint64_t take_workspace(uint64_t number)
 /* All blocks of a cooperative launch run at the same time. */
 static bool fits(const struct ptx_grid *grid)
 {
-	enum { THREADS = 2048 }; /* of a multiprocessor */
 	uint64_t threads = product(grid->threads), blocks = product(grid->blocks);
 
-	return blocks <= MAX_THREADS && blocks <= (uint64_t)emu_config.sms * (THREADS / threads);
+	return blocks <= MAX_THREADS &&
+	       blocks <= (uint64_t)emu_config.sms * (THREADS_OF_SM / threads);
 }
 
 static CUresult launch_grid(CUfunction function, const struct ptx_grid *grid, CUstream handle,
@@ -506,6 +548,7 @@ static CUresult launch_grid(CUfunction function, const struct ptx_grid *grid, CU
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	launch->function = function;
 	launch->grid = *grid;
+	launch->room = room_of(grid);
 	if (function->twin)
 		launch->grid.threads[0] = (uint32_t)emu_config.threads;
 	launch->blocks = (unsigned)product(grid->blocks);
