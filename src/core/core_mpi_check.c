@@ -124,6 +124,21 @@ static bool is_alltoall(enum core_coll coll)
 }
 
 /*
+ * In an exchange all ranks name one predefined type, if any; but pairs, which are two of another.
+ * 0: not known.
+ */
+static uint8_t exchanged_type(const struct core_call *call, int rank)
+{
+	bool is_root = rank == call->root;
+	bool sends = (is_gather(call->coll) && !is_root) || (is_scatter(call->coll) && is_root);
+	core_handle type = sends ? call->sendtype : call->recvtype;
+
+	if (core_coll_is_neighbor(call->coll) || !type || core_mpi_is_in_place(call->recvbuf))
+		return 0;
+	return core_mpi_is_pair(type) ? 0 : core_mpi_type_number(type);
+}
+
+/*
  * The kernel knows what is mapped, and reads it or says no. Where the data begin at the address: of
  * predefined types, without displacements.
  */
@@ -170,6 +185,8 @@ static struct head head_of(const struct core_call *call, const char *name, int r
 		head.type = core_mpi_type_number(call->recvtype);
 		if (!call->recvcounts)
 			head.bytes = bytes_of(call->recvcount, call->recvtype);
+	} else {
+		head.type = exchanged_type(call, rank);
 	}
 	head.has_op = core_coll_reduces(call->coll);
 	head.op = head.has_op ? core_mpi_op_number(call->op) : 0;
@@ -217,6 +234,8 @@ static void describe(const struct head *head, char *text, size_t bytes)
 
 	if (head->root >= 0)
 		snprintf(root, sizeof(root), ", root %d", head->root);
+	if (head->bytes < 0 && head->type)
+		snprintf(data, sizeof(data), ", %s", core_mpi_type_word(head->type));
 	if (head->bytes >= 0)
 		snprintf(data, sizeof(data), ", %lld bytes of %s", (long long)head->bytes,
 			 core_mpi_type_word(head->type));

@@ -84,6 +84,13 @@ static void wrong_block(void)
 			     MPI_COMM_WORLD));
 }
 
+static void exchanged_type(void)
+{
+	MPI_Datatype type = test_rank == 1 ? MPI_FLOAT : MPI_INT;
+
+	must_fail(MPI_Allgather(buffer, 10, type, other, 10, type, MPI_COMM_WORLD));
+}
+
 static void wrong_exchange(void)
 {
 	int sends[test_size], takes[test_size], displs[test_size];
@@ -315,6 +322,7 @@ static const struct test_case cases[] = {
 	{"count", wrong_count},
 	{"block", wrong_block},
 	{"exchange", wrong_exchange},
+	{"exchanged_type", exchanged_type},
 	{"barrier", barrier},
 	{"constructor", constructor},
 	{"nonblocking", nonblocking},

@@ -88,6 +88,19 @@ uint8_t core_mpi_type_number(core_handle type)
 	return 0;
 }
 
+bool core_mpi_is_pair(core_handle type)
+{
+	static const MPI_Datatype pairs[] = {MPI_2INT,     MPI_FLOAT_INT, MPI_DOUBLE_INT,
+					     MPI_LONG_INT, MPI_SHORT_INT, MPI_LONG_DOUBLE_INT,
+					     MPI_2INTEGER, MPI_2REAL,     MPI_2DOUBLE_PRECISION};
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		if ((core_handle)pairs[i] == type)
+			return true;
+	}
+	return false;
+}
+
 uint8_t core_mpi_op_number(core_handle op)
 {
 	for (uint8_t i = 1; i < NUM_OPS; i++) {

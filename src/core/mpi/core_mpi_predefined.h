@@ -12,6 +12,9 @@
 uint8_t core_mpi_type_number(core_handle type);
 uint8_t core_mpi_op_number(core_handle op);
 
+/* Whether it is one of those of two numbers, as MPI_2INT. */
+bool core_mpi_is_pair(core_handle type);
+
 /* "MPI_INT", "MPI_SUM"; "derived", "user-defined". May be called in a signal's handler. */
 const char *core_mpi_type_word(uint8_t number);
 const char *core_mpi_op_word(uint8_t number);
