@@ -11,7 +11,7 @@ packages=(autoconf automake g++ gcc gfortran gnuplot-nox iproute2 libcmocka-dev 
 	valgrind xz-utils)
 
 # Not in every release; a test is skipped without it.
-optional=(clang-format-14)
+optional=(clang-format-14 debootstrap rpm)
 
 say() {
 	echo "== $*"

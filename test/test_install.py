@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import BUILD, CUDA, MPIS, ON_GPU, SOURCE, assert_passed, environment, launcher, run_command
+from conftest import BUILD, CUDA, MPIS, ON_GPU, SANITIZED, SOURCE, assert_passed, environment, launcher, run_command
 from helpers import CUDART, compile_with, run_tool
 
 
@@ -102,3 +102,60 @@ def test_bundle(tmp_path):
     env = {name: value for name, value in os.environ.items() if not name.startswith("GPUTEST_")}
     result = run_command([str(tmp_path / "gpucoll-bundle/run"), "check", "-k", "test_disabled"], {**env, "GPUTEST_GPU": "0"}, 100)
     assert result.status == 0 and f"{len(MPIS)} passed, 0 failed" in result.output, result.output
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A function: the package of a kind, from the build tree."""
+    def make(kind, tool):
+        if not (BUILD / "Makefile").exists():
+            pytest.skip("no build tree to package")
+        if SANITIZED or shutil.which(tool) is None:
+            pytest.skip(f"no {tool}" if not SANITIZED else "packages are not of a build with sanitizers")
+        made = run_command([str(SOURCE / "packaging/make-package.sh"), kind, str(BUILD), str(tmp_path_factory.mktemp(kind))], os.environ.copy(), 120)
+        assert made.status == 0, made.output[-2000:]
+        return Path(made.output.split()[-1])
+    return make
+
+
+BENCH = ["gpucoll-exec", "--emulate", "mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2", "gpucoll-bench", "allreduce", "-b", "8",
+         "-e", "64K", "-f", "64", "-n", "3"]
+
+
+def test_deb_in_a_bare_root(package, tmp_path):
+    """Installed by apt into nothing but Debian's base, it runs."""
+    deb = package("deb", "dpkg-shlibdeps")
+    about = run_command(["dpkg-deb", "-I", str(deb)], os.environ.copy(), 20).output
+    needs = re.search("Depends: (.*)", about)[1]
+    assert "libc6" in needs and "mpi" not in needs and "cuda" not in needs and re.search("Recommends: .*libopenmpi", about), about
+    if shutil.which("debootstrap") is None or os.geteuid() != 0:
+        pytest.skip("no debootstrap, or not root")
+    root, mirror = tmp_path / "root", "http://deb.debian.org/debian"
+    release = re.search("VERSION_CODENAME=(.*)", Path("/etc/os-release").read_text())[1]
+    made = run_command(["debootstrap", "--variant=minbase", release, str(root), mirror], os.environ.copy(), 300)
+    if made.status != 0:
+        pytest.skip(f"debootstrap made no root of {release} from {mirror}: {made.output[-200:]}")
+    shutil.copy(deb, root / "root")
+    script = (f"mount -t proc proc {root}/proc && mount -t tmpfs tmpfs {root}/dev/shm && exec chroot {root} sh -c '"
+              f"apt-get update -qq && apt-get install -y -qq --no-install-recommends /root/{deb.name} openmpi-bin libopenmpi3 && "
+              f"{' '.join(BENCH)} && gpucoll-info -v'")
+    result = run_command(["unshare", "-m", "sh", "-c", script], {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "OMPI_MCA_btl": "tcp,self"}, 300)
+    if "Unable to fetch" in result.output or "Failed to fetch" in result.output:
+        pytest.skip(f"apt got no packages: {result.output[-200:]}")
+    assert result.status == 0 and "# 0 wrong values" in result.output and "libgpucoll 0." in result.output, result.output[-3000:]
+    shutil.rmtree(root)
+
+
+def test_rpm(package, tmp_path):
+    """Installed into a folder."""
+    rpm = package("rpm", "rpmbuild")
+    needs = run_command(["rpm", "-qp", "--requires", str(rpm)], os.environ.copy(), 20).output
+    assert "libjansson" in needs and "libmpi" not in needs and "libcuda" not in needs, needs
+    if os.geteuid() != 0:
+        pytest.skip("rpm installs elsewhere for root only")
+    made = run_command(["rpm", "--root", str(tmp_path), "-i", "--nodeps", "--noscripts", str(rpm)], os.environ.copy(), 60)
+    assert made.status == 0, made.output
+    config = (tmp_path / "usr/lib64/pkgconfig/gpucoll.pc").read_text()
+    assert "prefix=/usr\n" in config and "libdir=/usr/lib64\n" in config, config
+    result = run_command([str(tmp_path / "usr/bin" / BENCH[0]), *BENCH[1:7], str(tmp_path / "usr/bin/gpucoll-bench"), *BENCH[8:]], os.environ.copy(), 100)
+    assert result.status == 0 and "# 0 wrong values" in result.output, result.output[-3000:]
