@@ -2,8 +2,10 @@
 """Which algorithm is taken: measured times and wishes."""
 import re
 
-from conftest import MPIS, SOURCE, assert_passed
-from helpers import LINKS, PATHS, compile_with, each_mpi, emulated_only, times
+import pytest
+
+from conftest import BUILD, MPIS, SOURCE, assert_passed
+from helpers import LINKS, PATHS, compile_with, each_mpi, emulated_only, run_tool, times
 
 
 @emulated_only
@@ -115,3 +117,30 @@ def test_wishes_for_some_collectives(run_mpi, mpi):
         result = run_mpi(mpi, 2, "test_agree", "mixed", 4, env={f"GPUCOLL_{option}": value, **PATHS["accel"]})
         assert_passed(result)
         assert f"GPUCOLL_{option}={value} is not understood and ignored: " in result.output and why in result.output, result.output
+
+
+PICTURES = {"allreduce-ring": ["-n", "4", "--algo", "ring"], "allreduce-tree": ["-n", "4", "--algo", "tree"],
+            "allreduce-twoshot": ["-n", "4", "--algo", "twoshot"], "allreduce-rail-ring": ["--nodes", "2,2", "--algo", "rail-ring"]}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_of_the_documents(name):
+    result = run_tool(BUILD / "gpucoll-info", "-p", "allreduce", *PICTURES[name], "--svg")
+    assert result.status == 0 and result.output == (SOURCE / f"docs/pictures/{name}.svg").read_text()
+
+
+@pytest.mark.parametrize("machine", ["dgx-h100", "pcie-8gpu"])
+def test_the_page_of_protocols(machine):
+    """Its tables say what the tool does: for each algorithm and protocol the time of the best number of channels."""
+    page = (SOURCE / "docs/protocols.md").read_text()
+    table = page.split(f"{machine}.machine`", 1)[1].split("| algorithm, protocol |", 1)[1].split("\n\n", 1)[0].splitlines()
+    sizes = [text.strip().replace(" B", "").replace(" KiB", "K").replace(" MiB", "M") for text in table[0].split("|")[:-1]]
+    rows = {cells[1].strip(): [float(cell) for cell in cells[2:-1]] for cells in (line.split("|") for line in table[2:])}
+    assert len(sizes) == 6 and len(rows) >= 11
+    for column, size in enumerate(sizes):
+        result = run_tool(BUILD / "gpucoll-info", "-p", "allreduce", "-n", "8", "-s", size, "--machine", SOURCE / f"test/topo/{machine}.machine")
+        best = {}
+        for name, proto, time in re.findall(r"^ (\S+)(?: (ll128|ll|simple) x\d+)? +([\d.]+)$", result.output, re.MULTILINE):
+            name = f"{name} {proto}".strip()
+            best[name] = min(best.get(name, float(time)), float(time))
+        assert {name: times[column] for name, times in rows.items()} == {name: best[name] for name in rows}, size
