@@ -80,7 +80,7 @@ SURVIVING = 'trap "" USR1; {environment} "$@"; sleep 1'
 
 
 def assert_survived(result, survivors):
-    said = set(re.findall(r"rank (\d+) survives: .*rror", result.output))
+    said = set(re.findall(r"rank (\d+) survives: (?:.*rror|.*[Pp]rocess [Ff]ail)", result.output))
     assert result.status != "timeout" and len(said) == survivors, result.output[-4000:]
 
 

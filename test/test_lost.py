@@ -2,11 +2,12 @@
 """Ranks that end, hang or are missed."""
 import os
 import pathlib
+import re
 
 import pytest
 
-from conftest import BUILD, SANITIZED, assert_passed, family
-from helpers import (HOSTID, RECOVERY, SURVIVING, UCX_WITH_CUDA, assert_survived, compile_with, count_calls, each_mpi,
+from conftest import BUILD, CUDA, NEWER, SANITIZED, SOURCE, assert_passed, family
+from helpers import (CUDART, HOSTID, RECOVERY, SURVIVING, UCX_WITH_CUDA, assert_survived, compile_with, count_calls, each_mpi,
                      emulated_only, on_nodes)
 
 
@@ -194,3 +195,20 @@ def test_stuck_rank_by_gdr(run_mpi):
 def test_killed_rank_by_gdr(run_mpi, mpi, shape, victim):
     """The others' buffers, which UCX reads and writes, are theirs again, and freed."""
     kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_NET_GDR": "on"}, after=[UCX_WITH_CUDA])
+
+
+@emulated_only
+@pytest.mark.skipif("openmpi5" not in NEWER, reason="of the MPIs here only Open MPI 5 has ULFM that works: MPICH's calls end in its assertions")
+@pytest.mark.parametrize("shape", ["0000", "00000000", "000111"])
+def test_going_on_without_the_dead(run_mpi, tmp_path, shape):
+    """Rank after rank dies; the others revoke, shrink, and go on, until two are left."""
+    program = tmp_path / "shrink"
+    compile_with("mpicc.openmpi5", "-Wall", f"-I{CUDA}/include", SOURCE / "test/door/shrink.c", "-o", program, f"-L{BUILD}/emu", f"-l:{CUDART}",
+                 "-l:libcuda.so.1")
+    script = f'{HOSTID.format(shape=shape)} exec "$@"'
+    result = run_mpi("openmpi5", len(shape), "/bin/sh", "-c", script, "sh", program, 10, options=["--with-ft", "ulfm"])
+    ends = re.findall(r"^rank \d: through with 2 ranks, 0 wrong, the last (\d+) steps accelerated$", result.output, re.MULTILINE)
+    assert len(ends) == 2 and " class other" not in result.output, result.output
+    assert result.output.count("class PROC_FAILED") >= len(shape) - 2, result.output
+    if "1" not in shape:  # else a node may have lost the process that answers for it
+        assert ends == ["10", "10"], result.output

@@ -46,11 +46,12 @@ class Function:
 
     def called(self, prefix):
         """As the program calls it."""
-        return f"{prefix}MPIX_{self.name}" if "ext" in self.flags else f"{prefix}MPI_{self.symbol}"
+        is_extension = "ext" in self.flags or "ulfm" in self.flags
+        return f"{prefix}MPIX_{self.name}" if is_extension else f"{prefix}MPI_{self.symbol}"
 
     @property
     def guard(self):
-        needs = [f"PMPI_HAS_{flag.upper()}" for flag in ("ext", "mpi4", "mpi41") if flag in self.flags]
+        needs = [f"PMPI_HAS_{flag.upper()}" for flag in ("ext", "ulfm", "mpi4", "mpi41") if flag in self.flags]
         if self.large:
             needs = ["MPI_VERSION >= 4"] + [need for need in needs if need == "PMPI_HAS_MPI41"]
         return f"#if {' && '.join(needs)}" if needs else None
@@ -91,7 +92,7 @@ def read_table(path):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
         if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own",
-                                          "block", "poll", "late", "end"):
+                                          "block", "poll", "late", "end", "revoke"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -195,6 +196,8 @@ def body(f, door):
         return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
                 f"\tpmpi_enter({door});\n{made}"
                 f"\treturn {leave}(result, newcomm);\n")
+    if f.kind == "revoke":
+        return f"{yields}\tif (!pmpi_asleep())\n\t\tpmpi_revoke_comm({door}, comm);\n\treturn {forward};\n"
     if f.kind == "end":
         return (f"{yields}\tif (!comm)\n\t\treturn {forward};\n\tpmpi_end_comm({door}, *comm);\n"
                 f"\tif (pmpi_asleep())\n\t\treturn {forward};\n"

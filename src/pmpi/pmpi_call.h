@@ -28,11 +28,18 @@
 /*
  * What of MPI the mpi.h has: Open MPI 5 has what is new in MPI 4, but large counts, and calls
  * itself MPI 3.1. Persistent collectives were an extension of it before.
+ * ULFM is one of all.
  */
 #ifdef OPEN_MPI
 #define PMPI_HAS_EXT (OMPI_MAJOR_VERSION < 5)
 #define PMPI_HAS_MPI4 (OMPI_MAJOR_VERSION >= 5)
+#define PMPI_HAS_ULFM (OMPI_MAJOR_VERSION >= 5)
 #else
+#ifdef MPIX_ERR_PROC_FAILED
+#define PMPI_HAS_ULFM 1
+#else
+#define PMPI_HAS_ULFM 0
+#endif
 #define PMPI_HAS_EXT 0
 #define PMPI_HAS_MPI4 (MPI_VERSION >= 4)
 #endif
@@ -188,6 +195,9 @@ int pmpi_enqueue_message(const struct core_message_call *call, const char *name,
 
 /* The communicator is about to be freed. */
 void pmpi_end_comm(enum pmpi_door door, MPI_Comm comm);
+
+/* It is about to be revoked: nobody is to wait in its calls any more. */
+void pmpi_revoke_comm(enum pmpi_door door, MPI_Comm comm);
 
 /* Before anything is enqueued. */
 void pmpi_start_streams(void);

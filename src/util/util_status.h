@@ -18,6 +18,7 @@ enum util_status {
 	UTIL_ERR_PEER = -6,        /* another process could not do its part; it has logged why */
 	UTIL_ERR_TRUNCATE = -7,    /* a message is longer than its receiver's buffer */
 	UTIL_ERR_TYPE = -8,        /* the real MPI does not take the datatype */
+	UTIL_ERR_LOST = -9,        /* another process has ended, or can't be reached */
 };
 
 /* What an error was, in words for the log; "see above": it has been said. */

@@ -18,7 +18,7 @@ enum util_status core_failure_refuse(struct core_accel *accel)
 		core_nodes_tell_failure(comm, accel->number);
 	accel->reason = "a rank is lost";
 	core_meet_pass(comm, accel->number);
-	return UTIL_ERR_PEER;
+	return UTIL_ERR_LOST;
 }
 
 /* Look at what costs a system call or more only now and then; true then. */

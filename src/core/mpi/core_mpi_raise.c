@@ -7,11 +7,24 @@ core_handle core_mpi_world(void)
 	return (core_handle)MPI_COMM_WORLD;
 }
 
+/* Of an MPI that has ULFM's error classes (User Level Failure Mitigation). */
+static int error_of_loss(void)
+{
+#if defined(MPIX_ERR_PROC_FAILED)
+	return MPIX_ERR_PROC_FAILED;
+#elif defined(MPI_ERR_PROC_FAILED)
+	return MPI_ERR_PROC_FAILED;
+#else
+	return MPI_ERR_OTHER;
+#endif
+}
+
 int core_mpi_error_of(enum util_status status)
 {
 	return status == UTIL_ERR_NO_MEMORY  ? MPI_ERR_NO_MEM
 	       : status == UTIL_ERR_TRUNCATE ? MPI_ERR_TRUNCATE
 	       : status == UTIL_ERR_TYPE     ? MPI_ERR_TYPE
+	       : status == UTIL_ERR_LOST     ? error_of_loss()
 					     : MPI_ERR_OTHER;
 }
 

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Goes on without who dies, by ULFM: shrink STEPS. One rank after the other kills itself, until two
+ * are left; the others shrink the communicator, and every sum is that of those who take part.
+ */
+#include <cuda_runtime_api.h>
+#include <mpi.h>
+#ifdef OPEN_MPI
+#include <mpi-ext.h>
+#endif
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { COUNT = 5000 };
+
+static int world_rank, wrong;
+
+extern int gpucoll_last_path(void) __attribute__((weak)); /* of gpucoll/gpucoll.h */
+
+static void fill(int *device, int value)
+{
+	int *host = malloc(COUNT * sizeof(*host));
+
+	for (int i = 0; i < COUNT; i++)
+		host[i] = value + i;
+	cudaMemcpy(device, host, COUNT * sizeof(*host), cudaMemcpyHostToDevice);
+	free(host);
+}
+
+static bool holds(const int *device, int base, int ranks)
+{
+	int *host = malloc(COUNT * sizeof(*host));
+	bool right = true;
+
+	cudaMemcpy(host, device, COUNT * sizeof(*host), cudaMemcpyDeviceToHost);
+	for (int i = 0; i < COUNT; i++)
+		right &= host[i] == base + ranks * i;
+	free(host);
+	return right;
+}
+
+/* What the sum is to be, as the host's messages say, which are the MPI's own. */
+static int sum_of_ranks(MPI_Comm comm)
+{
+	int sum = -1;
+
+	return MPI_Allreduce(&world_rank, &sum, 1, MPI_INT, MPI_SUM, comm) == MPI_SUCCESS ? sum
+											  : -1;
+}
+
+static MPI_Comm shrink(MPI_Comm comm)
+{
+	MPI_Comm rest;
+
+	MPIX_Comm_revoke(comm);
+	if (MPIX_Comm_shrink(comm, &rest) != MPI_SUCCESS)
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	MPI_Comm_set_errhandler(rest, MPI_ERRORS_RETURN);
+	if (comm != MPI_COMM_WORLD)
+		MPI_Comm_free(&comm);
+	return rest;
+}
+
+int main(int argc, char **argv)
+{
+	int steps = argc > 1 ? atoi(argv[1]) : 10, size, rank, base, class, accelerated = 0;
+	MPI_Comm comm = MPI_COMM_WORLD;
+	int *in, *out;
+
+	signal(SIGUSR1, SIG_IGN); /* by which Hydra tells of a death */
+	MPI_Init(&argc, &argv);
+	MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	cudaMalloc((void **)&in, COUNT * sizeof(*in));
+	cudaMalloc((void **)&out, COUNT * sizeof(*out));
+	MPI_Comm_size(comm, &size);
+	fill(in, world_rank);
+	while (size >= 2) {
+		int failed = MPI_SUCCESS, step;
+
+		accelerated = 0;
+		MPI_Comm_rank(comm, &rank);
+		base = sum_of_ranks(comm);
+		for (step = 0; step < steps && failed == MPI_SUCCESS; step++) {
+			if (size > 2 && step == steps / 2 && rank == size / 2)
+				raise(SIGKILL);
+			failed = MPI_Allreduce(in, out, COUNT, MPI_INT, MPI_SUM, comm);
+			if (failed == MPI_SUCCESS && !holds(out, base, size))
+				wrong++;
+			accelerated += gpucoll_last_path && gpucoll_last_path() == 2;
+		}
+		if (failed == MPI_SUCCESS)
+			break;
+		MPI_Error_class(failed, &class);
+		printf("rank %d: %d ranks, step %d: class %s, %d wrong\n", world_rank, size, step,
+		       class == MPIX_ERR_PROC_FAILED ? "PROC_FAILED"
+		       : class == MPIX_ERR_REVOKED   ? "REVOKED"
+						     : "other",
+		       wrong);
+		fflush(stdout);
+		comm = shrink(comm);
+		MPI_Comm_size(comm, &size);
+	}
+	printf("rank %d: through with %d ranks, %d wrong, the last %d steps accelerated\n",
+	       world_rank, size, wrong, accelerated);
+	fflush(stdout);
+	MPI_Barrier(comm);
+	_exit(wrong !=
+	      0); /* in Open MPI 5.0 one MPI_Finalize in ten does not come back after a death */
+}
