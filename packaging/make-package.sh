@@ -29,15 +29,18 @@ cp "$(dirname "$0")"/../{LICENSE,NEWS,README.md} "$root/usr/share/doc/libgpucoll
 # Who has what the files need. The MPIs and SimGrid, which only gpucoll-sim needs, are apart, and the driver is the machine's.
 find_needs() {
 	mkdir -p "$work/debian" && echo "Source: libgpucoll" >"$work/debian/control"
-	(cd "$work" && find_elf root | grep -v "/gpucoll/emu/" | xargs dpkg-shlibdeps --ignore-missing-info "-lroot$libdir" -O 2>/dev/null |
+	(cd "$work" && find_elf root | grep -v "/gpucoll/emu/" | xargs dpkg-shlibdeps --ignore-missing-info "-lroot$libdir" -O 2>"$work/said" |
 		sed -n 's/^shlibs:Depends=//p')
 }
 
 make_deb() {
 	local apart='^(libopenmpi|libmpich|libsimgrid|libcuda|libnvidia)' all needs mpis package=libgpucoll_${version}_$(dpkg --print-architecture).deb
-	all=$(find_needs | sed 's/, /\n/g')
-	needs=$(grep -vE "$apart" <<<"$all" | paste -sd, | sed 's/,/, /g')
-	mpis=$(grep -E "$apart" <<<"$all" | paste -sd, | sed 's/,/, /g')
+	all=$(find_needs | sed 's/, /\n/g') || {
+		cat "$work/said" >&2
+		exit 1
+	}
+	needs=$( (grep -vE "$apart" <<<"$all"; echo python3; echo libhwloc15) | paste -sd, | sed 's/,/, /g')
+	mpis=$( (echo libucx0; grep -E "$apart" <<<"$all" || true) | paste -sd, | sed 's/,/, /g')
 	mkdir -p "$root/DEBIAN"
 	cat >"$root/DEBIAN/control" <<-END
 		Package: libgpucoll
@@ -47,8 +50,8 @@ make_deb() {
 		Priority: optional
 		Maintainer: libgpucoll developers <libgpucoll@localhost>
 		Installed-Size: $(du -sk "$root/usr" | cut -f1)
-		Depends: $needs, python3, libhwloc15
-		Recommends: libucx0, $mpis
+		Depends: $needs
+		Recommends: $mpis
 		Description: $summary
 		 Preloaded or linked, takes collectives and messages whose buffers are in CUDA
 		 device memory, and runs them as GPU kernels. With an emulated CUDA driver.

@@ -190,6 +190,13 @@ def test_legal_orders_are_let_pass(run_mpi, mpi, ranks):
 
 
 @each_mpi
+def test_the_default_stream_is_waited_for(run_mpi, mpi):
+    result = run_mpi(mpi, 2, "test_desync", "default_stream", env={"GPUCOLL_CHECK": "streams"})
+    assert_passed(result)
+    assert "GPUCOLL_CHECK" not in result.output, result.output
+
+
+@each_mpi
 def test_a_handler_that_frees(run_mpi, mpi):
     result = run_mpi(mpi, 2, "test_desync", "frees", env={"GPUCOLL_CHECK": "args"})
     assert_passed(result)

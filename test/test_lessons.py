@@ -9,9 +9,9 @@ import pytest
 from conftest import BUILD, CUDA, MPIS, SOURCE, family, tool
 from helpers import CUDART, RECOVERY, SURVIVING, compile_with, each_mpi, emulated_only, on_nodes, run_tool
 
-pytestmark = emulated_only
 LESSONS = SOURCE / "docs/lessons"
-PAGE = (LESSONS / "README.md").read_text()
+pytestmark = [emulated_only, pytest.mark.skipif(not LESSONS.exists(), reason="a bundle has no documents")]
+PAGE = (LESSONS / "README.md").read_text() if LESSONS.exists() else ""
 NAMES = sorted(path.name for path in LESSONS.glob("*.c*"))
 
 
@@ -55,7 +55,7 @@ def test_the_page_has_them_all():
 
 @pytest.mark.parametrize("number,mpi", [(number, MPIS[i % len(MPIS)]) for i, number in enumerate([1, 2, 3, 4, 5, 6, 8, 10])])
 def test_the_cure(lesson, mpi, number):
-    result = lesson(mpi, number, "right", env={"GPUCOLL_CHECK": "args,streams"})
+    result = lesson(mpi, number, "right", env={"GPUCOLL_CHECK": "args,streams", "GPUCOLL_TIMEOUT": "60"})
     assert result.status == 0 and "WARN" not in result.output, result.output
     assert len(re.findall(r"^rank \d( is through|: the sum is 3, and is to be 3|: .* ms for each sum)$", result.output, re.MULTILINE)) == 3, result.output
 

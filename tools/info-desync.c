@@ -549,8 +549,9 @@ static void excuse(struct job *job, const struct member *missing, char *text, si
 	if (missing->stand == STAND_GONE)
 		add(text, 0, size, "the process has ended");
 	else if (call && is_open(call))
-		add(text, 0, size, "it is in %s%s%s", call_text(call), other ? ", on " : "",
-		    other ? comm_text(other) : "");
+		add(text, 0, size, "it %s %s%s%s",
+		    json_object_get(call, "blocking") ? "is in" : "has begun", call_text(call),
+		    other ? ", on " : "", other ? comm_text(other) : "");
 	else if (call)
 		add(text, 0, size, "no collective since %s, which began %.0f s ago",
 		    call_text(call), seconds_of(call, "began"));
@@ -599,6 +600,7 @@ static void note_waits(struct job *job, const struct comm *comm, const struct me
 		int *list, num = 0;
 
 		if (members[i].stand != STAND_AT || !is_open(members[i].call) ||
+		    !json_object_get(members[i].call, "blocking") ||
 		    job->processes[members[i].rank].waits_for)
 			continue;
 		list = allocate(comm->size + 1, sizeof(*list));

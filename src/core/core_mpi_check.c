@@ -49,6 +49,7 @@ struct check {
 	enum step step;
 	uint64_t number; /* as the journal has it */
 	bool waited_for; /* a thread waits for it, and frees it */
+	bool broken;     /* the MPI could not do it, as after a loss: it says nothing */
 	_Atomic bool done;
 	int error; /* MPI_SUCCESS, or what is to be raised */
 	struct head mine, *heads;
@@ -124,8 +125,8 @@ static bool is_alltoall(enum core_coll coll)
 }
 
 /*
- * In an exchange all ranks name one predefined type, if any; but pairs, which are two of another.
- * 0: not known.
+ * In an exchange all ranks name one predefined type, if any; but pairs, which are two of another,
+ * and packed data. 0: not known.
  */
 static uint8_t exchanged_type(const struct core_call *call, int rank)
 {
@@ -135,7 +136,26 @@ static uint8_t exchanged_type(const struct core_call *call, int rank)
 
 	if (core_coll_is_neighbor(call->coll) || !type || core_mpi_is_in_place(call->recvbuf))
 		return 0;
-	return core_mpi_is_pair(type) ? 0 : core_mpi_type_number(type);
+	/* Of nothing the type may be anything; and who has how much of what is in arrays. */
+	if (sends ? call->sendcounts || !call->sendcount : call->recvcounts || !call->recvcount)
+		return 0;
+	return core_mpi_is_loose(type) ? 0 : core_mpi_type_number(type);
+}
+
+/* To be read: of devices the kernel does not read for others what a load of ours may. */
+static bool is_mapped(uint64_t address)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	unsigned long long from, to;
+	bool found = false;
+	char line[512], may;
+
+	while (maps && !found && fgets(line, sizeof(line), maps))
+		found = sscanf(line, "%llx-%llx %c", &from, &to, &may) == 3 && address >= from &&
+			address < to && may == 'r';
+	if (maps)
+		fclose(maps);
+	return found;
 }
 
 /*
@@ -150,7 +170,8 @@ static bool is_nowhere(const void *buffer, int64_t count, core_handle type, cons
 	if (!buffer || count <= 0 || displs || !core_mpi_type_number(type) ||
 	    core_mpi_is_in_place(buffer) || (gpu_driver_present() && gpu_pointer_is_device(buffer)))
 		return false;
-	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT;
+	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT &&
+	       !is_mapped((uint64_t)(uintptr_t)buffer);
 }
 
 /* Of a root's alone, and of others', only what they use. */
@@ -160,6 +181,7 @@ static uint64_t find_nowhere(const struct core_call *call, int rank)
 	bool receives = (!is_gather(call->coll) && call->coll != CORE_REDUCE) || rank == call->root;
 	bool reduces = core_coll_reduces(call->coll);
 
+	receives &= call->coll != CORE_EXSCAN || rank > 0;
 	if (sends && call->sendbuf &&
 	    is_nowhere(call->sendbuf, reduces ? call->recvcount : call->sendcount,
 		       reduces ? call->recvtype : call->sendtype, call->sdispls))
@@ -172,9 +194,13 @@ static uint64_t find_nowhere(const struct core_call *call, int rank)
 static struct head head_of(const struct core_call *call, const char *name, int rank)
 {
 	struct head head;
+	size_t length;
 
 	memset(&head, 0, sizeof(head));
 	snprintf(head.name, sizeof(head.name), "%s", name);
+	length = strlen(head.name);
+	if (length > 2 && !strcmp(head.name + length - 2, "_c")) /* which ranks may mix */
+		memset(head.name + length - 2, 0, 2);
 	head.bytes = head.root = -1;
 	if (!call)
 		return head;
@@ -182,7 +208,8 @@ static struct head head_of(const struct core_call *call, const char *name, int r
 	if (core_coll_is_rooted(call->coll))
 		head.root = call->root;
 	if (core_coll_reduces(call->coll) || call->coll == CORE_BCAST) {
-		head.type = core_mpi_type_number(call->recvtype);
+		if (core_coll_reduces(call->coll) || !core_mpi_is_loose(call->recvtype))
+			head.type = core_mpi_type_number(call->recvtype);
 		if (!call->recvcounts)
 			head.bytes = bytes_of(call->recvcount, call->recvtype);
 	} else {
@@ -377,16 +404,17 @@ static struct check *create(const struct core_call *call, const char *name,
 /* Under the lock, as all up to the next line of dashes. */
 static void tell_heads(struct core_checks *lane, struct check *check)
 {
-	PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE, check->heads,
-			sizeof(check->mine), MPI_BYTE, lane->heads, &check->request);
+	check->broken |= PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE, check->heads,
+					 sizeof(check->mine), MPI_BYTE, lane->heads,
+					 &check->request) != MPI_SUCCESS;
 	*lane->end = check;
 	lane->end = &check->next;
 }
 
 static void tell_blocks(struct core_checks *lane, struct check *check)
 {
-	PMPI_Ialltoall(check->sends, 1, MPI_INT64_T, check->comes, 1, MPI_INT64_T, lane->rest,
-		       &check->request);
+	check->broken |= PMPI_Ialltoall(check->sends, 1, MPI_INT64_T, check->comes, 1, MPI_INT64_T,
+					lane->rest, &check->request) != MPI_SUCCESS;
 	check->step = STEP_BLOCKS;
 }
 
@@ -394,8 +422,8 @@ static void tell_blocks(struct core_checks *lane, struct check *check)
 static void tell_verdict(struct core_checks *lane, struct check *check, int found)
 {
 	check->found = found;
-	PMPI_Iallreduce(&check->found, &check->worst, 1, MPI_INT, MPI_MAX, lane->rest,
-			&check->request);
+	check->broken |= PMPI_Iallreduce(&check->found, &check->worst, 1, MPI_INT, MPI_MAX,
+					 lane->rest, &check->request) != MPI_SUCCESS;
 	check->step = STEP_VERDICT;
 }
 
@@ -404,7 +432,8 @@ static bool is_told(struct check *check)
 	int done = 0;
 
 	core_requests_pass = true;
-	return PMPI_Test(&check->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done;
+	check->broken |= PMPI_Test(&check->request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+	return done || check->broken;
 }
 
 /* Go on until something is to be waited for. */
@@ -413,6 +442,8 @@ static void advance(struct core_checks *lane, struct check *check)
 	while (check->step != STEP_DONE && is_told(check)) {
 		int error = MPI_SUCCESS;
 
+		if (check->broken)
+			check->step = STEP_DONE;
 		switch (check->step) {
 		case STEP_HEADS:
 			error = look_at_heads(lane, check);
@@ -597,7 +628,8 @@ void core_check_open(struct core_comm *comm, core_handle handle)
 		util_log(
 			UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			"GPUCOLL_CHECK: the MPI gives no communicator to check another's calls on");
-		PMPI_Abort(MPI_COMM_WORLD, 1);
+		free(lane);
+		return;
 	}
 	pthread_mutex_lock(&lock);
 	lane->next = lanes;

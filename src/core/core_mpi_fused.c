@@ -7,6 +7,7 @@
 #include "core/core_mpi_packed.h"
 #include "core/job/core_mpi_drive.h"
 #include "core/mpi/core_mpi.h"
+#include "core/report/core_journal.h"
 #include "core/request/core_requests.h"
 #include "gpu/gpu_launch.h"
 #include "util/util_config.h"
@@ -24,6 +25,12 @@ enum util_status core_fused_agree(MPI_Comm comm, enum util_status status)
 }
 
 /* ---- the beginning ---- */
+
+static void end_own(struct core_comm *own)
+{
+	core_journal_forget(own);
+	core_comm_life_end(own);
+}
 
 static int call_nothing(const struct core_call *call)
 {
@@ -57,7 +64,7 @@ static void drop_standing(struct core_fused *fused)
 	if (fused->standing)
 		core_standing_close(fused->standing, true);
 	if (fused->own)
-		core_comm_life_end(fused->own);
+		end_own(fused->own);
 	fused->standing = NULL;
 	fused->own = NULL;
 }
@@ -346,7 +353,7 @@ void core_fused_close(struct core_fused *fused)
 		free_packed(fused, true);
 	core_standing_close(fused->standing, idle);
 	if (idle)
-		core_comm_life_end(fused->own);
+		end_own(fused->own);
 	fused->standing = NULL;
 }
 

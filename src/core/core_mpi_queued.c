@@ -190,6 +190,7 @@ enum util_status core_mpi_queued_run(const struct core_call *call, struct core_c
 	core_mpi_queued_note_comm(queued, comm, call->comm);
 	note = core_journal_begin(call, comm, number);
 	core_op_note(&queued->queued.op, &note);
+	core_op_look_still(&queued->queued.op);
 	core_check_call(call, comm, &note); /* which does not block, and so finds nothing yet */
 	core_ready_mark(&queued->queued.op.accel);
 	queued->queued.complete = complete;

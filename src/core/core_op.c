@@ -58,10 +58,14 @@ void core_op_start(struct core_op *op, const struct core_call *call, struct core
 	op->why = "";
 	op->state = CORE_OP_ACCEL;
 	op->accel_status = core_accel_start(&op->accel, call, comm, number);
+}
+
+void core_op_look_still(const struct core_op *op)
+{
 	if (__builtin_expect(util_config.check & UTIL_CHECK_STREAMS, 0) &&
 	    op->accel_status == UTIL_OK)
 		core_still_look(&op->accel.shape,
-				call->name ? call->name : core_coll_name(call->coll));
+				op->call.name ? op->call.name : core_coll_name(op->call.coll));
 }
 
 void core_op_note(struct core_op *op, const struct core_note *note)

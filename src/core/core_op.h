@@ -60,6 +60,9 @@ struct core_op {
 void core_op_start(struct core_op *op, const struct core_call *call, struct core_comm *comm,
 		   uint64_t number);
 
+/* GPUCOLL_CHECK=streams, of a call that has just been started (core_still.h). */
+void core_op_look_still(const struct core_op *op);
+
 /* The started call's note, which follows it from here on. */
 void core_op_note(struct core_op *op, const struct core_note *note);
 

@@ -384,6 +384,7 @@ int core_run(const struct core_call *call)
 		return refuse(call, &note, comm, number, result);
 	core_op_start(&op, call, comm, number);
 	core_op_note(&op, &note);
+	core_op_look_still(&op);
 	status = wait_for(&op, start);
 	if (status == UTIL_OK && op.path == CORE_PATH_ACCEL)
 		core_say_note_choice(&op.accel);

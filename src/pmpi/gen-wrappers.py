@@ -92,7 +92,7 @@ def read_table(path):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
         if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own",
-                                          "block", "poll", "late", "end", "revoke"):
+                                          "block", "poll", "late", "end", "revoke", "shrink"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -197,7 +197,10 @@ def body(f, door):
                 f"\tpmpi_enter({door});\n{made}"
                 f"\treturn {leave}(result, newcomm);\n")
     if f.kind == "revoke":
-        return f"{yields}\tif (!pmpi_asleep())\n\t\tpmpi_revoke_comm({door}, comm);\n\treturn {forward};\n"
+        return f"{yields}\tif (core_awake)\n\t\tpmpi_revoke_comm({door}, comm);\n\treturn {forward};\n"
+    if f.kind == "shrink":
+        return (f"{yields}\tif (!core_awake)\n\t\treturn {forward};\n\tpmpi_enter_any({door});\n\tint result = {forward};\n"
+                f"\treturn pmpi_leave_late_constructor(result, newcomm);\n")
     if f.kind == "end":
         return (f"{yields}\tif (!comm)\n\t\treturn {forward};\n\tpmpi_end_comm({door}, *comm);\n"
                 f"\tif (pmpi_asleep())\n\t\treturn {forward};\n"

@@ -219,10 +219,14 @@ int pmpi_note(struct core_note *note, const char *name, MPI_Comm comm, bool pend
 
 struct core_note pmpi_note_last(enum pmpi_door door, const char *name, MPI_Comm comm)
 {
+	struct core_comm *state;
 	struct core_note note;
 
 	pmpi_enter(door);
-	note = core_journal_begin_other(name, core_mpi_comm_find((core_handle)comm), true);
+	state = core_mpi_comm_find((core_handle)comm);
+	if (state)
+		core_check_close(state);
+	note = core_journal_begin_other(name, state, true);
 	pmpi_leave();
 	return note;
 }
@@ -241,7 +245,7 @@ void pmpi_revoke_comm(enum pmpi_door door, MPI_Comm comm)
 {
 	struct core_comm *state;
 
-	pmpi_enter(door);
+	pmpi_enter_any(door);
 	state = core_mpi_comm_find((core_handle)comm);
 	if (state && state->area)
 		core_meet_lose(state);
@@ -312,7 +316,9 @@ int pmpi_refuse_window(const char *function, const void *base, int64_t size, MPI
 		return MPI_SUCCESS;
 	mine = all = is_refused_window(function, base, size);
 	if (core_awake && core_mpi_comm_find((core_handle)comm)) {
+		pmpi_enter(PMPI_DOOR_PMPI); /* it is none of the program's */
 		error = PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MAX, comm);
+		pmpi_leave();
 		if (error)
 			return error;
 	}

@@ -75,7 +75,8 @@ static const struct option options[] = {
 	{"GPUCOLL_TRACE", TYPE_STRING, FIELD(trace), "", NULL,
 	 "A file for a timeline of all collective calls and their stages, which Perfetto and Chrome "
 	 "show and gpucoll-trace(1) reads: of all ranks; or several files, if the name has %h, which "
-	 "stands for the host's name, or %p, the process id. What was there goes. Empty: none."},
+	 "stands for the host's name, or %p, the process id. What was there goes, if it is the user's. "
+	 "Hosts that share a folder over a network need %h in the name. Empty: none."},
 	{"GPUCOLL_HOSTID", TYPE_STRING, FIELD(hostid), "", NULL,
 	 "The identity of this node, any string. Processes with equal identities share memory. "
 	 "Empty: made from the boot id and the IPC namespace. Used to test several \"nodes\" on "
@@ -170,7 +171,8 @@ static const struct option options[] = {
 	 "with which root, operation, counts and types; what does not agree is said, and is an error "
 	 "of MPI. Costs some collectives of the real MPI each time, on host buffers, too. streams: "
 	 "whether the input on a device is still being written when a blocking or nonblocking call "
-	 "is made, with a warning; each call waits for all streams of its context. schedules: "
+	 "is made, with a warning; each call waits for all streams of its context, and so can't be "
+	 "made beside what is enqueued for other ranks (gpucoll-streams(7)). schedules: "
 	 "each schedule (see gpucoll-info -p) is proved when it is first used, for milliseconds; 1 "
 	 "says the same."},
 	{"GPUCOLL_PARTIAL", TYPE_ENUM, FIELD(partial), "abort", partial_words,

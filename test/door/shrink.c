@@ -59,21 +59,31 @@ static MPI_Comm shrink(MPI_Comm comm)
 	if (MPIX_Comm_shrink(comm, &rest) != MPI_SUCCESS)
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	MPI_Comm_set_errhandler(rest, MPI_ERRORS_RETURN);
-	if (comm != MPI_COMM_WORLD)
-		MPI_Comm_free(&comm);
 	return rest;
+}
+
+static MPI_Comm next = MPI_COMM_NULL;
+
+/* By ranks that have been in different calls. */
+static void shrink_in_handler(MPI_Comm *comm, int *error, ...)
+{
+	(void)error;
+	next = shrink(*comm);
 }
 
 int main(int argc, char **argv)
 {
 	int steps = argc > 1 ? atoi(argv[1]) : 10, size, rank, base, class, accelerated = 0;
+	bool by_handler = argc > 2;
 	MPI_Comm comm = MPI_COMM_WORLD;
+	MPI_Errhandler handler;
 	int *in, *out;
 
 	signal(SIGUSR1, SIG_IGN); /* by which Hydra tells of a death */
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Comm_create_errhandler(shrink_in_handler, &handler);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, by_handler ? handler : MPI_ERRORS_RETURN);
 	cudaMalloc((void **)&in, COUNT * sizeof(*in));
 	cudaMalloc((void **)&out, COUNT * sizeof(*out));
 	MPI_Comm_size(comm, &size);
@@ -101,7 +111,12 @@ int main(int argc, char **argv)
 						     : "other",
 		       wrong);
 		fflush(stdout);
-		comm = shrink(comm);
+		if (by_handler) {
+			comm = next;
+			MPI_Comm_set_errhandler(comm, handler);
+		} else {
+			comm = shrink(comm);
+		}
 		MPI_Comm_size(comm, &size);
 	}
 	printf("rank %d: through with %d ranks, %d wrong, the last %d steps accelerated\n",

@@ -238,6 +238,24 @@ static void begun(void)
 
 /* ---- those that are right ---- */
 
+/* Types that differ in what MPI lets differ; and a window, which is a collective, too. */
+static void loose_types(int *host)
+{
+	int counts[test_size], displs[test_size];
+	MPI_Win window;
+
+	for (int i = 0; i < test_size; i++) {
+		counts[i] = i == 1 ? 0 : 4;
+		displs[i] = 8 * i;
+	}
+	MPI_Gatherv(test_rank == 1 ? NULL : buffer, test_rank == 1 ? 0 : 4,
+		    test_rank == 1 ? MPI_BYTE : MPI_INT, other, counts, displs, MPI_INT, 0,
+		    MPI_COMM_WORLD);
+	MPI_Bcast(buffer, test_rank ? 2 : 1, test_rank ? MPI_INT : MPI_2INT, 0, MPI_COMM_WORLD);
+	MPI_Win_create(host, COUNT, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+	MPI_Win_free(&window);
+}
+
 /* Where ranks' nonblocking calls get to the real MPI at different times: some wait in a queue. */
 static void legal(void)
 {
@@ -271,6 +289,7 @@ static void legal(void)
 	}
 	MPI_Wait(&requests[0], MPI_STATUS_IGNORE);
 	MPI_Comm_free(&made);
+	loose_types(host);
 	free(host);
 	test_result(true);
 }
@@ -283,6 +302,31 @@ static void late(void)
 		MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
 	}
 	test_result(true);
+}
+
+static void nap(void *nothing)
+{
+	(void)nothing;
+	usleep(100000);
+}
+
+/* On the legacy default stream, which the library waits for. */
+static void default_stream(void)
+{
+	int *pinned;
+
+	cuda_check(cudaMallocHost((void **)&pinned, COUNT * sizeof(int)), "cudaMallocHost");
+	for (int i = 0; i < COUNT; i++)
+		pinned[i] = 1;
+	cuda_check(cudaLaunchHostFunc(NULL, nap, NULL), "cudaLaunchHostFunc");
+	cuda_check(
+		cudaMemcpyAsync(buffer, pinned, COUNT * sizeof(int), cudaMemcpyHostToDevice, NULL),
+		"cudaMemcpyAsync");
+	MPI_Allreduce(buffer, other, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	cuda_check(cudaMemcpy(pinned, other, COUNT * sizeof(int), cudaMemcpyDeviceToHost),
+		   "cudaMemcpy");
+	test_result(pinned[0] == test_size && pinned[COUNT - 1] == test_size);
+	cudaFreeHost(pinned);
 }
 
 /* Calls that overlap. */
@@ -337,6 +381,7 @@ static const struct test_case cases[] = {
 	{"finalize", finalize},
 	{"begun", begun},
 	{"legal", legal},
+	{"default_stream", default_stream},
 };
 
 int main(int argc, char **argv)

@@ -528,8 +528,8 @@ static enum util_status go_on(struct core_accel *accel)
 	}
 	if (accel->result == UTIL_OK && accel->truncates)
 		accel->result = UTIL_ERR_TRUNCATE;
-	if (accel->result == UTIL_ERR_PEER && core_meet_is_lost(accel->comm))
-		accel->result = UTIL_ERR_LOST;
+	if (accel->result == UTIL_ERR_PEER)
+		accel->result = core_failure_of_loss(accel->comm);
 	return accel->result;
 }
 

@@ -9,6 +9,16 @@
 #include "util/util_log.h"
 #include "util/util_time.h"
 
+/* A communicator counts as lost also where a device is, or where it was revoked. */
+enum util_status core_failure_of_loss(const struct core_comm *comm)
+{
+	for (int i = 0; i < comm->num_near; i++) {
+		if (core_mpi_has_ended(core_comm_local_rank(comm, comm->near[i])))
+			return UTIL_ERR_LOST;
+	}
+	return core_lost_has_some(comm->size, comm->members) ? UTIL_ERR_LOST : UTIL_ERR_PEER;
+}
+
 enum util_status core_failure_refuse(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
@@ -18,7 +28,7 @@ enum util_status core_failure_refuse(struct core_accel *accel)
 		core_nodes_tell_failure(comm, accel->number);
 	accel->reason = "a rank is lost";
 	core_meet_pass(comm, accel->number);
-	return UTIL_ERR_LOST;
+	return core_failure_of_loss(comm);
 }
 
 /* Look at what costs a system call or more only now and then; true then. */

@@ -10,6 +10,7 @@
  * to the real MPI, at once, what others, who have heard of the loss a call later or earlier, fail
  * in: they would wait for each other for ever, or take each other's calls for the same.
  */
+enum util_status core_failure_of_loss(const struct core_comm *comm);
 enum util_status core_failure_refuse(struct core_accel *accel);
 
 /*

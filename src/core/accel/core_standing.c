@@ -604,7 +604,7 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 		return UTIL_STAGE;
 	out->reason = "a rank is lost";
 	if (core_standing_is_lost(standing))
-		return UTIL_ERR_PEER;
+		return UTIL_ERR_LOST;
 	status = core_accel_start(accel, call, standing->comm, 0);
 	out->refused = status != UTIL_OK;
 	out->unreached = !out->refused && (!is_reached(standing, &accel->shape.in) ||

@@ -88,14 +88,15 @@ uint8_t core_mpi_type_number(core_handle type)
 	return 0;
 }
 
-bool core_mpi_is_pair(core_handle type)
+bool core_mpi_is_loose(core_handle type)
 {
-	static const MPI_Datatype pairs[] = {MPI_2INT,     MPI_FLOAT_INT, MPI_DOUBLE_INT,
-					     MPI_LONG_INT, MPI_SHORT_INT, MPI_LONG_DOUBLE_INT,
-					     MPI_2INTEGER, MPI_2REAL,     MPI_2DOUBLE_PRECISION};
+	static const MPI_Datatype loose[] = {MPI_PACKED,           MPI_2INT,     MPI_FLOAT_INT,
+					     MPI_DOUBLE_INT,       MPI_LONG_INT, MPI_SHORT_INT,
+					     MPI_LONG_DOUBLE_INT,  MPI_2INTEGER, MPI_2REAL,
+					     MPI_2DOUBLE_PRECISION};
 
-	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
-		if ((core_handle)pairs[i] == type)
+	for (size_t i = 0; i < sizeof(loose) / sizeof(loose[0]); i++) {
+		if ((core_handle)loose[i] == type)
 			return true;
 	}
 	return false;

@@ -12,8 +12,8 @@
 uint8_t core_mpi_type_number(core_handle type);
 uint8_t core_mpi_op_number(core_handle op);
 
-/* Whether it is one of those of two numbers, as MPI_2INT. */
-bool core_mpi_is_pair(core_handle type);
+/* Whether its data may be received as another: of two numbers, as MPI_2INT; or MPI_PACKED. */
+bool core_mpi_is_loose(core_handle type);
 
 /* "MPI_INT", "MPI_SUM"; "derived", "user-defined". May be called in a signal's handler. */
 const char *core_mpi_type_word(uint8_t number);

@@ -168,7 +168,7 @@ static void put_call(struct out *out, const struct core_journal *journal,
 	static const char *const paths[] = {"pass", "stage", "accel"};
 	enum core_where where = atomic_load_explicit(&call->where, memory_order_relaxed);
 	uint64_t serial = atomic_load_explicit(&call->serial, memory_order_relaxed);
-	bool ended = atomic_load_explicit(&call->ended, memory_order_relaxed);
+	bool ended = !atomic_load_explicit(&call->open, memory_order_relaxed);
 
 	open_part(out, "    {");
 	string(out, "call", core_entry_name(call));
@@ -192,6 +192,8 @@ static void put_call(struct out *out, const struct core_journal *journal,
 		boolean(out, "in_place", true);
 	string(out, "text", core_entry_words(where));
 	boolean(out, "ended", ended);
+	if (call->waits)
+		boolean(out, "blocking", true);
 	if (where == CORE_WHERE_FAILED)
 		boolean(out, "failed", true);
 	if (where == CORE_WHERE_GIVEN)

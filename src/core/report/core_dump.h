@@ -12,8 +12,8 @@
  *                            "number": N, "call_number": N,
  *                            "sendcount": C, "sendtype": NAME, "recvcount": C, "recvtype": NAME,
  *                            "op": NAME, "root": R, "in_place": true, "text": WHERE IT IS,
- *                            "ended": BOOL, "failed": true, "given": true, "began": S AGO, "waits":
- * WHAT FOR, "path": PATH, "why": WHY}, ...]}, ...]}
+ *                            "ended": BOOL, "failed": true, "given": true, "blocking": true,
+ * "began": S AGO, "waits": WHAT FOR, "path": PATH, "why": WHY}, ...]}, ...]}
  *
  * What does not apply to a call is left out.
  */

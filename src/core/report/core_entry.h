@@ -20,6 +20,7 @@ enum { CORE_ENTRY_NAME = 40 };
  */
 struct core_entry {
 	_Alignas(UTIL_CACHE_LINE) _Atomic uint64_t serial; /* from 1 on; 0: none yet */
+	_Atomic uint64_t open;                             /* the same until it has ended, then 0 */
 	uint64_t comm;                                     /* its id; 0: has none */
 	/*
 	 * Among the communicator's collective operations, with barriers, constructors and such; and
@@ -35,7 +36,7 @@ struct core_entry {
 	bool has_send, has_recv, has_op; /* it has these */
 	bool in_place;
 	uint8_t path; /* enum core_path; once it has ended */
-	_Atomic bool ended;
+	bool waits;   /* who made it is in it until its end */
 	_Atomic uint8_t where;
 	uint8_t coll; /* enum core_coll; CORE_COLL_NUM: it has a name of its own */
 	char name[CORE_ENTRY_NAME];

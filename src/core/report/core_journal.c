@@ -101,7 +101,7 @@ static struct core_entry *take(uint64_t serial)
 		entry = &mine->calls[(serial + i) % CORE_JOURNAL_CALLS];
 		last = atomic_load_explicit(&entry->serial, memory_order_relaxed);
 		if (last == CORE_ENTRY_MADE ||
-		    (last && !atomic_load_explicit(&entry->ended, memory_order_relaxed)))
+		    atomic_load_explicit(&entry->open, memory_order_acquire))
 			continue;
 		if (atomic_compare_exchange_strong_explicit(&entry->serial, &last, CORE_ENTRY_MADE,
 							    memory_order_acquire,
@@ -154,6 +154,7 @@ static struct core_entry *begin(struct core_note *note, struct core_comm *comm, 
 		return NULL;
 	entry->comm = comm ? comm->id : 0;
 	entry->number = 0;
+	entry->waits = false;
 	entry->rank = comm ? comm->rank : 0;
 	entry->ranks = comm ? comm->size : 0;
 	entry->call_number = 0;
@@ -168,7 +169,7 @@ static struct core_entry *begin(struct core_note *note, struct core_comm *comm, 
 		copy_text(entry->name, name, sizeof(entry->name));
 	}
 	entry->why[0] = 0;
-	atomic_store_explicit(&entry->ended, false, memory_order_relaxed);
+	atomic_store_explicit(&entry->open, note->serial, memory_order_relaxed);
 	atomic_store_explicit(&entry->where, CORE_WHERE_ENTERED, memory_order_relaxed);
 	return entry;
 }
@@ -219,6 +220,7 @@ struct core_note core_journal_begin(const struct core_call *call, struct core_co
 	if (!entry)
 		return note;
 	entry->number = made;
+	entry->waits = !call->request;
 	entry->call_number = number;
 	describe(entry, call);
 	publish(&note);
@@ -243,7 +245,7 @@ struct core_note core_journal_begin_enqueued(const struct core_call *call, struc
 	return note;
 }
 
-static struct core_note begin_other(const char *name, struct core_comm *comm)
+static struct core_note begin_other(const char *name, struct core_comm *comm, bool waits)
 {
 	struct core_note note = {0};
 	struct core_entry *entry;
@@ -259,6 +261,7 @@ static struct core_note begin_other(const char *name, struct core_comm *comm)
 	if (!entry)
 		return note;
 	entry->number = made;
+	entry->waits = waits;
 	atomic_store_explicit(&entry->where, CORE_WHERE_REAL, memory_order_relaxed);
 	publish(&note);
 	return note;
@@ -266,7 +269,7 @@ static struct core_note begin_other(const char *name, struct core_comm *comm)
 
 struct core_note core_journal_begin_other(const char *name, struct core_comm *comm, bool waits)
 {
-	struct core_note note = begin_other(name, comm);
+	struct core_note note = begin_other(name, comm, waits);
 
 	if (note.call)
 		follow(&note, comm, waits);
@@ -276,7 +279,7 @@ struct core_note core_journal_begin_other(const char *name, struct core_comm *co
 
 void core_journal_finalize(struct core_comm *world)
 {
-	begin_other("MPI_Finalize", world);
+	begin_other("MPI_Finalize", world, true);
 }
 
 /* Whether the entry is this call's. If the journal went round meanwhile it is another's. */
@@ -302,12 +305,14 @@ void core_journal_say(const struct core_note *note, const char *words)
 	atomic_store_explicit(&mine->of_words, note->serial, memory_order_release);
 }
 
-/* Relaxed: a reader that sees the end too early sees empty texts. */
+/* Release: who takes the entry next writes after what was written here. */
 void core_journal_end(const struct core_note *note, const struct core_journal_end *end)
 {
 	struct core_entry *call = note->call;
 
-	if (!is_its(note) || atomic_load_explicit(&call->ended, memory_order_relaxed))
+	/* The last note of a communicator may be that of a call that has ended long ago. */
+	if (!call || !mine ||
+	    atomic_load_explicit(&call->open, memory_order_relaxed) != note->serial)
 		return;
 	call->path = (uint8_t)end->path;
 	call->bytes = end->bytes;
@@ -316,7 +321,7 @@ void core_journal_end(const struct core_note *note, const struct core_journal_en
 	atomic_store_explicit(&call->where, end->where, memory_order_relaxed);
 	if (note->trace)
 		core_trace_end(note->trace, call);
-	atomic_store_explicit(&call->ended, true, memory_order_relaxed);
+	atomic_store_explicit(&call->open, 0, memory_order_release);
 }
 
 /*

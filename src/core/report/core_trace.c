@@ -106,7 +106,7 @@ static void remove_old(const char *path)
 {
 	struct stat kind;
 
-	if (!lstat(path, &kind) && S_ISREG(kind.st_mode))
+	if (!lstat(path, &kind) && S_ISREG(kind.st_mode) && kind.st_uid == geteuid())
 		unlink(path);
 }
 
@@ -121,6 +121,19 @@ static int open_new(const char *path)
 	}
 	opened_it = made >= 0;
 	return made;
+}
+
+/* By another process of the job; no link, and nobody else's. */
+static int open_made(const char *path)
+{
+	struct stat kind;
+	int made = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+	if (made < 0 || (!fstat(made, &kind) && S_ISREG(kind.st_mode) && kind.st_uid == geteuid()))
+		return made;
+	close(made);
+	errno = EPERM;
+	return -1;
 }
 
 /* On all nodes in turns: what is left of an earlier job goes, then the file is made, then found. */
@@ -143,7 +156,7 @@ static void open_file(void)
 	if (fd < 0)
 		fd = open_new(path);
 	if (fd < 0)
-		fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+		fd = open_made(path);
 	if (fd < 0)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "GPUCOLL_TRACE: %s: %s", path,
 			 strerror(errno));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/stage/core_still.h"
+#include "core/job/core_mpi_drive.h"
 #include "core/job/core_wait.h"
 #include "gpu/gpu_pointer.h"
 #include "util/util_log.h"
@@ -31,6 +32,15 @@ static int64_t first_change(const char *before, const char *after, size_t bytes)
 	return -1;
 }
 
+/* Which the call waits for, too. */
+static void wait_for_legacy(struct gpu_stream *stream)
+{
+	struct core_wait wait = {0};
+
+	while (gpu_stream_poll_legacy(stream) == UTIL_IN_PROGRESS)
+		core_mpi_drive(&wait);
+}
+
 static void compare(struct gpu_stream *stream, const char *from, size_t bytes, const char *name)
 {
 	size_t looked = bytes < 2 * SAMPLE ? bytes : 2 * SAMPLE;
@@ -39,6 +49,7 @@ static void compare(struct gpu_stream *stream, const char *from, size_t bytes, c
 
 	if (!before)
 		return;
+	wait_for_legacy(stream);
 	if (take(stream, before, from, bytes) &&
 	    gpu_stream_synchronize_context(stream) == UTIL_OK && take(stream, after, from, bytes)) {
 		at = first_change(before, after, looked);
