@@ -103,7 +103,7 @@ def test_a_full_gpu(lesson, mpi, tmp_path):
     result = lesson(mpi, 7, ranks=2, env=room, timeout=12)
     assert result.status == "timeout", result.output
     text = result.output + run_tool(BUILD / "gpucoll-info", "--desync", *tmp_path.glob("*.json")).output
-    for line in ("MPI_Allreduce has waited 3 s for its kernel or copies and goes on waiting", "rank 0 waits for its kernel or the network: for its kernel or copies"):
+    for line in ("MPI_Allreduce has waited 3 s for its kernel or copies and goes on waiting", "rank 0 waits for its kernel or the network"):  # and for what, if it has said so before the file was written
         assert line in text and is_quoted(line), text
 
 
