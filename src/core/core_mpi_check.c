@@ -590,9 +590,8 @@ static int run(struct core_checks *lane, struct check *check, bool nonblocking,
 int core_check_run(const struct core_call *call, struct core_comm *comm,
 		   const struct core_note *note)
 {
-	const char *name = call->name ? call->name : core_coll_name(call->coll);
-
-	return run(comm->check, create(call, name, comm), call->request && !call->persistent, note);
+	return run(comm->check, create(call, core_call_name(call), comm),
+		   call->request && !call->persistent, note);
 }
 
 int core_check_run_other(const char *name, bool nonblocking, struct core_comm *comm,

@@ -64,8 +64,7 @@ void core_op_look_still(const struct core_op *op)
 {
 	if (__builtin_expect(util_config.check & UTIL_CHECK_STREAMS, 0) &&
 	    op->accel_status == UTIL_OK)
-		core_still_look(&op->accel.shape,
-				op->call.name ? op->call.name : core_coll_name(op->call.coll));
+		core_still_look(&op->accel.shape, core_call_name(&op->call));
 }
 
 void core_op_note(struct core_op *op, const struct core_note *note)

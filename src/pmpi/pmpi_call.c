@@ -205,15 +205,14 @@ bool pmpi_asleep(void)
 int pmpi_note(struct core_note *note, const char *name, MPI_Comm comm, bool pends)
 {
 	struct core_comm *state = core_mpi_comm_find((core_handle)comm);
+	int error;
 
 	*note = core_journal_begin_other(name, state, !pends);
-	int error = core_check_is_on(state) ? core_check_run_other(name, pends, state, note)
-					    : MPI_SUCCESS;
-
+	error = core_check_is_on(state) ? core_check_run_other(name, pends, state, note)
+					: MPI_SUCCESS;
 	if (error == MPI_SUCCESS)
 		return error;
-	pmpi_note_end(note, error, false);
-	note->call = NULL;
+	pmpi_note_end(note, error, false); /* before an error handler may jump */
 	return core_check_raise((core_handle)comm, error);
 }
 

@@ -12,12 +12,12 @@
 
 #include "core/call/core_call.h"
 #include "core/call/core_flags.h"
+#include "core/comm/core_note.h"
 #include "core/core_mpi_late.h"
 #include "core/io/core_io.h"
 #include "core/job/core_drive.h"
 #include "core/p2p/core_message.h"
 #include "core/p2p/core_pack.h"
-#include "core/comm/core_note.h"
 #include "core/request/core_mpi_request.h"
 #include "core/request/core_requests.h"
 #include "core/rma/core_rma.h"

@@ -3,13 +3,12 @@
 #include "core/accel/core_links.h"
 #include "core/agree/core_lost.h"
 #include "core/agree/core_meet.h"
-#include "core/report/core_dump.h"
 #include "core/agree/core_nodes.h"
+#include "core/report/core_dump.h"
 #include "core/wire/core_wire.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
-/* A communicator counts as lost also where a device is, or where it was revoked. */
 enum util_status core_failure_of_loss(const struct core_comm *comm)
 {
 	for (int i = 0; i < comm->num_near; i++) {

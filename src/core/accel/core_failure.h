@@ -10,8 +10,13 @@
  * to the real MPI, at once, what others, who have heard of the loss a call later or earlier, fail
  * in: they would wait for each other for ever, or take each other's calls for the same.
  */
-enum util_status core_failure_of_loss(const struct core_comm *comm);
 enum util_status core_failure_refuse(struct core_accel *accel);
+
+/*
+ * The status of a call on a communicator that counts as lost: UTIL_ERR_LOST if a member's process
+ * has ended or can't be reached, else, where a device is lost, or it was revoked, UTIL_ERR_PEER.
+ */
+enum util_status core_failure_of_loss(const struct core_comm *comm);
 
 /*
  * Called over and over in waits, these look now and then whether a member has failed or is lost:

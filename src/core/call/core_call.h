@@ -68,6 +68,12 @@ struct core_call {
 /* "MPI_Allreduce" and so on. */
 const char *core_coll_name(enum core_coll coll);
 
+/* As the program called it. */
+static inline const char *core_call_name(const struct core_call *call)
+{
+	return call->name ? call->name : core_coll_name(call->coll);
+}
+
 /* Whether the collective has a root. */
 bool core_coll_is_rooted(enum core_coll coll);
 

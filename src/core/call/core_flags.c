@@ -4,3 +4,10 @@
 bool core_awake, core_attentive;
 
 _Thread_local enum core_path core_last_path;
+
+const char *core_path_name(enum core_path path)
+{
+	static const char *const names[CORE_PATH_NUM] = {"pass", "stage", "accel"};
+
+	return names[path];
+}

@@ -7,6 +7,9 @@
 
 enum core_path { CORE_PATH_PASS, CORE_PATH_STAGE, CORE_PATH_ACCEL, CORE_PATH_NUM };
 
+/* "pass", "stage", "accel". May be called in a signal's handler. */
+const char *core_path_name(enum core_path path);
+
 /*
  * Between core_start and core_stop in a job where some process has a CUDA driver: every collective
  * of every process is counted.

@@ -165,7 +165,6 @@ static void put_buffer(struct out *out, const char *count_name, int64_t count,
 static void put_call(struct out *out, const struct core_journal *journal,
 		     const struct core_entry *call, uint64_t now)
 {
-	static const char *const paths[] = {"pass", "stage", "accel"};
 	enum core_where where = atomic_load_explicit(&call->where, memory_order_relaxed);
 	uint64_t serial = atomic_load_explicit(&call->serial, memory_order_relaxed);
 	bool ended = !atomic_load_explicit(&call->open, memory_order_relaxed);
@@ -200,7 +199,7 @@ static void put_call(struct out *out, const struct core_journal *journal,
 		boolean(out, "given", true);
 	seconds(out, "began", now > call->began ? now - call->began : 0);
 	if (ended) {
-		string(out, "path", paths[call->path]);
+		string(out, "path", core_path_name(call->path));
 		string(out, "why", call->why);
 	} else if (atomic_load_explicit(&journal->of_words, memory_order_acquire) == serial) {
 		string(out, "waits", journal->words);

@@ -143,8 +143,8 @@ static uint64_t count(struct core_comm *comm)
 	return number;
 }
 
-static struct core_entry *begin(struct core_note *note, struct core_comm *comm, enum core_coll coll,
-				const char *name)
+static struct core_entry *take_new(struct core_note *note, const struct core_comm *comm,
+				   enum core_coll coll, const char *name)
 {
 	struct core_entry *entry;
 
@@ -171,6 +171,27 @@ static struct core_entry *begin(struct core_note *note, struct core_comm *comm, 
 	entry->why[0] = 0;
 	atomic_store_explicit(&entry->open, note->serial, memory_order_relaxed);
 	atomic_store_explicit(&entry->where, CORE_WHERE_ENTERED, memory_order_relaxed);
+	return entry;
+}
+
+/* The same of one that has a place in the order of its communicator's. */
+static struct core_entry *begin(struct core_note *note, struct core_comm *comm, enum core_coll coll,
+				const char *name, bool waits)
+{
+	struct core_entry *entry;
+	uint64_t number = 0;
+
+	if (!mine)
+		return NULL;
+	if (comm) {
+		end_left(comm);
+		number = count(comm);
+	}
+	entry = take_new(note, comm, coll, name);
+	if (!entry)
+		return NULL;
+	entry->number = number;
+	entry->waits = waits;
 	return entry;
 }
 
@@ -208,19 +229,12 @@ struct core_note core_journal_begin(const struct core_call *call, struct core_co
 {
 	struct core_note note = {0};
 	struct core_entry *entry;
-	uint64_t made = 0;
 
-	if (!mine || call->coll == CORE_REDUCE_LOCAL)
+	if (call->coll == CORE_REDUCE_LOCAL)
 		return note;
-	if (comm) {
-		end_left(comm);
-		made = count(comm);
-	}
-	entry = begin(&note, comm, call->coll, call->name);
+	entry = begin(&note, comm, call->coll, call->name, !call->request);
 	if (!entry)
 		return note;
-	entry->number = made;
-	entry->waits = !call->request;
 	entry->call_number = number;
 	describe(entry, call);
 	publish(&note);
@@ -231,7 +245,7 @@ struct core_note core_journal_begin(const struct core_call *call, struct core_co
 struct core_note core_journal_begin_enqueued(const struct core_call *call, struct core_comm *comm)
 {
 	struct core_note note = {0};
-	struct core_entry *entry = mine ? begin(&note, comm, call->coll, call->name) : NULL;
+	struct core_entry *entry = mine ? take_new(&note, comm, call->coll, call->name) : NULL;
 
 	if (!entry)
 		return note;
@@ -248,20 +262,10 @@ struct core_note core_journal_begin_enqueued(const struct core_call *call, struc
 static struct core_note begin_other(const char *name, struct core_comm *comm, bool waits)
 {
 	struct core_note note = {0};
-	struct core_entry *entry;
-	uint64_t made = 0;
+	struct core_entry *entry = begin(&note, comm, CORE_COLL_NUM, name, waits);
 
-	if (!mine)
-		return note;
-	if (comm) {
-		end_left(comm);
-		made = count(comm);
-	}
-	entry = begin(&note, comm, CORE_COLL_NUM, name);
 	if (!entry)
 		return note;
-	entry->number = made;
-	entry->waits = waits;
 	atomic_store_explicit(&entry->where, CORE_WHERE_REAL, memory_order_relaxed);
 	publish(&note);
 	return note;

@@ -6,16 +6,16 @@
  *
  * A process writes its own journal only. Its threads take entries one after the other; an entry is
  * written by the thread whose call it is, then by who carries the call on. Readers look without a
- * lock: `serial` is 0 while an entry is being made, and what was copied counts if it was the same
- * before and after.
+ * lock: `serial` is CORE_ENTRY_MADE while an entry is being made, and what was copied counts if it
+ * was the same before and after.
  */
 #ifndef CORE_JOURNAL_H
 #define CORE_JOURNAL_H
 
 #include "core/call/core_flags.h"
 #include "core/comm/core_comm.h"
-#include "core/report/core_entry.h"
 #include "core/comm/core_note.h"
+#include "core/report/core_entry.h"
 
 #include <stdatomic.h>
 

@@ -59,13 +59,6 @@ static const char *name_of(const struct core_stats_call *call)
 	return call->name ? call->name : core_coll_name(call->coll);
 }
 
-static const char *path_name(enum core_path path)
-{
-	static const char *const names[] = {"pass", "stage", "accel"};
-
-	return names[path];
-}
-
 static void size_text(int size_class, char *text, size_t bytes)
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
@@ -91,7 +84,7 @@ static struct row *row_new(const struct core_stats_call *call)
 		core_mpi_name(call->comm, row->comm_name, sizeof(row->comm_name));
 	size_text(row->size_class, size, sizeof(size));
 	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%s on %s, %s: %s, %s", name_of(call),
-		 row->comm_name, size, path_name(call->path), call->why);
+		 row->comm_name, size, core_path_name(call->path), call->why);
 	return row;
 }
 
@@ -174,7 +167,7 @@ static void print_row(const struct row *row)
 
 	size_text(row->size_class, size, sizeof(size));
 	snprintf(line, sizeof(line), "  %-26s %-15s %-10s %-6s %9llu %14llu %11.6f  %-22s %s\n",
-		 name_of(key), row->comm_name, size, path_name(key->path),
+		 name_of(key), row->comm_name, size, core_path_name(key->path),
 		 (unsigned long long)row->calls, (unsigned long long)key->bytes, key->seconds,
 		 algorithm(key), key->path == CORE_PATH_ACCEL ? "" : key->why);
 	util_log_text(line);

@@ -338,7 +338,6 @@ static void describe(const struct core_entry *call, char *out, size_t bytes)
 
 void core_trace_end(struct core_trace_call *trace, const struct core_entry *call)
 {
-	static const char *const paths[] = {"pass", "stage", "accel"};
 	enum core_where where = atomic_load_explicit(&call->where, memory_order_relaxed);
 	char began[32], lasted[32], why[CORE_ENTRY_NAME], more[300];
 	uint64_t now;
@@ -353,7 +352,7 @@ void core_trace_end(struct core_trace_call *trace, const struct core_entry *call
 	    ", \"rank\": %d, \"ranks\": %d, \"bytes\": %" PRIu64
 	    ", \"path\": \"%s\", \"why\": \"%s\", \"end\": \"%s\"%s}},\n",
 	    core_entry_name(call), began, lasted, core_mpi_job.rank, trace->lane, call->comm,
-	    call->number, call->rank, call->ranks, call->bytes, paths[call->path],
+	    call->number, call->rank, call->ranks, call->bytes, core_path_name(call->path),
 	    quoted(call->why, why, sizeof(why)), core_entry_words(where), more);
 	gpu_range_end(trace->range);
 	put_lane(trace->lane);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/stage/core_dense.h"
 #include "core/job/core_mpi_drive.h"
+#include "core/job/core_wait.h"
 #include "gpu/gpu_module.h"
 #include "gpu/gpu_pointer.h"
 #include "gpu/gpu_synchronous.h"
@@ -361,15 +362,12 @@ enum util_status core_dense_wait(struct core_dense *dense)
 
 void core_dense_close(struct core_dense *dense)
 {
-	struct core_wait wait = {0};
-
 	/*
 	 * After an error copies may still be under way, and the block must not be another's before
 	 * they end.
 	 */
-	while (dense->state == CORE_DENSE_COPY &&
-	       gpu_stream_poll(dense->stream) == UTIL_IN_PROGRESS)
-		core_mpi_drive(&wait);
+	if (dense->state == CORE_DENSE_COPY)
+		core_wait_stream(dense->stream);
 	put_stream(dense);
 	if (dense->block)
 		gpu_staging_put(dense->block);
