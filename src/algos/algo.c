@@ -28,6 +28,8 @@ enum {
 	FEW = ALGO_NEEDS_FEW_RANKS,
 	ALL_PAIRS = ALGO_NEEDS_ALL_PAIRS,
 	GRID = ALGO_NEEDS_GRID,
+	ASSOCIATIVE = ALGO_NEEDS_ASSOCIATIVE,
+	ORDERED = ALGO_NEEDS_ORDERED,
 };
 
 /* One line for each, which a formatter would break up. */
@@ -52,8 +54,8 @@ const struct algo algo_catalogue[] = {
 	{"rail-tree", BCAST, RAILS, 1, algo_rail_tree},
 	{"rail-pairwise", ALLTOALL, RAILS | TWO_BUFFERS | ALL_PAIRS, 1, algo_rail_pairwise},
 	{"rail-linear", GATHER | SCATTER, RAILS, 1, algo_rail_linear},
-	{"rail-chain", SCAN | EXSCAN, RAILS | IN_ORDER, 1, algo_rail_chain},
-	{"rail-doubling", SCAN | EXSCAN, RAILS | IN_ORDER, 1, algo_rail_doubling},
+	{"rail-chain", SCAN | EXSCAN, RAILS | IN_ORDER | ASSOCIATIVE, 1, algo_rail_chain},
+	{"rail-doubling", SCAN | EXSCAN, RAILS | IN_ORDER | ASSOCIATIVE, 1, algo_rail_doubling},
 	{"ring", ALLREDUCE | REDUCE_SCATTER, COMMUTATIVE | FEW, 2, algo_ring},
 	{"ring", REDUCE, COMMUTATIVE, 1, algo_ring},
 	{"ring", ALLGATHER, FEW, 2, algo_ring},
@@ -67,7 +69,8 @@ const struct algo algo_catalogue[] = {
 	{"oneshot", GATHER, MAPPED | ALL | TWO_BUFFERS, 1, algo_oneshot},
 	{"direct", REDUCE_SCATTER | SCAN | EXSCAN | BCAST | ALLGATHER | GATHER | SCATTER | ALLTOALL,
 	 MAPPED, 1, algo_direct},
-	{"doubling", ALLREDUCE, 0, 1, algo_doubling},
+	{"exchange", ALLREDUCE | REDUCE | REDUCE_SCATTER, ORDERED | FEW, 1, algo_exchange},
+	{"doubling", ALLREDUCE, ASSOCIATIVE, 1, algo_doubling},
 	{"doubling", ALLGATHER, POWER_OF_TWO | FEW, 1, algo_doubling},
 	{"halving", ALLREDUCE, COMMUTATIVE, 1, algo_halving},
 	{"halving", REDUCE_SCATTER, POWER_OF_TWO | COMMUTATIVE | FEW, 1, algo_halving},
@@ -76,8 +79,9 @@ const struct algo algo_catalogue[] = {
 	{"scatter-allgather", BCAST, FEW, 1, algo_scatter_allgather},
 	{"neighbor", ALLGATHER, EVEN | FEW, 1, algo_neighbor_exchange},
 	{"linear", GATHER | SCATTER, 0, 1, algo_linear},
+	{"chain", ALLREDUCE | REDUCE, ORDERED, 1, algo_chain},
 	{"chain", SCAN | EXSCAN, 0, 1, algo_scan_chain},
-	{"doubling", SCAN | EXSCAN, 0, 1, algo_scan_doubling},
+	{"doubling", SCAN | EXSCAN, ASSOCIATIVE, 1, algo_scan_doubling},
 	{0},
 };
 /* clang-format on */
@@ -127,6 +131,10 @@ const char *algo_refuses(const struct algo *algo, const struct sched_request *re
 
 	if (!(algo->colls >> request->coll & 1))
 		return "it is not for this collective";
+	if (algo->needs & ALGO_NEEDS_ORDERED && !request->ordered)
+		return "it is for sums in the order of ranks";
+	if (request->ordered && algo->needs & (ALGO_NEEDS_COMMUTATIVE | ALGO_NEEDS_ASSOCIATIVE))
+		return "it does not add in the order of ranks";
 	if (algo->needs & ALGO_NEEDS_NODES && request->num_nodes < 2)
 		return "it is for ranks on several nodes";
 	if (algo->needs & ALGO_NEEDS_NODES_MAPPED && request->num_nodes == ranks)

@@ -42,6 +42,10 @@ enum algo_needs {
 	ALGO_NEEDS_ALL_PAIRS = 1 << 11,
 	/* A number of ranks, or, with several nodes, of nodes, that is a product. */
 	ALGO_NEEDS_GRID = 1 << 12,
+	/* Contributions are combined in other groups than one after the other. */
+	ALGO_NEEDS_ASSOCIATIVE = 1 << 13,
+	/* A request for sums in order: others do better where the order does not count. */
+	ALGO_NEEDS_ORDERED = 1 << 14,
 };
 
 struct algo {
@@ -90,8 +94,10 @@ void algo_move_results(struct sched *sched);
 /* ---- the generators ---- */
 
 void algo_bruck(struct sched *sched);
+void algo_chain(struct sched *sched);
 void algo_direct(struct sched *sched);
 void algo_doubling(struct sched *sched);
+void algo_exchange(struct sched *sched);
 void algo_halving(struct sched *sched);
 void algo_hier_halving(struct sched *sched);
 void algo_hier_ring(struct sched *sched);

@@ -59,6 +59,12 @@ struct sched_request {
 	int ranks;
 	int root; /* 0 where there is none */
 	bool in_place;
+	/*
+	 * Of one that reduces: contributions are combined one after the other in the order of
+	 * ranks, ((0 + 1) + 2) + 3, so that results of floating point are the same whatever else
+	 * the request says.
+	 */
+	bool ordered;
 	int channels;     /* how many times the links are to be used side by side, from 1 on */
 	int num_nodes;    /* 0: it is all the same */
 	const int *nodes; /* then, of each rank: its node, all of which have some; lives as long */

@@ -119,21 +119,6 @@ static uint64_t *set_words(const struct proof *p, int32_t set)
 	return &p->sets[(size_t)set * p->words];
 }
 
-/* Of sets that have nobody in common; NOTHING where they do. */
-static int32_t unite(struct proof *p, int32_t a, int32_t b)
-{
-	int32_t both = new_set(p);
-
-	for (size_t i = 0; both != NOTHING && i < p->words; i++) {
-		if (set_words(p, a)[i] & set_words(p, b)[i]) {
-			refute(p, "adds a contribution twice");
-			return NOTHING;
-		}
-		set_words(p, both)[i] = set_words(p, a)[i] | set_words(p, b)[i];
-	}
-	return both;
-}
-
 /* Whether the set is that of ranks [first, end). */
 static bool set_is(const struct proof *p, int32_t set, int first, int end)
 {
@@ -144,6 +129,63 @@ static bool set_is(const struct proof *p, int32_t set, int first, int end)
 			return false;
 	}
 	return true;
+}
+
+/* How many there are in the set where they are the first ranks; NOTHING: they are others. */
+static int first_ranks(const struct proof *p, int32_t set)
+{
+	const uint64_t *words = set_words(p, set);
+	int num = 0;
+
+	for (size_t i = 0; i < p->words; i++) {
+		if (words[i] & (words[i] + 1) || (words[i] && (size_t)num != 64 * i))
+			return NOTHING;
+		num += __builtin_popcountll(words[i]);
+	}
+	return num;
+}
+
+/* Whether nobody but the rank is in the set. */
+static bool is_only(const struct proof *p, int32_t set, int rank)
+{
+	const uint64_t *words = set_words(p, set);
+
+	for (size_t i = 0; i < p->words; i++) {
+		if (words[i] != (i == (size_t)rank / 64 ? (uint64_t)1 << (rank % 64) : 0))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Where order counts a set stands for a sequence. That of one rank has one order; that of several
+ * is made here, of the first ranks, in their order, as was proved when it was made, and the one
+ * that comes next.
+ */
+static bool is_next(const struct proof *p, int32_t a, int32_t b)
+{
+	int num = first_ranks(p, a);
+
+	return num > 0 && is_only(p, b, num);
+}
+
+/* Of sets that have nobody in common; NOTHING where they do. */
+static int32_t unite(struct proof *p, int32_t a, int32_t b)
+{
+	int32_t both = new_set(p);
+
+	if (both != NOTHING && p->request->ordered && !is_next(p, a, b)) {
+		refute(p, "does not add the contribution of the next rank to those before it");
+		return NOTHING;
+	}
+	for (size_t i = 0; both != NOTHING && i < p->words; i++) {
+		if (set_words(p, a)[i] & set_words(p, b)[i]) {
+			refute(p, "adds a contribution twice");
+			return NOTHING;
+		}
+		set_words(p, both)[i] = set_words(p, a)[i] | set_words(p, b)[i];
+	}
+	return both;
 }
 
 /* ---- memory ---- */

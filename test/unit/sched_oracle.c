@@ -79,6 +79,9 @@ static struct number combine(const struct world *w, struct number x, struct numb
 {
 	if (w->op == ORACLE_SUM)
 		return (struct number){(x.a + y.a) % modulus, (x.b + y.b) % modulus};
+	if (w->op == ORACLE_FOLD)
+		return (struct number){(31 * x.a + y.a * y.a + 1) % modulus,
+				       (17 * x.b + y.b * y.b + 1) % modulus};
 	return (struct number){x.a * y.a % modulus, (y.a * x.b + y.b) % modulus};
 }
 

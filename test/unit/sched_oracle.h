@@ -11,9 +11,10 @@
 enum oracle_verdict { ORACLE_RIGHT, ORACLE_WRONG, ORACLE_STUCK };
 
 /*
- * What contributions are combined with: sums, or functions one after the other, whose order counts.
+ * What contributions are combined with: sums; functions one after the other, whose order counts; or
+ * what is not even associative, as sums of floating point are not.
  */
-enum oracle_op { ORACLE_SUM, ORACLE_COMPOSE };
+enum oracle_op { ORACLE_SUM, ORACLE_COMPOSE, ORACLE_FOLD };
 
 /* One run of three rounds, with so many slots in each FIFO; `state` is the random numbers'. */
 enum oracle_verdict oracle_run(const struct sched *sched, int slots, enum oracle_op op,

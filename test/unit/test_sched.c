@@ -34,13 +34,13 @@ static void prove(const struct algo *algo, const struct sched_request *request)
 
 	assert_non_null(sched);
 	if (!sched_verify(sched, algo->slots, why, sizeof(why)))
-		fail_msg("%s %s, %d ranks, root %d, in place %d, %d channels: %s", algo->name,
-			 sched_coll_name(request->coll), request->ranks, request->root,
-			 request->in_place, request->channels, why);
+		fail_msg("%s %s, %d ranks, root %d, in place %d, ordered %d, %d channels: %s",
+			 algo->name, sched_coll_name(request->coll), request->ranks, request->root,
+			 request->in_place, request->ordered, request->channels, why);
 	sched_free(sched);
 }
 
-/* Call for all collectives of the algorithm, roots, in place and not. */
+/* Call for all collectives of the algorithm, roots, in place and not; in order where it can. */
 static long for_all_of(const struct algo *algo, const struct sched_request *like, int root_step,
 		       void (*call)(const struct algo *, const struct sched_request *))
 {
@@ -51,6 +51,8 @@ static long for_all_of(const struct algo *algo, const struct sched_request *like
 
 		r.coll = (enum sched_coll)(i / 2);
 		r.in_place = i % 2;
+		r.ordered = sched_coll_reduces(r.coll);
+		r.ordered = r.ordered && !algo_refuses(algo, &r, false);
 		if (algo_refuses(algo, &r, false) ||
 		    (r.in_place && r.coll == SCHED_BCAST)) /* which has one buffer */
 			continue;
@@ -499,12 +501,15 @@ static void ask_oracle(const struct algo *algo, const struct sched_request *requ
 {
 	struct sched *sched = algo_make(algo, request);
 	bool commutative = algo->needs & ALGO_NEEDS_COMMUTATIVE;
+	enum oracle_op op = request->ordered ? ORACLE_FOLD
+			    : commutative    ? ORACLE_SUM
+					     : ORACLE_COMPOSE;
 
 	assert_non_null(sched);
-	if (worst_of(sched, algo->slots, commutative ? ORACLE_SUM : ORACLE_COMPOSE, 3))
-		fail_msg("%s %s, %d ranks, root %d, in place %d", algo->name,
+	if (worst_of(sched, algo->slots, op, 3))
+		fail_msg("%s %s, %d ranks, root %d, in place %d, ordered %d", algo->name,
 			 sched_coll_name(request->coll), request->ranks, request->root,
-			 request->in_place);
+			 request->in_place, request->ordered);
 	sched_free(sched);
 }
 
@@ -575,6 +580,36 @@ static void order_matters_where_it_is_said_to(void **state)
 			sched_free(sched);
 		}
 	}
+}
+
+/* What is said not to add in order is not proved to, nor does it. */
+static void order_is_refused_where_it_is_said_to_be(void **state)
+{
+	int refused = 0;
+
+	(void)state;
+	for (const struct algo *algo = algo_catalogue; algo->name; algo++) {
+		for (int coll = 0; coll < SCHED_NUM_COLLS; coll++) {
+			struct sched_request r = {
+				.coll = (enum sched_coll)coll, .ranks = 8, .channels = 1};
+			struct sched *sched;
+			char why[WHY];
+
+			if (!(algo->needs & (ALGO_NEEDS_COMMUTATIVE | ALGO_NEEDS_ASSOCIATIVE)) ||
+			    algo_refuses(algo, &r, false))
+				continue;
+			sched = algo_make(algo, &r);
+			assert_int_equal(worst_of(sched, algo->slots, ORACLE_FOLD, 1),
+					 ORACLE_WRONG);
+			sched->request.ordered = true;
+			assert_false(sched_verify(sched, algo->slots, why, sizeof(why)));
+			assert_non_null(strstr(why, "the next rank"));
+			assert_non_null(algo_refuses(algo, &sched->request, false));
+			sched_free(sched);
+			refused++;
+		}
+	}
+	assert_true(refused > 8);
 }
 
 static uint32_t any(uint32_t below)
@@ -657,6 +692,17 @@ static void drop_operand(struct sched *s, struct sched_lane *lane)
 		step->num_sources--, step->first++;
 }
 
+static void exchange_sources(struct sched *s, struct sched_lane *lane)
+{
+	const struct sched_step *step = &s->steps[lane->first + any(lane->num)];
+	struct sched_operand *a = &s->operands[step->first + any((uint32_t)step->num_sources)];
+	struct sched_operand *b = &s->operands[step->first + any((uint32_t)step->num_sources)];
+	struct sched_operand operand = *a;
+
+	*a = *b;
+	*b = operand;
+}
+
 static void change_phase(struct sched *s, struct sched_lane *lane)
 {
 	lane->phase = (int32_t)any((uint32_t)s->phases);
@@ -676,8 +722,9 @@ static void make_swap(struct sched *s, struct sched_lane *lane)
 static void mutate(struct sched *s)
 {
 	static void (*const kinds[])(struct sched *, struct sched_lane *) = {
-		drop_step,    repeat_step,  exchange_steps, redirect,  redirect,
-		change_piece, drop_operand, change_phase,   make_swap, change_span,
+		drop_step, repeat_step,  exchange_steps,   redirect,
+		redirect,  change_piece, drop_operand,     change_phase,
+		make_swap, change_span,  exchange_sources,
 	};
 	struct sched_lane *lane = &s->lanes[any(s->num_lanes)];
 
@@ -700,6 +747,7 @@ static const struct algo *any_algo(struct sched_request *request)
 						  .channels = 1 + (int)any(2)};
 		request->root =
 			sched_coll_has_root(request->coll) ? (int)any((uint32_t)request->ranks) : 0;
+		request->ordered = sched_coll_reduces(request->coll) && any(2);
 		if (!algo_refuses(algo, request, false))
 			return algo;
 	}
@@ -723,7 +771,8 @@ static void broken_schedules_are_refused(void **state)
 		for (uint32_t j = 0; j <= any(2); j++)
 			mutate(sched);
 		proved = sched_verify(sched, 2, why, sizeof(why));
-		verdict = worst_of(sched, 2, ORACLE_SUM, proved ? 10 : 2);
+		verdict = worst_of(sched, 2, request.ordered ? ORACLE_FOLD : ORACLE_SUM,
+				   proved ? 10 : 2);
 		if (proved && verdict != ORACLE_RIGHT)
 			fail_msg("mutation %d of %s %s is proved, but %s", i, algo->name,
 				 sched_coll_name(request.coll),
@@ -1237,6 +1286,7 @@ int main(void)
 		cmocka_unit_test(costs_are_as_promised),
 		cmocka_unit_test(oracle_finds_all_right),
 		cmocka_unit_test(order_matters_where_it_is_said_to),
+		cmocka_unit_test(order_is_refused_where_it_is_said_to_be),
 		cmocka_unit_test(broken_schedules_are_refused),
 		cmocka_unit_test(the_network_sends_what_stays),
 		cmocka_unit_test(the_network_receives_early_where_nobody_looks),
