@@ -46,6 +46,7 @@ static void usage(FILE *out)
 	      "      -s, --size BYTES    a buffer, or a block for each rank, of that size; K, M, G "
 	      "may follow (with --algo 1M)\n"
 	      "      --algo NAME, --proto simple|ll|ll128, --channels N, --root RANK, --in-place\n"
+	      "      --ordered           sums in the order of ranks, as with GPUCOLL_REPRODUCIBLE\n"
 	      "      --exec fused|stepped|gdr   kernels wait for messages; hosts do; hosts do, and "
 	      "the\n"
 	      "                          network reaches device memory\n"
@@ -215,6 +216,7 @@ enum {
 	OPTION_EXEC,
 	OPTION_ROOT,
 	OPTION_IN_PLACE,
+	OPTION_ORDERED,
 	OPTION_SOCKETS,
 	OPTION_DOT,
 	OPTION_SVG,
@@ -259,6 +261,9 @@ static bool plan_option(struct plan *plan, int option, const char *text)
 		return true;
 	case OPTION_IN_PLACE:
 		plan->call.request.in_place = true;
+		return true;
+	case OPTION_ORDERED:
+		plan->call.request.ordered = true;
 		return true;
 	case OPTION_SOCKETS:
 		plan->call.sockets = true;
@@ -323,6 +328,11 @@ static int print_plan(const struct plan *plan, const char *file)
 		fputs("gpucoll-info: bcast has one buffer, so there is no in place\n", stderr);
 		return 2;
 	}
+	if (plan->call.request.ordered && !sched_coll_reduces(plan->call.request.coll)) {
+		fprintf(stderr, "gpucoll-info: %s adds nothing, so there is no order\n",
+			sched_coll_name(plan->call.request.coll));
+		return 2;
+	}
 	if (plan->call.request.root >= plan->call.request.ranks) {
 		fprintf(stderr, "gpucoll-info: there is no rank %d among %d to be root\n",
 			plan->call.request.root, plan->call.request.ranks);
@@ -357,6 +367,7 @@ int main(int argc, char **argv)
 		{"channels", required_argument, NULL, OPTION_CHANNELS},
 		{"root", required_argument, NULL, OPTION_ROOT},
 		{"in-place", no_argument, NULL, OPTION_IN_PLACE},
+		{"ordered", no_argument, NULL, OPTION_ORDERED},
 		{"sockets", no_argument, NULL, OPTION_SOCKETS},
 		{"dot", no_argument, NULL, OPTION_DOT},
 		{"svg", no_argument, NULL, OPTION_SVG},

@@ -11,6 +11,7 @@
 #include "core/choose/core_choice.h"
 #include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
+#include "core/core_mpi_ordered.h"
 #include "core/core_mpi_persistent.h"
 #include "core/core_mpi_queued.h"
 #include "core/core_number.h"
@@ -90,7 +91,9 @@ static enum util_status progress(struct core_mpi_pending *pending)
 
 	if (async->copying == COPYING_NOTHING)
 		return UTIL_OK;
-	if (async->copying == COPYING_DUE)
+	if (async->copying == COPYING_DUE && core_ordered_end(&async->call) != MPI_SUCCESS)
+		status = UTIL_ERR_MPI;
+	else if (async->copying == COPYING_DUE)
 		status = core_staging_copy_out(&async->staging);
 	async->copying = COPYING_OUT;
 	if (status == UTIL_OK)
@@ -112,6 +115,7 @@ static void describe(const struct core_mpi_pending *pending, char *text, size_t 
 static void free_async(struct core_mpi_pending *pending)
 {
 	core_staging_close(&async_of(pending)->staging);
+	core_ordered_close(&async_of(pending)->call);
 	free(pending);
 }
 
@@ -245,16 +249,28 @@ static int stage(const struct core_call *call, const struct place *place)
 	core_mpi_pending_open(&async->pending, &async_kind, call->name, call->persistent);
 	async->call = *call;
 	status = core_staging_open(&async->staging, &async->call);
-	if (status == UTIL_OK && !async->staging.num_stages) {
+	if (status == UTIL_OK && !async->staging.num_stages && !call->in_order) {
 		free_async(&async->pending);
 		return pass(call, place);
 	}
 	if (status == UTIL_OK && !call->persistent)
 		status = fill(&async->pending);
 	if (status == UTIL_OK)
+		status = core_ordered_open(&async->call);
+	if (status == UTIL_OK)
 		return begin(async, place);
 	free_async(&async->pending);
 	return fail(call, place, status);
+}
+
+/* Of a persistent call, the real MPI's request. */
+static int give_persistent(const struct core_call *call, const struct place *place, bool device)
+{
+	struct core_call real = *call;
+
+	if (call->in_order)
+		core_ordered_give_up(&real);
+	return device ? stage(&real, place) : pass(&real, place);
 }
 
 /* The initialisation, which is one of the communicator's operations, and waits for the others. */
@@ -267,7 +283,7 @@ static int run_persistent(const struct core_call *call, const struct place *plac
 	core_note_where(&note, CORE_WHERE_REAL);
 	if (!error && !(place->comm &&
 			core_mpi_persistent_run(call, place->comm, device, &result) == UTIL_OK))
-		result = device ? stage(call, place) : pass(call, place);
+		result = give_persistent(call, place, device);
 	end.where = result ? CORE_WHERE_FAILED : CORE_WHERE_GIVEN;
 	core_journal_end(&note, &end);
 	return error ? core_check_raise(call->comm, error) : result;
@@ -277,7 +293,9 @@ int core_async_run_host(const struct core_call *call)
 {
 	struct place place = place_of(call);
 
-	return call->persistent ? run_persistent(call, &place, false) : pass(call, &place);
+	if (call->persistent)
+		return run_persistent(call, &place, false);
+	return call->in_order ? stage(call, &place) : pass(call, &place);
 }
 
 int core_async_run(const struct core_call *call)

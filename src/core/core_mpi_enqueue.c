@@ -6,6 +6,7 @@
 #include "core/comm/core_mpi_graph.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_mpi_fused.h"
+#include "core/core_mpi_ordered.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_kept.h"
 #include "core/mpi/core_mpi_name.h"
@@ -322,6 +323,8 @@ static int test(struct core_enqueued *part, bool *done)
 	core_requests_pass = true;
 	result = PMPI_Test(&enqueued_of(part)->request, &flag, status ? status : MPI_STATUS_IGNORE);
 	*done = flag;
+	if (flag && !result)
+		result = core_ordered_end(&enqueued_of(part)->call);
 	if (flag && !result && enqueued_of(part)->hooks.after)
 		enqueued_of(part)->hooks.after(enqueued_of(part)->call.recvbuf,
 					       enqueued_of(part)->hooks.data);
@@ -331,6 +334,7 @@ static int test(struct core_enqueued *part, bool *done)
 static void free_enqueued(struct core_enqueued *part)
 {
 	core_staging_close(&part->staging);
+	core_ordered_close(&enqueued_of(part)->call);
 	core_mpi_kept_release(&enqueued_of(part)->kept);
 	free(part);
 }
@@ -412,6 +416,7 @@ static enum util_status open_call(struct enqueued *enqueued, const struct bound 
 	enum util_status status;
 
 	enqueued->call = *call;
+	core_ordered_take(&enqueued->call);
 	enqueued->call.request = &enqueued->request;
 	enqueued->part.error = MPI_ERR_OTHER;
 	status = core_mpi_keep(&enqueued->kept, &enqueued->call, core_mpi_comm_find(call->comm));
@@ -422,7 +427,7 @@ static enum util_status open_call(struct enqueued *enqueued, const struct bound 
 	enqueued->part.staging.on = core_stream_of(bound->stream);
 	status = core_staging_open(&enqueued->part.staging, &enqueued->call);
 	enqueued->part.bytes = core_staging_bytes(&enqueued->part.staging);
-	return status;
+	return status == UTIL_OK ? core_ordered_open(&enqueued->call) : status;
 }
 
 static void count(const struct core_call *call, const struct bound *bound, enum core_path path,

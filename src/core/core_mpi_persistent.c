@@ -34,7 +34,8 @@ struct persistent {
 	struct core_staging staging; /* from the initialisation on */
 	struct core_comm *comm;      /* NULL: it has none yet */
 	int tag;                     /* of the message to oneself */
-	bool quiet; /* whether errors are returned; base.pending.quiet is of this round only */
+	MPI_Comm own; /* for the exchanges of sums in order, which may be begun in any order */
+	bool quiet;   /* whether errors are returned; base.pending.quiet is of this round only */
 };
 
 static struct persistent *persistent_of(struct core_mpi_pending *pending)
@@ -100,6 +101,14 @@ static int start_hidden(const struct core_call *call)
 	return PMPI_Start(call->request);
 }
 
+/* What is staged is a call of its own each time, on the stages. */
+static void use_real(const struct persistent *persistent, struct core_call *call)
+{
+	call->sendbuf = persistent->real.sendbuf;
+	call->recvbuf = persistent->real.recvbuf;
+	call->comm = (core_handle)persistent->own;
+}
+
 static void queue(struct persistent *persistent)
 {
 	struct core_mpi_queued *base = &persistent->base;
@@ -111,6 +120,8 @@ static void queue(struct persistent *persistent)
 	base->queued.status = UTIL_OK;
 	base->pending.quiet = persistent->quiet;
 	core_op_start(op, &persistent->call, persistent->comm, number);
+	if (op->call.in_order)
+		use_real(persistent, &op->call);
 	note = core_journal_begin(&persistent->call, persistent->comm, number);
 	core_op_note(op, &note);
 	op->staging = &persistent->staging;
@@ -153,6 +164,8 @@ static void free_persistent(struct core_mpi_pending *pending)
 		core_requests_pass = true;
 		PMPI_Request_free(&persistent->base.hidden);
 	}
+	if (persistent->own != MPI_COMM_NULL)
+		PMPI_Comm_free(&persistent->own);
 	if (persistent->tag >= 0)
 		put_tag(persistent->tag);
 	if (persistent->comm)
@@ -247,7 +260,8 @@ static bool look(struct persistent *persistent, struct core_comm *parent, struct
 	bool has_data;
 
 	if (!core_queue_takes(parent) ||
-	    !can_be_accelerated(persistent, parent, &has_data, &says->bytes) ||
+	    (!can_be_accelerated(persistent, parent, &has_data, &says->bytes) &&
+	     !persistent->call.in_order) ||
 	    core_mpi_keep(&base->kept, &persistent->call, parent) != UTIL_OK)
 		return false;
 	persistent->real = persistent->call;
@@ -256,7 +270,7 @@ static bool look(struct persistent *persistent, struct core_comm *parent, struct
 	if (status != UTIL_OK)
 		return false;
 	says->device = persistent->staging.num_stages > 0;
-	if (has_data && !says->device)
+	if (has_data && !says->device && !persistent->call.in_order)
 		base->pending.kind = &host_kind;
 	return true;
 }
@@ -267,6 +281,7 @@ static struct persistent *prepare_call(const struct core_call *call, struct core
 {
 	struct persistent *persistent = calloc(1, sizeof(*persistent));
 
+	looks |= call->in_order;
 	*says = (struct says){.refuses = true};
 	if (!persistent)
 		return NULL;
@@ -275,19 +290,20 @@ static struct persistent *prepare_call(const struct core_call *call, struct core
 	persistent->base.hidden = MPI_REQUEST_NULL;
 	persistent->base.queued.ended = true;
 	persistent->tag = -1;
+	persistent->own = MPI_COMM_NULL;
 	persistent->call = persistent->real = *call;
 	says->refuses = looks && !look(persistent, parent, says);
 	return persistent;
 }
 
-/* Whether all ranks are to have the call accelerated, which all see alike. */
+/* Whether all ranks are to have the call here, which all see alike. */
 static bool agree(const struct core_call *call, struct says *says)
 {
 	struct says mine = *says;
 
 	return PMPI_Allreduce(&mine, says, sizeof(mine) / sizeof(uint64_t), MPI_UINT64_T, MPI_MAX,
 			      core_mpi_as_comm(call->comm)) == MPI_SUCCESS &&
-	       says->device && !says->refuses;
+	       (says->device || call->in_order) && !says->refuses;
 }
 
 static int make_request(struct persistent *persistent, MPI_Request *request)
@@ -315,9 +331,12 @@ static int begin(struct persistent *persistent)
 
 	if (pending->kind == &persistent_kind)
 		persistent->real.request = &persistent->base.hidden;
-	result = core_real_call(&persistent->real, NULL);
+	result = persistent->call.in_order
+			 ? PMPI_Comm_dup(core_mpi_as_comm(persistent->call.comm), &persistent->own)
+			 : core_real_call(&persistent->real, NULL);
 	persistent->call.request = &persistent->base.hidden;
-	persistent->call.real = start_hidden;
+	if (!persistent->call.in_order)
+		persistent->call.real = start_hidden;
 	if (result == MPI_SUCCESS && pending->kind == &persistent_kind)
 		result = make_request(persistent, request);
 	if (result == MPI_SUCCESS)

@@ -4,6 +4,7 @@
 #include "core/accel/core_ready.h"
 #include "core/accel/core_say.h"
 #include "core/agree/core_meet.h"
+#include "core/core_mpi_ordered.h"
 #include "core/core_real.h"
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi.h"
@@ -37,6 +38,8 @@ static enum util_status start_staging(struct core_op *op)
 	if (op->comm)
 		core_meet_pass(op->comm, op->number);
 	status = op->staging == &op->own ? core_staging_open(&op->own, &op->call) : UTIL_OK;
+	if (status == UTIL_OK && op->call.request)
+		status = core_ordered_open(&op->call);
 	if (status != UTIL_OK)
 		return status;
 	op->path = op->staging->num_stages ? CORE_PATH_STAGE : CORE_PATH_PASS;
@@ -130,6 +133,10 @@ static enum util_status wait_for_request(struct core_op *op)
 {
 	enum util_status status = op->call.request ? op->test(op) : UTIL_OK;
 
+	if (status == UTIL_OK && op->call.ordered) {
+		op->mpi_result = core_ordered_end(&op->call);
+		status = op->mpi_result ? UTIL_ERR_MPI : UTIL_OK;
+	}
 	return status == UTIL_OK ? core_staging_copy_out(op->staging) : status;
 }
 
@@ -200,6 +207,7 @@ void core_op_finish(struct core_op *op)
 		core_accel_finish(&op->accel);
 	core_staging_rest(op->staging);
 	core_staging_close(&op->own);
+	core_ordered_close(&op->call);
 }
 
 uint64_t core_op_moves(const struct core_op *op)

@@ -113,8 +113,10 @@ static bool is_one_version(void)
 static void agree_on_options(void)
 {
 	bool traces = util_config.trace != NULL;
+	bool differs = !core_mpi_job_same(util_config.reproducible);
 	uint64_t mine = (uint64_t)(util_config.check & UTIL_CHECK_ARGS) << 1 | traces;
 
+	util_config.reproducible |= differs;
 	if (core_mpi_job_same(mine))
 		return;
 	if (mine)

@@ -4,6 +4,7 @@
 #include "core/core_mpi_async.h"
 #include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
+#include "core/core_mpi_ordered.h"
 #include "core/core_run.h"
 #include "core/mpi/core_mpi.h"
 #include "core/report/core_journal.h"
@@ -55,13 +56,25 @@ static bool may_be_on_device(const struct core_call *call)
 	       (call->coll != CORE_BCAST && may_be_device(call->sendbuf));
 }
 
+/* The call, or one in `own` that adds up in order. */
+static const struct core_call *take_in_order(const struct core_call *call, struct core_call *own)
+{
+	if (!util_config.reproducible)
+		return call;
+	*own = *call;
+	core_ordered_take(own);
+	return own;
+}
+
 int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 {
+	struct core_call own;
 	int result;
 
 	pmpi_enter(door);
 	if (core_requests_are_pending())
 		core_requests_look();
+	call = take_in_order(call, &own);
 	if (may_be_on_device(call))
 		result = core_run(call);
 	else
@@ -72,11 +85,13 @@ int pmpi_collective(const struct core_call *call, enum pmpi_door door)
 
 int pmpi_async(const struct core_call *call, enum pmpi_door door)
 {
+	struct core_call own;
 	int result;
 
 	pmpi_enter(door);
 	if (core_requests_are_pending())
 		core_requests_look();
+	call = take_in_order(call, &own);
 	if (may_be_on_device(call))
 		result = core_async_run(call);
 	else

@@ -175,6 +175,11 @@ static const struct option options[] = {
 	 "made beside what is enqueued for other ranks (gpucoll-streams(7)). schedules: "
 	 "each schedule (see gpucoll-info -p) is proved when it is first used, for milliseconds; 1 "
 	 "says the same."},
+	{"GPUCOLL_REPRODUCIBLE", TYPE_BOOL, FIELD(reproducible), "0", NULL,
+	 "Reductions of floating-point numbers, and by operations of the program's own, add one "
+	 "contribution after the other in the order of ranks, in all ways in which a call may be "
+	 "done, on host buffers, too: results depend on the inputs and the number of ranks only "
+	 "(see gpucoll(7)). One process's 1 counts for all."},
 	{"GPUCOLL_PARTIAL", TYPE_ENUM, FIELD(partial), "abort", partial_words,
 	 "What becomes of a job of which some processes do not run under the library, which the "
 	 "others find when they have waited for them for GPUCOLL_TIMEOUT seconds in MPI_Init. "

@@ -50,6 +50,7 @@ struct util_config {
 	bool disable;
 	bool accel;
 	bool stats;
+	bool reproducible;   /* as all processes of the job have it */
 	const char *trace;   /* the same; NULL: none */
 	const char *dump;    /* a file's name, for util_log_expand; NULL: none is written */
 	const char *hostid;  /* NULL: the machine's own identity */

@@ -10,6 +10,7 @@
 
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 
+#pragma weak gpucoll_type_float16
 #pragma weak gpucoll_stream_comm
 #pragma weak gpucoll_stream_error
 #pragma weak gpucoll_barrier_enqueue

@@ -350,6 +350,7 @@ static struct sched_request request_of(const struct core_accel *accel)
 				      .ranks = accel->comm->size,
 				      .root = shape->root,
 				      .in_place = shape->in_place,
+				      .ordered = core_shape_is_ordered(shape),
 				      .pairs = core_graph_pairs(accel->comm, shape->coll),
 				      .channels = 1,
 				      .num_nodes = accel->comm->num_nodes,

@@ -32,6 +32,7 @@ static bool has_rails(const struct core_accel *accel)
 	const struct core_comm *comm = accel->comm;
 	struct sched_request request = {.coll = core_coll_sched(accel->shape.coll),
 					.ranks = comm->size,
+					.ordered = core_shape_is_ordered(&accel->shape),
 					.pairs = core_graph_pairs(comm, accel->shape.coll),
 					.num_nodes = comm->num_nodes,
 					.nodes = comm->nodes};
@@ -244,11 +245,12 @@ static void set_flags(struct core_accel *accel)
 static struct algo_wish wish_of(const struct core_accel *accel)
 {
 	enum sched_coll coll = core_coll_sched(accel->shape.coll);
-	const struct algo *ring = algo_find("ring", coll);
+	bool ordered = core_shape_is_ordered(&accel->shape);
+	const struct algo *algo = algo_find(ordered ? "chain" : "ring", coll);
 
 	if (!accel->comm->standing)
 		return *core_wish_of(coll);
-	return (struct algo_wish){.algos = UINT64_C(1) << (ring - algo_catalogue)};
+	return (struct algo_wish){.algos = UINT64_C(1) << (algo - algo_catalogue)};
 }
 
 enum util_status core_prepare_offer(struct core_accel *accel)

@@ -63,6 +63,9 @@ struct core_call {
 	bool persistent;
 	core_handle info;                          /* of a persistent one */
 	int (*real)(const struct core_call *call); /* the real MPI's function on these arguments */
+	/* Sums are made here, in order, by what `real` is then (core_mpi_ordered.h). */
+	bool in_order;
+	struct core_ordered *ordered; /* of a nonblocking one, on its way */
 };
 
 /* "MPI_Allreduce" and so on. */

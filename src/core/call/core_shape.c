@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/call/core_shape.h"
+#include "core/call/core_coll.h"
+#include "util/util_config.h"
 
 #include <stdlib.h>
 
@@ -21,6 +23,12 @@ bool core_shape_clear(struct core_shape *shape, int size)
 	shape->type = shape->padded = GPU_TYPE_NONE;
 	shape->op = GPU_OP_NONE;
 	return true;
+}
+
+bool core_shape_is_ordered(const struct core_shape *shape)
+{
+	return util_config.reproducible && core_coll_reduces(shape->coll) &&
+	       gpu_type_is_floating(shape->type);
 }
 
 uint64_t core_buffer_longest(const struct core_buffer *buffer)

@@ -61,6 +61,9 @@ void core_shape_release(struct core_shape *shape);
 /* The bytes of the longest block; 0: there is none. */
 uint64_t core_buffer_longest(const struct core_buffer *buffer);
 
+/* Whether its sums are to be in the order of ranks (GPUCOLL_REPRODUCIBLE). */
+bool core_shape_is_ordered(const struct core_shape *shape);
+
 static inline bool core_shape_has_data(const struct core_shape *shape)
 {
 	return shape->in.lo != shape->in.hi || shape->out.lo != shape->out.hi;

@@ -102,6 +102,7 @@ static bool is_same(const struct core_choices_entry *entry, const struct sched_r
 
 	return entry->request.coll == request->coll &&
 	       entry->request.in_place == request->in_place &&
+	       entry->request.ordered == request->ordered &&
 	       entry->request.all_mapped == request->all_mapped &&
 	       mine->mapped == setting->mapped && mine->nodes_mapped == setting->nodes_mapped &&
 	       mine->fused == setting->fused && mine->gdr == setting->gdr &&

@@ -19,8 +19,9 @@ static void entry_free(struct core_schedule *entry)
 static bool is_same(const struct sched_request *a, const struct sched_request *b)
 {
 	return a->coll == b->coll && a->ranks == b->ranks && a->root == b->root &&
-	       a->in_place == b->in_place && a->channels == b->channels && a->rings == b->rings &&
-	       a->pairs == b->pairs && a->gpus == b->gpus && a->all_mapped == b->all_mapped;
+	       a->in_place == b->in_place && a->ordered == b->ordered &&
+	       a->channels == b->channels && a->rings == b->rings && a->pairs == b->pairs &&
+	       a->gpus == b->gpus && a->all_mapped == b->all_mapped;
 }
 
 /* The last one used comes first. */

@@ -50,6 +50,13 @@ GPU_COMMON bool gpu_type_is_padded(uint32_t type)
 	       type == GPU_TYPE_DOUBLE_INT;
 }
 
+/* Whether what sums are depends on their order. */
+GPU_COMMON bool gpu_type_is_floating(uint32_t type)
+{
+	return (type >= GPU_TYPE_FLOAT16 && type <= GPU_TYPE_COMPLEX_DOUBLE) ||
+	       (type >= GPU_TYPE_FLOAT_INT && type <= GPU_TYPE_DOUBLE_DOUBLE);
+}
+
 enum gpu_op {
 	GPU_OP_NONE,
 	GPU_OP_SUM,
