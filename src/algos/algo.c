@@ -55,6 +55,7 @@ const struct algo algo_catalogue[] = {
 	{"rail-pairwise", ALLTOALL, RAILS | TWO_BUFFERS | ALL_PAIRS, 1, algo_rail_pairwise},
 	{"rail-linear", GATHER | SCATTER, RAILS, 1, algo_rail_linear},
 	{"rail-chain", SCAN | EXSCAN, RAILS | IN_ORDER | ASSOCIATIVE, 1, algo_rail_chain},
+	{"rail-fold", ALLREDUCE | REDUCE | SCAN | EXSCAN, RAILS | IN_ORDER | ORDERED, 1, algo_rail_fold},
 	{"rail-doubling", SCAN | EXSCAN, RAILS | IN_ORDER | ASSOCIATIVE, 1, algo_rail_doubling},
 	{"ring", ALLREDUCE | REDUCE_SCATTER, COMMUTATIVE | FEW, 2, algo_ring},
 	{"ring", REDUCE, COMMUTATIVE, 1, algo_ring},

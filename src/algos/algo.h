@@ -110,6 +110,7 @@ void algo_oneshot(struct sched *sched);
 void algo_pairwise(struct sched *sched);
 void algo_rail_chain(struct sched *sched);
 void algo_rail_doubling(struct sched *sched);
+void algo_rail_fold(struct sched *sched);
 void algo_rail_halving(struct sched *sched);
 void algo_rail_linear(struct sched *sched);
 void algo_rail_pairwise(struct sched *sched);

@@ -3,7 +3,9 @@
  * Sums in the order of ranks, bit for bit, under GPUCOLL_REPRODUCIBLE=1: every reduction in all its
  * forms against what this program adds up itself, of numbers whose sum depends on the order.
  *
- *     test_ordered [blocking | nonblocking | persistent | enqueued | inter]
+ *     test_ordered [blocking | nonblocking | persistent | enqueued | inter [unasked]]
+ *
+ * "unasked": without the option some results are to be others, but not those of integers.
  */
 #include "gpucoll_weak.h"
 #include "test.h"
@@ -62,6 +64,8 @@ enum { NUM_TYPES = sizeof(types) / sizeof(types[0]) };
 static MPI_Comm comm, other; /* the latter for a stream */
 static cudaStream_t stream;
 static int comm_rank, comm_size;
+static bool unasked;
+static long others[NUM_KINDS]; /* unasked: wrong results */
 
 /* ---- numbers ---- */
 
@@ -385,11 +389,25 @@ static void run(struct call *c, enum place place)
 	bool ok = result == MPI_SUCCESS;
 	ok &= buffer_equals(&out, want, "receive buffer");
 	ok &= buffer_equals(&in, send, "send buffer");
-	test_result(ok);
+	if (unasked)
+		others[c->type->kind] += !ok;
+	else
+		test_result(ok);
 	buffer_free(&in);
 	buffer_free(&out);
 	free(send);
 	free(want);
+}
+
+static void look_at_others(void)
+{
+	long all[NUM_KINDS];
+
+	MPI_Allreduce(others, all, NUM_KINDS, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+	snprintf(test_name, sizeof(test_name), "floats in another order");
+	test_result(all[FLOAT] > 0 && all[DOUBLE] > 0);
+	snprintf(test_name, sizeof(test_name), "integers in any order");
+	test_result(!all[INTEGER]);
 }
 
 static void run_all(enum form form)
@@ -414,6 +432,10 @@ static void run_all(enum form form)
 					c.count /= comm_size;
 				/* The long ones take most of the time. */
 				if (i == 4 && (t + coll) % 3)
+					continue;
+				/* MPICH 4.0's own writes beyond its memory, on host buffers too. */
+				if ((unasked || comm_size == 1) && coll == REDUCE_SCATTER_BLOCK &&
+				    types[t].kind == STRUCTURE)
 					continue;
 				run(&c,
 				    host || (mixed && comm_rank == 1) ? PLACE_HOST : PLACE_DEVICE);
@@ -521,6 +543,7 @@ int main(int argc, char **argv)
 		MPI_Init(&argc, &argv);
 	test_start();
 	make_types();
+	unasked = argc > 2 && !strcmp(argv[2], "unasked");
 	comm = MPI_COMM_WORLD;
 	comm_rank = test_rank;
 	comm_size = test_size;
@@ -532,6 +555,8 @@ int main(int argc, char **argv)
 		run_inter();
 	else
 		run_all((enum form)form);
+	if (unasked)
+		look_at_others();
 	if (form == ENQUEUED)
 		MPI_Comm_free(&other);
 	MPI_Type_free(&types[6].type);

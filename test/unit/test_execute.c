@@ -520,15 +520,18 @@ static void draw_execution(struct a_case *c)
 static void run_one(const struct algo *algo, enum sched_coll coll, int ranks, bool in_place)
 {
 	static const int nodes[MAX_RANKS] = {0, 1, 0, 0, 1, 0, 1, 1};
+	static const int in_order[MAX_RANKS] = {0, 1, 1, 1, 1, 1, 1, 1};
+	bool follows = algo->needs & ALGO_NEEDS_NODES_IN_ORDER;
 	struct a_case c = {.algo = algo};
 
 	c.request = (struct sched_request){.coll = coll,
 					   .ranks = ranks,
 					   .root = sched_coll_has_root(coll) ? (int)draw(ranks) : 0,
 					   .in_place = in_place,
+					   .ordered = algo->needs & ALGO_NEEDS_ORDERED,
 					   .channels = 1 + (int)draw(2),
 					   .num_nodes = ranks > 1 ? 2 : 0,
-					   .nodes = nodes};
+					   .nodes = follows ? in_order : nodes};
 	if (algo_refuses(algo, &c.request, false))
 		return;
 	draw_sizes(&c);
@@ -539,7 +542,8 @@ static void run_one(const struct algo *algo, enum sched_coll coll, int ranks, bo
 	 * be sent up. ThreadSanitizer does not know of such an order.
 	 */
 	if (UNDER_TSAN && in_place &&
-	    (!strcmp(algo->name, "tree") || !strncmp(algo->name, "hier-", strlen("hier-"))))
+	    (!strcmp(algo->name, "tree") || !strncmp(algo->name, "hier-", strlen("hier-")) ||
+	     algo->needs & ALGO_NEEDS_ORDERED))
 		c.protocol = GPU_PROTOCOL_SIMPLE;
 	run_case(&c);
 }
@@ -631,6 +635,7 @@ static void programs_of_all_sizes_can_be_made(void **state)
 				.coll = (enum sched_coll)(i / 2 % SCHED_NUM_COLLS),
 				.ranks = ranks,
 				.in_place = i % 2,
+				.ordered = algo->needs & ALGO_NEEDS_ORDERED,
 				.channels = 1,
 				.num_nodes = (ranks + 7) / 8,
 				.nodes = nodes};
@@ -699,6 +704,7 @@ static void ranks_refuse_alike(void **state)
 			    num = 0;
 			struct sched_request request = {.coll = (enum sched_coll)(i / 4),
 							.ranks = first + rest,
+							.ordered = algo->needs & ALGO_NEEDS_ORDERED,
 							.channels = 1,
 							.num_nodes = rest + 1,
 							.nodes = nodes};
