@@ -39,6 +39,13 @@ def test_collectives(run_mpi, tmp_path, mpi, ranks):
 
 
 @each_mpi
+@pytest.mark.parametrize("way", ["fused", "staged"])
+def test_sums_in_order(run_mpi, tmp_path, mpi, way):
+    """All operations, types and averages, too, by which results are what they are in any order."""
+    run_nccl(run_mpi, tmp_path, mpi, 3, "collectives", env={"GPUCOLL_REPRODUCIBLE": "1", "GPUCOLL_STREAM_EXEC": way, "CUEMU_SMS": "16"})
+
+
+@each_mpi
 def test_a_program_that_starts_mpi(run_mpi, tmp_path, mpi):
     """Its thread level is too low, or libgpucoll asks for more, of which the program is not told."""
     (tmp_path / "with").mkdir()

@@ -2,8 +2,8 @@
 """GPUCOLL_REPRODUCIBLE: results that depend on the inputs and the number of ranks only."""
 import pytest
 
-from conftest import BUILD, assert_passed
-from helpers import count_calls, each_mpi, on_nodes, on_one_rank, run_tool
+from conftest import BUILD, assert_passed, tool
+from helpers import compile_with, count_calls, each_mpi, on_nodes, on_one_rank, run_tool
 
 ORDERED = {"GPUCOLL_REPRODUCIBLE": "1", "GPUCOLL_STATS": "1", "GPUCOLL_CHECK": "schedules"}
 FORMS = ["blocking", "nonblocking", "persistent", "enqueued"]
@@ -51,8 +51,82 @@ def test_nodes(run_mpi, mpi, form, shape):
 
 
 @each_mpi
+@pytest.mark.parametrize("algo,shape", [("rail-fold", "0011"), ("rail-fold", "01122"), ("exchange", "010"), ("chain", "0112")])
+def test_ways_on_nodes(run_mpi, mpi, algo, shape):
+    result = on_nodes(run_mpi, mpi, shape, "test_ordered", "blocking", env={**ORDERED, "GPUCOLL_EAGER_MAX": "0", "GPUCOLL_ALGO": algo})
+    assert_passed(result)
+    assert result.output.count(f"  {algo} ") > 10, result.output
+
+
+@each_mpi
 def test_alone(run_mpi, mpi):
     assert_passed(run_mpi(mpi, 1, "test_ordered", "nonblocking", env=ORDERED))
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("way", ["accel", "stage"])
+def test_what_is_rare(run_mpi, mpi, way):
+    """Long calls, elements that lie among others, handles that are freed early, persistent calls in any order, errors."""
+    assert_passed(run_mpi(mpi, 3, "test_ordered", "more", env={**ORDERED, "CUEMU_DEVICES": "2", **(STAGED if way == "stage" else {})}))
+
+
+@each_mpi
+@pytest.mark.parametrize("program", [["test_async", "freed_handles"], ["test_async", "persistent"], ["test_queue", "persistent_orders"],
+                                     ["test_queue", "before_host"], ["test_half"], ["test_types"]])
+def test_other_programs(run_mpi, mpi, program):
+    """What other tests ask of calls holds of these, too."""
+    assert_passed(run_mpi(mpi, 3 if program[0] == "test_queue" else 2, *program, env=ORDERED))
+
+
+HOST_ONLY = r"""
+#include <mpi.h>
+#include <stdio.h>
+
+int main(int argc, char **argv)
+{
+	float in[3], out[3] = {0};
+	MPI_Comm parent, comm = MPI_COMM_WORLD;
+	MPI_Request request;
+	int rank;
+
+	MPI_Init(&argc, &argv);
+	MPI_Comm_get_parent(&parent);
+	if (argc > 1 || parent != MPI_COMM_NULL) {
+		if (parent == MPI_COMM_NULL)
+			MPI_Comm_spawn(argv[1], MPI_ARGV_NULL, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &parent, MPI_ERRCODES_IGNORE);
+		MPI_Intercomm_merge(parent, argc == 1, &comm);
+	}
+	MPI_Comm_rank(comm, &rank);
+	for (int i = 0; i < 3; i++)
+		in[i] = 0.5f * (float)rank;
+	MPI_Iallreduce(in, out, 3, MPI_FLOAT, MPI_SUM, comm, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	MPI_Allreduce(out, in, 3, MPI_FLOAT, MPI_MAX, comm);
+	if (rank == 0)
+		printf("%g %g checks passed, 0 failed\n", out[0], in[2]);
+	MPI_Finalize();
+	return 0;
+}
+"""
+
+
+@each_mpi
+def test_host_memory_only(run_mpi, mpi, tmp_path):
+    """A program that knows no CUDA, on a machine that has it."""
+    (tmp_path / "host.c").write_text(HOST_ONLY)
+    compile_with(tool(mpi, "mpicc"), "-o", tmp_path / "host", tmp_path / "host.c")
+    result = run_mpi(mpi, 3, tmp_path / "host", env=ORDERED)
+    assert_passed(result)
+    assert "1.5 1.5 checks" in result.output, result.output
+
+
+def test_processes_of_another_job(run_mpi, tmp_path):
+    """They may not have the library: the real MPI's, which is said."""
+    (tmp_path / "host.c").write_text(HOST_ONLY)
+    compile_with("mpicc.openmpi", "-o", tmp_path / "host", tmp_path / "host.c")
+    result = run_mpi("openmpi", 2, tmp_path / "host", tmp_path / "host", env=ORDERED)
+    assert "3 3 checks passed" in result.output and "MPI_Iallreduce with processes of another job" in result.output, result.output
 
 
 @each_mpi

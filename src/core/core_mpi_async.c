@@ -269,7 +269,9 @@ static int give_persistent(const struct core_call *call, const struct place *pla
 	struct core_call real = *call;
 
 	if (call->in_order)
-		core_ordered_give_up(&real);
+		core_ordered_give_up(&real, place->comm ? "of which there are too many at a time"
+							: "on a communicator that the library "
+							  "does not know");
 	return device ? stage(&real, place) : pass(&real, place);
 }
 

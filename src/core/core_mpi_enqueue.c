@@ -416,7 +416,7 @@ static enum util_status open_call(struct enqueued *enqueued, const struct bound 
 	enum util_status status;
 
 	enqueued->call = *call;
-	core_ordered_take(&enqueued->call);
+	core_ordered_take(&enqueued->call, core_mpi_comm_find(call->comm));
 	enqueued->call.request = &enqueued->request;
 	enqueued->part.error = MPI_ERR_OTHER;
 	status = core_mpi_keep(&enqueued->kept, &enqueued->call, core_mpi_comm_find(call->comm));
@@ -427,7 +427,10 @@ static enum util_status open_call(struct enqueued *enqueued, const struct bound 
 	enqueued->part.staging.on = core_stream_of(bound->stream);
 	status = core_staging_open(&enqueued->part.staging, &enqueued->call);
 	enqueued->part.bytes = core_staging_bytes(&enqueued->part.staging);
-	return status == UTIL_OK ? core_ordered_open(&enqueued->call) : status;
+	if (status == UTIL_OK)
+		status = core_ordered_open(&enqueued->call);
+	enqueued->part.bytes += core_ordered_bytes(&enqueued->call);
+	return status;
 }
 
 static void count(const struct core_call *call, const struct bound *bound, enum core_path path,

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_mpi_ordered.h"
+#include "core/job/core_mpi_job.h"
 #include "core/call/core_coll.h"
 #include "core/call/core_flags.h"
 #include "core/call/core_mpi_handle.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_arithmetic.h"
+#include "core/mpi/core_mpi_raise.h"
 #include "core/request/core_requests.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the elements that are on their way at a time, of a blocking call. */
-enum { SLICE = 32 << 20 };
+/* Bytes of data that are on their way at a time, of a blocking call. */
+enum { SLICE = 4 << 20 };
 
 /* Contributions of several ranks to the same elements, one after the other, as in a buffer. */
 struct table {
@@ -23,12 +26,14 @@ struct table {
 	MPI_Aint lb, extent, true_lb, true_extent;
 	int num;       /* ranks */
 	int64_t count; /* of elements of a rank */
+	int64_t row;   /* elements from one rank's to the next: elements may reach into others */
 	char *memory;
 	char *base; /* the buffer's address, as MPI has it */
 };
 
 /* A call on its way. */
 struct core_ordered {
+	struct core_ordered_hold hold;
 	struct table table;
 	bool splits;   /* each rank has a part of all contributions */
 	int last;      /* the last rank that is added up; -1: there is no result here */
@@ -37,6 +42,18 @@ struct core_ordered {
 	/* What each rank receives from others, and where, then what it sends; NULL: all alike. */
 	int *counts;
 };
+
+/* What the program has freed while it was held. */
+struct put_off {
+	struct put_off *next;
+	core_handle handle;
+	bool op; /* else a datatype */
+};
+
+bool core_ordered_holds;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct core_ordered_hold *holds; /* under the lock, as what follows */
+static struct put_off *put_offs;
 
 /* ---- which calls ---- */
 
@@ -100,14 +117,38 @@ static int64_t total_of(const struct core_call *call)
 	return total;
 }
 
-/* MPI has operations of its own on its own types only. */
+static int combiner_of(MPI_Datatype type)
+{
+	int integers, addresses, types, combiner = MPI_COMBINER_NAMED;
+
+	PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+	return combiner;
+}
+
 static bool is_predefined(MPI_Datatype type)
 {
-	int integers, addresses, types, combiner = 0;
+	return combiner_of(type) == MPI_COMBINER_NAMED;
+}
 
-	return PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) ==
-		       MPI_SUCCESS &&
-	       combiner == MPI_COMBINER_NAMED;
+/* Those that no kernel computes with. MPI would tell its error on another communicator. */
+static bool is_floating(MPI_Datatype type, MPI_Op op)
+{
+	const MPI_Datatype reals[] = {MPI_LONG_DOUBLE, MPI_REAL16};
+	const MPI_Datatype complexes[] = {MPI_C_LONG_DOUBLE_COMPLEX, MPI_COMPLEX32,
+					  MPI_CXX_LONG_DOUBLE_COMPLEX};
+	bool sum = op == MPI_SUM || op == MPI_PROD, order = op == MPI_MAX || op == MPI_MIN;
+	int kind = combiner_of(type);
+
+	for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
+		if (type == reals[i])
+			return sum || order;
+	}
+	for (size_t i = 0; i < sizeof(complexes) / sizeof(complexes[0]); i++) {
+		if (type == complexes[i])
+			return sum;
+	}
+	return kind == MPI_COMBINER_F90_REAL ? sum || order
+					     : kind == MPI_COMBINER_F90_COMPLEX && sum;
 }
 
 static bool is_users(MPI_Op op)
@@ -138,49 +179,131 @@ static bool order_counts(const struct core_call *call)
 	why = core_mpi_find_arithmetic(call, &shape);
 	if (!why)
 		return gpu_type_is_floating(shape.type);
-	/* Of long double and the like the MPI itself will say. */
-	return shape.type == GPU_TYPE_NONE && is_predefined(type_of(call));
+	return shape.type == GPU_TYPE_NONE && is_floating(type_of(call), op);
+}
+
+static bool are_of_job(MPI_Group group)
+{
+	MPI_Group world;
+	int size = 0, *ranks;
+	bool are = false;
+
+	PMPI_Group_size(group, &size);
+	ranks = malloc(2 * (size_t)size * sizeof(int) + 1);
+	if (!ranks)
+		return false;
+	for (int i = 0; i < size; i++)
+		ranks[i] = i;
+	PMPI_Comm_group(MPI_COMM_WORLD, &world);
+	are = PMPI_Group_translate_ranks(group, size, ranks, world, ranks + size) == MPI_SUCCESS;
+	for (int i = 0; are && i < size; i++)
+		are = ranks[size + i] != MPI_UNDEFINED;
+	PMPI_Group_free(&world);
+	free(ranks);
+	return are;
+}
+
+/* Others have not been asked what they do, and may not have the library. */
+static bool is_of_job(const struct core_call *call, const struct core_comm *comm)
+{
+	MPI_Group group;
+	bool is;
+
+	if (comm)
+		return true;
+	PMPI_Comm_group(comm_of(call), &group);
+	is = are_of_job(group);
+	PMPI_Group_free(&group);
+	if (!is || !is_inter(call))
+		return is;
+	PMPI_Comm_remote_group(comm_of(call), &group);
+	is = are_of_job(group);
+	PMPI_Group_free(&group);
+	return is;
 }
 
 /* What all ranks find alike that is not done here; NULL: it is. */
-static const char *why_not(const struct core_call *call, int64_t total)
+static const char *why_not(const struct core_call *call, const struct core_comm *comm)
 {
 	MPI_Aint lb, extent = 0;
+	int size = size_of(call);
 
-	if (scatters(call) && total > INT_MAX)
-		return "of more than 2,147,483,647 elements";
+	for (int i = 0; scatters(call) && i < size; i++) {
+		if (count_at(call, i) > INT_MAX / size)
+			return "of more elements than an int counts, for all ranks together";
+	}
 	PMPI_Type_get_extent(type_of(call), &lb, &extent);
-	return extent < 0 ? "of elements of a negative extent" : NULL;
+	if (extent <= 0)
+		return "of elements of no extent, or a negative one";
+	return is_of_job(call, comm) ? NULL : "with processes of another job";
 }
 
+/* Once for each reason, of which there are few. */
 static void complain(const struct core_call *call, const char *why)
 {
-	static bool told;
+	enum { MOST = 16 };
+	static const char *told[MOST];
+	int i = 0;
 
-	if (!told)
+	pthread_mutex_lock(&lock);
+	while (i < MOST && told[i] && told[i] != why)
+		i++;
+	if (i < MOST && !told[i])
+		told[i] = why;
+	else
+		i = MOST;
+	pthread_mutex_unlock(&lock);
+	if (i < MOST)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "GPUCOLL_REPRODUCIBLE: %s %s, where it is not accelerated, is the real "
 			 "MPI's and may add in any order",
 			 core_call_name(call), why);
-	told = true;
+}
+
+/* Of a job without GPUs one says it. */
+static void complain_asleep(void)
+{
+	static bool told;
+
+	if (!__atomic_exchange_n(&told, true, __ATOMIC_RELAXED) && core_mpi_job.rank == 0)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "GPUCOLL_REPRODUCIBLE is without effect: the library is not at work in "
+			 "this process (see gpucoll(7))");
+}
+
+/* MPI refuses a result without a buffer, but where the datatype may lead to one. */
+static bool has_no_buffer(const struct core_call *call, int64_t total)
+{
+	int rank = 0;
+
+	if (call->recvbuf || call->coll == CORE_REDUCE || !is_predefined(type_of(call)))
+		return false;
+	PMPI_Comm_rank(comm_of(call), &rank);
+	if (call->coll == CORE_EXSCAN && !rank)
+		return false;
+	return (scatters(call) ? count_at(call, rank) : total) > 0;
 }
 
 static int make(const struct core_call *call);
 
-void core_ordered_take(struct core_call *call)
+void core_ordered_take(struct core_call *call, const struct core_comm *comm)
 {
 	const char *why;
 	int64_t total;
 
-	if (!util_config.reproducible || !core_awake || call->coll == CORE_REDUCE_LOCAL ||
-	    !core_coll_reduces(call->coll) || comm_of(call) == MPI_COMM_NULL)
+	if (!util_config.reproducible || !core_coll_reduces(call->coll) ||
+	    comm_of(call) == MPI_COMM_NULL)
 		return;
+	if (!core_awake) {
+		complain_asleep();
+		return;
+	}
 	if ((size_of(call) == 1 && !is_inter(call)) || !order_counts(call))
 		return;
 	total = total_of(call);
-	if (total < 0)
+	if (total < 0 || has_no_buffer(call, total))
 		return;
-	why = why_not(call, total);
+	why = why_not(call, comm);
 	if (why) {
 		complain(call, why);
 		return;
@@ -190,25 +313,118 @@ void core_ordered_take(struct core_call *call)
 		call->real = make;
 }
 
-void core_ordered_give_up(struct core_call *call)
+void core_ordered_give_up(struct core_call *call, const char *why)
 {
-	complain(call, "on a communicator that the library does not know");
+	complain(call, why);
 	call->in_order = false;
+}
+
+/* ---- what is held ---- */
+
+void core_ordered_keep(struct core_ordered_hold *hold, const struct core_call *call)
+{
+	pthread_mutex_lock(&lock);
+	hold->type = call->recvtype;
+	hold->op = call->op;
+	hold->next = holds;
+	holds = hold;
+	__atomic_store_n(&core_ordered_holds, true, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&lock);
+}
+
+/* Under the lock. */
+static bool is_held(core_handle handle, bool op)
+{
+	const struct core_ordered_hold *hold = holds;
+
+	while (hold && (op ? hold->op : hold->type) != handle)
+		hold = hold->next;
+	return hold;
+}
+
+/* Under the lock: one that was put off and that nobody holds any more. NULL: there is none. */
+static struct put_off *take_free(void)
+{
+	struct put_off **link = &put_offs, *found;
+
+	while ((found = *link) && is_held(found->handle, found->op))
+		link = &found->next;
+	if (found)
+		*link = found->next;
+	return found;
+}
+
+static void free_put_off(struct put_off *found)
+{
+	MPI_Datatype type = core_mpi_as_type(found->handle);
+	MPI_Op op = (MPI_Op)found->handle;
+
+	if (found->op)
+		PMPI_Op_free(&op);
+	else
+		PMPI_Type_free(&type);
+	free(found);
+}
+
+void core_ordered_release(struct core_ordered_hold *hold)
+{
+	struct core_ordered_hold **link = &holds;
+	struct put_off *found;
+
+	if (!hold->type)
+		return;
+	pthread_mutex_lock(&lock);
+	while (*link != hold)
+		link = &(*link)->next;
+	*link = hold->next;
+	hold->type = 0;
+	while ((found = take_free())) {
+		pthread_mutex_unlock(&lock);
+		free_put_off(found);
+		pthread_mutex_lock(&lock);
+	}
+	__atomic_store_n(&core_ordered_holds, holds != NULL, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&lock);
+}
+
+static bool put_off(core_handle handle, bool op)
+{
+	struct put_off *one = malloc(sizeof(*one));
+	bool held;
+
+	pthread_mutex_lock(&lock);
+	held = one && is_held(handle, op);
+	if (held) {
+		*one = (struct put_off){put_offs, handle, op};
+		put_offs = one;
+	}
+	pthread_mutex_unlock(&lock);
+	if (!held)
+		free(one);
+	return held;
+}
+
+bool core_ordered_put_off_op(core_handle op)
+{
+	return put_off(op, true);
+}
+
+bool core_ordered_put_off_type(core_handle type)
+{
+	return put_off(type, false);
 }
 
 /* ---- tables ---- */
 
 static char *at(const struct table *t, int rank, int64_t element)
 {
-	return t->base + ((int64_t)rank * t->count + element) * t->extent;
+	return t->base + ((int64_t)rank * t->row + element) * t->extent;
 }
 
 /* An element has room as its extent says, or as its data do where that is more. */
 static size_t bytes_of(const struct table *t)
 {
-	int64_t elements = t->num * t->count;
-
-	return elements ? (size_t)((elements - 1) * t->extent + t->true_extent) : 0;
+	return t->num ? (size_t)(t->num * t->row * t->extent + t->true_extent) : 0;
 }
 
 static bool open_table(struct table *t, const struct core_call *call, int num, int64_t count)
@@ -219,7 +435,8 @@ static bool open_table(struct table *t, const struct core_call *call, int num, i
 			    .count = count};
 	PMPI_Type_get_extent(t->type, &t->lb, &t->extent);
 	PMPI_Type_get_true_extent(t->type, &t->true_lb, &t->true_extent);
-	if (num && count > INT64_MAX / 2 / num / (t->extent + t->true_extent + 1))
+	t->row = count + (t->true_extent > t->extent ? (t->true_extent - 1) / t->extent : 0);
+	if (num && t->row > INT64_MAX / 4 / num / (t->extent + t->true_extent + 1))
 		return false;
 	t->memory = malloc(bytes_of(t) + 1);
 	t->base = t->memory - t->true_lb;
@@ -299,7 +516,7 @@ static void fill_rows(struct part *p)
 {
 	for (int i = 0; i < p->table.num; i++) {
 		p->same[i] = (int)p->table.count;
-		p->rows[i] = i * (int)p->table.count;
+		p->rows[i] = i * (int)p->table.row;
 	}
 }
 
@@ -320,7 +537,7 @@ static int return_prefixes(struct part *p)
 
 	for (int i = 0; excludes && i < p->table.num; i++) {
 		p->same[i] = i ? (int)p->table.count : 0;
-		p->rows[i] = i ? (i - 1) * (int)p->table.count : 0;
+		p->rows[i] = i ? (i - 1) * (int)p->table.row : 0;
 		p->counts[i] = p->rank ? p->counts[i] : 0;
 	}
 	return PMPI_Alltoallv(p->table.base, p->same, p->rows, p->table.type, p->out, p->counts,
@@ -352,7 +569,7 @@ static int make_part(struct part *p)
 	int result;
 
 	if (!open_table(&p->table, p->call, size_of(p->call), p->counts[p->rank]))
-		return MPI_ERR_NO_MEM;
+		return core_mpi_raise(p->call, UTIL_ERR_NO_MEMORY);
 	result = collect(p);
 	if (!result)
 		result = return_sums(p);
@@ -374,11 +591,12 @@ static int make_slices(struct part *p, int size)
 {
 	const struct core_call *call = p->call;
 	MPI_Aint lb, extent;
+	int result, bytes = 0;
 	int64_t most;
-	int result;
 
+	PMPI_Type_size(type_of(call), &bytes);
 	result = PMPI_Type_get_extent(type_of(call), &lb, &extent);
-	most = extent > 0 && SLICE / extent > size ? SLICE / extent : size;
+	most = bytes && SLICE / bytes > size ? SLICE / bytes : size;
 	/* One at least, in which MPI sees the arguments. */
 	for (int64_t i = 0; !result && (i == 0 || i < call->recvcount); i += most) {
 		int64_t left = call->recvcount - i;
@@ -407,24 +625,21 @@ static int make_alone(const struct core_call *call)
 {
 	struct core_call mine = *call;
 	MPI_Request request = MPI_REQUEST_NULL;
-	int result = MPI_ERR_NO_MEM;
+	enum util_status status;
+	int result;
 
 	mine.request = &request;
-	if (core_ordered_open(&mine) == UTIL_OK)
-		result = mine.real(&mine);
-	core_requests_pass = true;
-	if (!result)
+	status = core_ordered_open(&mine);
+	if (status != UTIL_OK)
+		return core_mpi_raise(call, status);
+	result = mine.real(&mine);
+	if (!result) {
+		core_requests_pass = true;
 		result = PMPI_Wait(&request, MPI_STATUS_IGNORE);
+	}
 	if (!result)
 		result = core_ordered_end(&mine);
 	core_ordered_close(&mine);
-	return result;
-}
-
-static int raise_own(const struct core_call *call, int result)
-{
-	if (result == MPI_ERR_NO_MEM)
-		PMPI_Comm_call_errhandler(comm_of(call), result);
 	return result;
 }
 
@@ -432,20 +647,20 @@ static int raise_own(const struct core_call *call, int result)
 static int make(const struct core_call *call)
 {
 	struct part part = {.call = call};
-	int size = size_of(call), result = MPI_ERR_NO_MEM;
+	int size = size_of(call), result;
 
 	if (is_inter(call))
-		return raise_own(call, make_alone(call));
+		return make_alone(call);
 	PMPI_Comm_rank(comm_of(call), &part.rank);
 	part.counts = malloc(4 * (size_t)size * sizeof(int));
-	if (part.counts) {
-		part.places = part.counts + size;
-		part.same = part.places + size;
-		part.rows = part.same + size;
-		result = scatters(call) ? make_blocks(&part, size) : make_slices(&part, size);
-	}
+	if (!part.counts)
+		return core_mpi_raise(call, UTIL_ERR_NO_MEMORY);
+	part.places = part.counts + size;
+	part.same = part.places + size;
+	part.rows = part.same + size;
+	result = scatters(call) ? make_blocks(&part, size) : make_slices(&part, size);
 	free(part.counts);
-	return raise_own(call, result);
+	return result;
 }
 
 /* ---- one exchange ---- */
@@ -521,7 +736,7 @@ static bool open_counts(struct core_ordered *o, const struct core_call *call)
 	sent = o->counts + 2 * num;
 	for (int i = 0, place = 0; o->counts && i < num; i++) {
 		o->counts[i] = (int)o->table.count;
-		o->counts[num + i] = i * (int)o->table.count;
+		o->counts[num + i] = i * (int)o->table.row;
 		sent[i] = o->splits ? (int)count_at(call, i) : 0;
 		sent[num + i] = place;
 		place += sent[i];
@@ -530,16 +745,19 @@ static bool open_counts(struct core_ordered *o, const struct core_call *call)
 }
 
 /*
- * MPICH 4.0's gathers of one size get derived types wrong. The places that others take are counted
- * by an int.
+ * Whether an int counts the places of all contributions, as all ranks of both groups find. Gathers
+ * of one size do without, but get derived types wrong in MPICH 4.0, and know no rows.
  */
-static bool has_counts(const struct core_ordered *o)
+static bool has_counts(const struct core_call *call, const struct core_ordered *o, bool inter)
 {
-	return o->splits || (!is_predefined(o->table.type) &&
-			     o->table.count <= INT_MAX / (o->table.num ? o->table.num : 1));
+	int most = size_of(call), remote = 0;
+
+	if (inter)
+		PMPI_Comm_remote_size(comm_of(call), &remote);
+	return o->table.row <= INT_MAX / (most > remote ? most : remote);
 }
 
-static bool open(struct core_ordered *o, const struct core_call *call, int64_t total)
+static enum util_status open(struct core_ordered *o, const struct core_call *call, int64_t total)
 {
 	bool inter = is_inter(call);
 	int rank = 0, num;
@@ -554,12 +772,16 @@ static bool open(struct core_ordered *o, const struct core_call *call, int64_t t
 		for (int i = 0; inter && i < rank; i++)
 			o->skip += count_at(call, i);
 	}
-	return open_table(&o->table, call, num, o->splits ? o->count : total) &&
-	       (!has_counts(o) || open_counts(o, call));
+	if (!open_table(&o->table, call, num, o->splits ? o->count : total))
+		return UTIL_ERR_NO_MEMORY;
+	if (!has_counts(call, o, inter))
+		return is_predefined(o->table.type) ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
+	return open_counts(o, call) ? UTIL_OK : UTIL_ERR_NO_MEMORY;
 }
 
 enum util_status core_ordered_open(struct core_call *call)
 {
+	enum util_status status;
 	int64_t total;
 
 	if (!call->in_order)
@@ -568,12 +790,21 @@ enum util_status core_ordered_open(struct core_call *call)
 	if (total > INT_MAX)
 		return UTIL_ERR_UNSUPPORTED;
 	call->ordered = calloc(1, sizeof(*call->ordered));
-	if (!call->ordered || !open(call->ordered, call, total)) {
-		core_ordered_close(call);
+	if (!call->ordered)
 		return UTIL_ERR_NO_MEMORY;
+	status = open(call->ordered, call, total);
+	if (status != UTIL_OK) {
+		core_ordered_close(call);
+		return status;
 	}
+	core_ordered_keep(&call->ordered->hold, call);
 	call->real = begin;
 	return UTIL_OK;
+}
+
+size_t core_ordered_bytes(const struct core_call *call)
+{
+	return call->ordered ? bytes_of(&call->ordered->table) : 0;
 }
 
 int core_ordered_end(struct core_call *call)
@@ -593,6 +824,7 @@ void core_ordered_close(struct core_call *call)
 {
 	if (!call->ordered)
 		return;
+	core_ordered_release(&call->ordered->hold);
 	free(call->ordered->table.memory);
 	free(call->ordered->counts);
 	free(call->ordered);

@@ -12,6 +12,7 @@
 #include "core/agree/core_meet.h"
 #include "core/core_comm_life.h"
 #include "core/core_mpi_comm.h"
+#include "core/core_mpi_ordered.h"
 #include "core/core_mpi_queued.h"
 #include "core/core_real.h"
 #include "core/job/core_drive.h"
@@ -34,6 +35,7 @@ struct persistent {
 	struct core_staging staging; /* from the initialisation on */
 	struct core_comm *comm;      /* NULL: it has none yet */
 	int tag;                     /* of the message to oneself */
+	struct core_ordered_hold hold;
 	MPI_Comm own; /* for the exchanges of sums in order, which may be begun in any order */
 	bool quiet;   /* whether errors are returned; base.pending.quiet is of this round only */
 };
@@ -164,6 +166,7 @@ static void free_persistent(struct core_mpi_pending *pending)
 		core_requests_pass = true;
 		PMPI_Request_free(&persistent->base.hidden);
 	}
+	core_ordered_release(&persistent->hold);
 	if (persistent->own != MPI_COMM_NULL)
 		PMPI_Comm_free(&persistent->own);
 	if (persistent->tag >= 0)
@@ -322,6 +325,23 @@ static int make_request(struct persistent *persistent, MPI_Request *request)
 				     : core_mpi_raise(&persistent->call, UTIL_ERR_NO_MEMORY);
 }
 
+/* A duplicate would run the application's callbacks for attributes. */
+static int split_off(struct persistent *persistent)
+{
+	MPI_Comm comm = core_mpi_as_comm(persistent->call.comm);
+	MPI_Errhandler handler;
+	int rank, result;
+
+	core_ordered_keep(&persistent->hold, &persistent->call);
+	PMPI_Comm_rank(comm, &rank);
+	result = PMPI_Comm_split(comm, 0, rank, &persistent->own);
+	if (result != MPI_SUCCESS)
+		return result;
+	PMPI_Comm_get_errhandler(comm, &handler);
+	PMPI_Comm_set_errhandler(persistent->own, handler);
+	return PMPI_Errhandler_free(&handler);
+}
+
 /* The real MPI's request, and the application's. */
 static int begin(struct persistent *persistent)
 {
@@ -331,9 +351,8 @@ static int begin(struct persistent *persistent)
 
 	if (pending->kind == &persistent_kind)
 		persistent->real.request = &persistent->base.hidden;
-	result = persistent->call.in_order
-			 ? PMPI_Comm_dup(core_mpi_as_comm(persistent->call.comm), &persistent->own)
-			 : core_real_call(&persistent->real, NULL);
+	result = persistent->call.in_order ? split_off(persistent)
+					   : core_real_call(&persistent->real, NULL);
 	persistent->call.request = &persistent->base.hidden;
 	if (!persistent->call.in_order)
 		persistent->call.real = start_hidden;

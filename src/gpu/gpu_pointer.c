@@ -99,7 +99,8 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 			&out->buffer_id, &out->start, &out->bytes};
 
 	*out = (struct gpu_pointer){.memory = GPU_MEMORY_HOST, .device = -1};
-	if (gpu_driver.cuPointerGetAttributes(sizeof(wanted) / sizeof(wanted[0]), wanted, data,
+	if (!gpu_driver_present() ||
+	    gpu_driver.cuPointerGetAttributes(sizeof(wanted) / sizeof(wanted[0]), wanted, data,
 					      (CUdeviceptr)address) != CUDA_SUCCESS)
 		return;
 	if (managed)

@@ -14,9 +14,9 @@ static double reduce_two(ncclRedOp_t op, double a, double b)
 	case ncclProd:
 		return a * b;
 	case ncclMax:
-		return a > b ? a : b;
+		return b > a ? b : a;
 	default:
-		return a < b ? a : b;
+		return b < a ? b : a;
 	}
 }
 

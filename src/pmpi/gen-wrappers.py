@@ -92,7 +92,7 @@ def read_table(path):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
         if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own",
-                                          "block", "poll", "late", "end", "revoke", "shrink"):
+                                          "block", "poll", "late", "end", "revoke", "shrink", "free"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -196,6 +196,11 @@ def body(f, door):
         return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
                 f"\tpmpi_enter({door});\n{made}"
                 f"\treturn {leave}(result, newcomm);\n")
+    if f.kind == "free":
+        handle = f.arguments
+        return (f"\tif (__builtin_expect(!core_ordered_holding(), true))\n\t\treturn {forward};\n"
+                f"\tif (!core_ordered_put_off_{f.name.split('_')[0].lower()}((core_handle)*{handle}))\n\t\treturn {forward};\n"
+                f"\t*{handle} = {'MPI_OP_NULL' if handle == 'op' else 'MPI_DATATYPE_NULL'};\n\treturn MPI_SUCCESS;\n")
     if f.kind == "revoke":
         return f"{yields}\tif (core_awake)\n\t\tpmpi_revoke_comm({door}, comm);\n\treturn {forward};\n"
     if f.kind == "shrink":

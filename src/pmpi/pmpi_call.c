@@ -4,7 +4,6 @@
 #include "core/core_mpi_async.h"
 #include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
-#include "core/core_mpi_ordered.h"
 #include "core/core_run.h"
 #include "core/mpi/core_mpi.h"
 #include "core/report/core_journal.h"
@@ -59,10 +58,10 @@ static bool may_be_on_device(const struct core_call *call)
 /* The call, or one in `own` that adds up in order. */
 static const struct core_call *take_in_order(const struct core_call *call, struct core_call *own)
 {
-	if (!util_config.reproducible)
+	if (!util_config.reproducible || call->coll == CORE_REDUCE_LOCAL)
 		return call;
 	*own = *call;
-	core_ordered_take(own);
+	core_ordered_take(own, core_awake ? core_mpi_comm_find(call->comm) : NULL);
 	return own;
 }
 

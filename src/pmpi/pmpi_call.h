@@ -14,6 +14,7 @@
 #include "core/call/core_flags.h"
 #include "core/comm/core_note.h"
 #include "core/core_mpi_late.h"
+#include "core/core_mpi_ordered.h"
 #include "core/io/core_io.h"
 #include "core/job/core_drive.h"
 #include "core/p2p/core_message.h"

@@ -11,6 +11,7 @@
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 
 #pragma weak gpucoll_type_float16
+#pragma weak gpucoll_type_bfloat16
 #pragma weak gpucoll_stream_comm
 #pragma weak gpucoll_stream_error
 #pragma weak gpucoll_barrier_enqueue

@@ -86,6 +86,9 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 		return core_accel_stage(accel, "GPUCOLL_ACCEL=0");
 	if (call->coll == CORE_REDUCE_LOCAL)
 		return core_accel_stage(accel, "no accelerated form");
+	/* A call on host buffers that is to be the library's for its order. */
+	if (!gpu_driver_present())
+		return core_accel_stage(accel, "host buffer");
 	if (!comm)
 		return core_accel_stage(accel, "communicator without identity");
 	if (!comm->area)

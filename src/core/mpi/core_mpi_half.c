@@ -24,9 +24,9 @@ static float apply_half(int op, float a, float b)
 	case HALF_PROD:
 		return a * b;
 	case HALF_MAX:
-		return a > b ? a : b;
+		return b > a ? b : a;
 	default:
-		return a < b ? a : b;
+		return b < a ? b : a;
 	}
 }
 

@@ -98,9 +98,9 @@ template <typename T> GPU_DEVICE T apply_arithmetic(uint32_t op, T a, T b)
 	case GPU_OP_PROD:
 		return (T)(a * b);
 	case GPU_OP_MAX:
-		return a > b ? a : b;
+		return b > a ? b : a;
 	default:
-		return a < b ? a : b;
+		return b < a ? b : a;
 	}
 }
 
