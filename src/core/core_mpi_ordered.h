@@ -12,23 +12,6 @@
 #include "core/comm/core_comm.h"
 #include "util/util_status.h"
 
-/* Whether anything is held: a hint, so that MPI's own calls cost no lock. */
-extern bool core_ordered_holds;
-
-static inline bool core_ordered_holding(void)
-{
-	return __atomic_load_n(&core_ordered_holds, __ATOMIC_RELAXED);
-}
-
-/*
- * What a call that is on its way adds up with. A program may free its datatypes and operations as
- * soon as such a call has begun: MPI holds them by itself, and here that is put off.
- */
-struct core_ordered_hold {
-	struct core_ordered_hold *next;
-	core_handle type, op;
-};
-
 /*
  * Have the call's sums made here, if the order counts and the real MPI would not refuse it anyway.
  * All ranks come to the same answer. `comm`: the state of its communicator; NULL: it has none. For
@@ -38,17 +21,6 @@ void core_ordered_take(struct core_call *call, const struct core_comm *comm);
 
 /* Leave it to the real MPI after all, and say why: what ends the sentence "MPI_X ...". */
 void core_ordered_give_up(struct core_call *call, const char *why);
-
-/* Hold what the call adds up with, until it is released. A zeroed hold may be released, too. */
-void core_ordered_keep(struct core_ordered_hold *hold, const struct core_call *call);
-void core_ordered_release(struct core_ordered_hold *hold);
-
-/*
- * The program frees an operation, or a datatype. False: it is for the real MPI. True: that is put
- * off, and the handle is to be MPI's null.
- */
-bool core_ordered_put_off_op(core_handle op);
-bool core_ordered_put_off_type(core_handle type);
 
 /*
  * Of a call with a request, when its buffers are those that the real MPI is to have: prepare for

@@ -16,6 +16,7 @@
 #include "core/core_mpi_queued.h"
 #include "core/core_real.h"
 #include "core/job/core_drive.h"
+#include "core/mpi/core_mpi_hold.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/p2p/core_message.h"
 #include "core/report/core_journal.h"
@@ -35,7 +36,7 @@ struct persistent {
 	struct core_staging staging; /* from the initialisation on */
 	struct core_comm *comm;      /* NULL: it has none yet */
 	int tag;                     /* of the message to oneself */
-	struct core_ordered_hold hold;
+	struct core_mpi_hold hold;
 	MPI_Comm own; /* for the exchanges of sums in order, which may be begun in any order */
 	bool quiet;   /* whether errors are returned; base.pending.quiet is of this round only */
 };
@@ -166,7 +167,7 @@ static void free_persistent(struct core_mpi_pending *pending)
 		core_requests_pass = true;
 		PMPI_Request_free(&persistent->base.hidden);
 	}
-	core_ordered_release(&persistent->hold);
+	core_mpi_hold_release(&persistent->hold);
 	if (persistent->own != MPI_COMM_NULL)
 		PMPI_Comm_free(&persistent->own);
 	if (persistent->tag >= 0)
@@ -332,7 +333,7 @@ static int split_off(struct persistent *persistent)
 	MPI_Errhandler handler;
 	int rank, result;
 
-	core_ordered_keep(&persistent->hold, &persistent->call);
+	core_mpi_hold_keep(&persistent->hold, persistent->call.recvtype, persistent->call.op);
 	PMPI_Comm_rank(comm, &rank);
 	result = PMPI_Comm_split(comm, 0, rank, &persistent->own);
 	if (result != MPI_SUCCESS)

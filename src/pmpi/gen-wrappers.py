@@ -198,8 +198,8 @@ def body(f, door):
                 f"\treturn {leave}(result, newcomm);\n")
     if f.kind == "free":
         handle = f.arguments
-        return (f"\tif (__builtin_expect(!core_ordered_holding(), true))\n\t\treturn {forward};\n"
-                f"\tif (!core_ordered_put_off_{f.name.split('_')[0].lower()}((core_handle)*{handle}))\n\t\treturn {forward};\n"
+        return (f"\tif (__builtin_expect(!core_mpi_hold_any(), true))\n\t\treturn {forward};\n"
+                f"\tif (!core_mpi_hold_put_off_{f.name.split('_')[0].lower()}((core_handle)*{handle}))\n\t\treturn {forward};\n"
                 f"\t*{handle} = {'MPI_OP_NULL' if handle == 'op' else 'MPI_DATATYPE_NULL'};\n\treturn MPI_SUCCESS;\n")
     if f.kind == "revoke":
         return f"{yields}\tif (core_awake)\n\t\tpmpi_revoke_comm({door}, comm);\n\treturn {forward};\n"

@@ -17,6 +17,7 @@
 #include "core/core_mpi_ordered.h"
 #include "core/io/core_io.h"
 #include "core/job/core_drive.h"
+#include "core/mpi/core_mpi_hold.h"
 #include "core/p2p/core_message.h"
 #include "core/p2p/core_pack.h"
 #include "core/request/core_mpi_request.h"
