@@ -35,6 +35,15 @@ def test_compiled_kernels(run_mpi, case):
     assert count_calls(result.output, "accel") > 10 and way in result.output, result.output
 
 
+@pytest.mark.parametrize("env", [{}, {"GPUCOLL_ALGO": "ring,tree,linear,pairwise", "GPUCOLL_PROTO": "ll"}, {"GPUCOLL_ALGO": "ring,chain", "GPUCOLL_PROTO": "ll128"},
+                                 {"GPUCOLL_ALGO": "ring,tree,linear,bruck", "GPUCOLL_PROTO": "simple", "GPUCOLL_SCRATCH": "1", "GPUCOLL_CHANNELS": "2"}])
+def test_no_races(run_mpi, env):
+    """In shared memory."""
+    result = run_mpi(MPIS[0], 3, "test_coll", 1, env={**PTX, "CUEMU_SMS": "16", "CUEMU_DEVICES": "3", "CUEMU_CHECK_SHARED": "1", **env})
+    assert_passed(result)
+    assert "cuemu" not in result.output, result.output
+
+
 @pytest.mark.parametrize("arch", [80, 90])
 def test_other_architectures(run_mpi, arch, tmp_path):
     """The embedded PTX is for newer GPUs; what is compiled for these has other instructions here and there."""
@@ -45,6 +54,12 @@ def test_other_architectures(run_mpi, arch, tmp_path):
     result = run_mpi(MPIS[0], 2, "test_types", "once", env=env)
     assert_passed(result)
     assert "ring fused" in result.output, result.output
+    if arch == 80:
+        right = ptx.read_text()
+        ptx.write_text(right.replace("bar.sync", "// bar.sync"))
+        result = run_mpi(MPIS[0], 2, "test_types", "once", env={**env, "CUEMU_CHECK_SHARED": "1"})
+        assert "a race in shared memory" in result.output or "nobody has stored" in result.output, result.output
+        ptx.write_text(right)
     # That these were run: with other sums they are wrong.
     ptx.write_text(ptx.read_text().replace("add.rn.f64", "sub.rn.f64"))
     result = run_mpi(MPIS[-1], 2, "test_types", "once", env=env)
@@ -85,13 +100,18 @@ def test_what_kernels_may_do(kernels):
         result = run_app(kernels, CUEMU_SEED=str(seed))
         assert result.status == 0 and "0 failures" in result.output, result.output
         assert "it has 32 threads, 12.50% z 123456789abc" in result.output, result.output
+    result = run_app(kernels, CUEMU_CHECK_SHARED="1")
+    assert result.status == 0 and "0 failures" in result.output, result.output
+    assert run_app(kernels, "races").status == 0
 
 
 @pytest.mark.parametrize("what,error,said", [
     ("out_of_bounds", "an illegal memory access", "out_of_bounds.*thread 17,.*kernels.cu:[0-9]+ .*in no global memory"),
     ("misaligned", "misaligned address", "misaligned.*thread 0,.*4 bytes at"),
     ("asserts", "device-side assert triggered", "asserts.*thread 9,.*assertion"),
-    ("stops", "unspecified launch failure", "stops.*thread 1,.*trap")])
+    ("stops", "unspecified launch failure", "stops.*thread 1,.*trap"),
+    ("races", "unspecified launch failure", "races.*kernels.cu:[0-9]+ .*(a race in shared memory with thread|nobody has stored)"),
+    ("reads_nothing", "unspecified launch failure", "reads_nothing.*thread 63,.*nobody has stored")])
 def test_what_kernels_may_not_do(kernels, what, error, said):
-    result = run_app(kernels, what)
+    result = run_app(kernels, what, CUEMU_CHECK_SHARED="1")
     assert result.status == 1 and error in result.output and re.search(f"cuemu: kernel .*{said}", result.output), result.output

@@ -406,6 +406,25 @@ __global__ void stops(int *out)
 	*out = 1;
 }
 
+/* Without a barrier between. */
+__global__ void races(int *out)
+{
+	__shared__ int room[64];
+
+	room[threadIdx.x] = (int)threadIdx.x + 1;
+	*(volatile int *)&out[threadIdx.x] = room[63 - threadIdx.x];
+}
+
+__global__ void reads_nothing(int *out)
+{
+	__shared__ int room[64];
+
+	if (threadIdx.x < 63)
+		room[threadIdx.x] = 1;
+	__syncthreads();
+	out[threadIdx.x] = room[threadIdx.x];
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -420,6 +439,10 @@ int main(int argc, char **argv)
 		run(asserts, 1, 32);
 	else if (!strcmp(what, "stops"))
 		run(stops, 1, 2);
+	else if (!strcmp(what, "races"))
+		run(races, 1, 64);
+	else if (!strcmp(what, "reads_nothing"))
+		run(reads_nothing, 1, 64);
 	else
 		printf("%s is not known\n", what);
 	printf("%d failures\n", failures);

@@ -30,7 +30,9 @@
  * CUEMU_ROOM (0 or 1: a kernel begins when the process's others leave its blocks room on the
  * multiprocessors, if not alone),
  * CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted, too), CUEMU_SEED (by which
- * the interpreter's threads take turns), CUEMU_PTX (see emu_module.c).
+ * the interpreter's threads take turns), CUEMU_PTX (see emu_module.c), CUEMU_CHECK_SHARED (1: races
+ * in shared memory, and reads of what nobody has stored, are errors of kernels that are
+ * interpreted).
  */
 #ifndef EMU_H
 #define EMU_H
@@ -57,7 +59,7 @@ struct emu_config {
 	unsigned delay_us, slice_us, first_us, wait_us;
 	uint64_t seed;
 	int connections; /* of a process to its devices; 0: one for each stream */
-	bool in_caller, room, time_sliced, mig, legacy_alone, stale_die, interprets;
+	bool in_caller, room, time_sliced, mig, legacy_alone, stale_die, interprets, check_shared;
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
 extern struct emu_config emu_config;

@@ -148,6 +148,7 @@ static void load(void)
 	emu_config.mig = number("CUEMU_MIG", 0, 0, 1);
 	emu_config.legacy_alone = word("CUEMU_LEGACY", "blocking", "alone");
 	emu_config.stale_die = word("CUEMU_STALE", "error", "die");
+	emu_config.check_shared = number("CUEMU_CHECK_SHARED", 0, 0, 1);
 	emu_config.interprets = word("CUEMU_KERNELS", "twins", "ptx");
 	emu_config.threads = emu_config.interprets ? (int)number("CUEMU_THREADS", 64, 1, 1024)
 						   : (int)number("CUEMU_THREADS", 2, 1, 64);

@@ -444,6 +444,7 @@ static void run_launch(void *argument)
 				    : (unsigned)emu_config.sms;
 
 	launch->grid.stopped = &launch->failed;
+	launch->grid.watches = emu_config.check_shared;
 	if (emu_fault("kernel") != CUDA_SUCCESS) /* it stops in the middle, here at the beginning */
 		return;
 	begin_late(launch);
@@ -571,8 +572,9 @@ EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, un
 					unsigned block_z, unsigned shared, CUstream handle,
 					void **parameters, void **extra)
 {
-	struct ptx_grid grid = {
-		{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0, NULL};
+	struct ptx_grid grid = {.blocks = {grid_x, grid_y, grid_z},
+				.threads = {block_x, block_y, block_z},
+				.shared_bytes = shared};
 
 	EMU_ENTER();
 	if (!function)
@@ -588,8 +590,9 @@ EMU_API CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction function, unsigned
 						   unsigned block_z, unsigned shared,
 						   CUstream handle, void **parameters)
 {
-	struct ptx_grid grid = {
-		{grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared, 0, NULL};
+	struct ptx_grid grid = {.blocks = {grid_x, grid_y, grid_z},
+				.threads = {block_x, block_y, block_z},
+				.shared_bytes = shared};
 
 	EMU_ENTER();
 	if (!function)

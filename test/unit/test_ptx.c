@@ -61,13 +61,15 @@ static struct ptx_module *parse(const char *text)
 	return module;
 }
 
+static bool watches; /* shared memory */
+
 /* The kernel k of this text on one block; its only parameter is the memory's address. */
 static struct ptx_end run_dynamic(const char *text, uint32_t threads, uint64_t seed,
 				  uint32_t shared)
 {
 	struct ptx_module *module = parse(text);
 	const struct ptx_function *kernel = ptx_find_function(module, "k");
-	struct ptx_grid grid = {{1, 1, 1}, {threads, 1, 1}, shared, 0, NULL};
+	struct ptx_grid grid = {{1, 1, 1}, {threads, 1, 1}, shared, 0, NULL, watches};
 	uint64_t args = (uint64_t)(uintptr_t)memory;
 	struct ptx_end end;
 
@@ -734,6 +736,94 @@ static void errors_end_the_launch(void **state)
 	      16, 719, "waits");
 }
 
+/* Each thread stores its number, and reads that of the next thread. */
+#define STORE_OWN                                                                                  \
+	".shared .align 4 .b8 room[512]; mov.u32 %r2, room; shl.b32 %r3, %r1, 2;"                  \
+	"add.u32 %r2, %r2, %r3; mov.u32 %r5, %ntid.x; sub.u32 %r5, %r5, 1;"                        \
+	"setp.eq.u32 %p2, %r1, %r5; mov.u32 %r6, 4; @%p2 mov.u32 %r6, 0;"                          \
+	"st.shared.u32 [%r2], %r1; add.u32 %r6, %r2, %r6;"
+#define LOAD_NEXT "ld.shared.u32 %r4, [%r6];"
+
+/* Whatever the order in which threads go, by many seeds. */
+static void is_well(const char *code, uint32_t threads)
+{
+	char text[2048];
+
+	snprintf(text, sizeof(text), "%s%s\n" TAIL, HEAD, code);
+	for (uint64_t seed = 1; seed < 40; seed++)
+		well(run(text, threads, seed));
+}
+
+static void races_in_shared_memory_are_found(void **state)
+{
+	(void)state;
+	is_well(STORE_OWN LOAD_NEXT, 64); /* as long as nobody asks */
+	watches = true;
+	fails(STORE_OWN LOAD_NEXT, 32, 719, "a race in shared memory with thread");
+	is_well(STORE_OWN "bar.sync 0;" LOAD_NEXT, 96);
+	is_well(STORE_OWN "bar.warp.sync 0xffffffff;" LOAD_NEXT, 32);
+	fails(STORE_OWN "vote.sync.any.pred %p1, %p2, 0xffffffff;" LOAD_NEXT, 32, 719, "stores it");
+	/* Between warps theirs orders nothing. */
+	fails(STORE_OWN "bar.sync 0; bar.warp.sync 0xffffffff; st.shared.u32 [%r2], 7;"
+			"bar.warp.sync 0xffffffff;" LOAD_NEXT,
+	      64, 719, "a race in shared memory with thread");
+	fails(STORE_OWN "bar.sync 0;" LOAD_NEXT "add.u32 %r4, %r4, 1; st.shared.u32 [%r2], %r4;",
+	      32, 719, "reads it in line");
+	is_well(STORE_OWN "bar.sync 0;" LOAD_NEXT "bar.sync 1; st.shared.u32 [%r2], %r4;", 64);
+	watches = false;
+}
+
+static void what_orders_shared_memory_is_known(void **state)
+{
+	(void)state;
+	watches = true;
+	/* Thread 32 waits for a word that thread 0 stores behind its data. */
+	is_well(".shared .align 4 .b8 room[8]; setp.ne.u32 %p1, %r1, 0; @%p1 bra $on;"
+		"st.shared.u32 [room+4], 0; $on: bar.sync 0; @%p1 bra $other;"
+		"st.shared.u32 [room], 5; st.volatile.shared.u32 [room+4], 1; bra $end;"
+		"$other: setp.ne.u32 %p1, %r1, 32; @%p1 bra $end;"
+		"$wait: ld.volatile.shared.u32 %r2, [room+4]; setp.eq.u32 %p1, %r2, 0;"
+		"@%p1 bra $wait; ld.shared.u32 %r3, [room]; $end:",
+		64);
+	/* The same by a word of global memory; and not at all. */
+	is_well(".shared .align 4 .b8 room[8]; st.volatile.global.u32 [%rd1], 0; bar.sync 0;"
+		"setp.ne.u32 %p1, %r1, 0; @%p1 bra $other; st.shared.u32 [room], 5;"
+		"st.release.gpu.global.u32 [%rd1], 1; bra $end;"
+		"$other: setp.ne.u32 %p1, %r1, 32; @%p1 bra $end;"
+		"$wait: ld.acquire.gpu.global.u32 %r2, [%rd1]; setp.eq.u32 %p1, %r2, 0;"
+		"@%p1 bra $wait; ld.shared.u32 %r3, [room]; $end:",
+		64);
+	/* All count by an atomic operation, and look behind a barrier. */
+	is_well(".shared .align 4 .b8 room[8]; setp.ne.u32 %p1, %r1, 0; @!%p1 st.shared.u32 [room], 0;"
+		"bar.sync 0; atom.shared.add.u32 %r2, [room], 1; bar.sync 0; ld.shared.u32 %r3, [room];",
+		96);
+	fails(".shared .align 4 .b8 room[8]; setp.ne.u32 %p1, %r1, 0; @!%p1 st.shared.u32 [room], 0;"
+	      "bar.sync 0; atom.shared.add.u32 %r2, [room], 1; ld.shared.u32 %r3, [room];",
+	      32, 719, "a race in shared memory");
+	/* One warp stores and goes on, the other waits. */
+	is_well(STORE_OWN
+		"setp.lt.u32 %p1, %r1, 32; @!%p1 bra $waits; bar.arrive 1, 64; bra $end;"
+		"$waits: bar.sync 1, 64; sub.u32 %r2, %r2, 128; ld.shared.u32 %r4, [%r2]; $end:",
+		64);
+	/* The same from all. */
+	is_well(".shared .align 4 .b8 room[8]; st.shared.u32 [room], 1;", 64);
+	fails(".shared .align 4 .b8 room[8]; st.shared.u32 [room], %r1;", 32, 719, "stores it");
+	watches = false;
+}
+
+static void what_nobody_has_stored_is_not_read(void **state)
+{
+	(void)state;
+	watches = true;
+	fails(".shared .align 4 .b8 room[64]; st.shared.u32 [room], 1; ld.shared.u32 %r2, [room+4];",
+	      1, 719, "that nobody has stored to");
+	fails(".shared .align 4 .b8 room[64]; atom.shared.add.u32 %r2, [room+4], 1;", 1, 719,
+	      "that nobody has stored to");
+	is_well(".shared .align 4 .b8 room[64]; st.shared.u8 [room+6], 1; ld.shared.u32 %r2, [room+4];",
+		1);
+	watches = false;
+}
+
 static void refuses(const char *text, const char *said)
 {
 	char error[256] = "";
@@ -783,6 +873,9 @@ int main(void)
 		cmocka_unit_test(variables_have_their_values),
 		cmocka_unit_test(dynamic_shared_memory_is_there),
 		cmocka_unit_test(errors_end_the_launch),
+		cmocka_unit_test(races_in_shared_memory_are_found),
+		cmocka_unit_test(what_orders_shared_memory_is_known),
+		cmocka_unit_test(what_nobody_has_stored_is_not_read),
 		cmocka_unit_test(what_is_not_interpreted_is_named),
 	};
 

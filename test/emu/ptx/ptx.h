@@ -259,6 +259,7 @@ struct ptx_grid {
 	uint32_t shared_bytes;      /* dynamic */
 	uint64_t workspace;         /* of a cooperative launch: where its blocks meet */
 	const atomic_bool *stopped; /* another block has failed; NULL: nobody says */
+	bool watches;               /* races in shared memory are errors (ptx_watch.h) */
 };
 
 /* How it ended; text: "" where it ended well. */
@@ -340,6 +341,7 @@ struct ptx_block {
 	bool switches; /* the group that runs now is to give way */
 	bool ended;    /* some threads have, which others of their warps may wait for */
 	struct ptx_warp **warps;
+	struct ptx_watch *watch; /* of shared memory; NULL: nobody asks */
 	struct ptx_end *end;
 	jmp_buf failed;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Barriers of a block's threads, and their ends. */
 #include "ptx_warp.h"
+#include "ptx_watch.h"
 
 static void vote_at_barrier(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes);
 
@@ -34,9 +35,13 @@ static void release_barrier(struct ptx_block *block, unsigned which)
 			    warp->barrier[lane] != which)
 				continue;
 			tell_answer(warp, lane, yes, all);
+			if (block->watch)
+				ptx_watch_go_on(warp, lane, which);
 			ptx_set_state(warp, lane, PTX_RUNS);
 		}
 	}
+	if (block->watch)
+		ptx_watch_release(block, which);
 }
 
 /* Lanes that have ended and did not come, of warps that have: barriers count whole warps. */
@@ -89,6 +94,8 @@ static void arrive(struct ptx_warp *warp, const struct ptx_instr *instr, unsigne
 	warp->block->arrived[which]++;
 	warp->barrier[lane] = (uint8_t)which;
 	warp->came[which] |= UINT32_C(1) << lane;
+	if (warp->block->watch)
+		ptx_watch_come(warp, lane, (unsigned)which);
 }
 
 /*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A block: its warps from the first instruction to the last one's end, or to an error. */
 #include "ptx_warp.h"
+#include "ptx_watch.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -200,7 +201,9 @@ void ptx_run_block(const struct ptx_module *module, const struct ptx_function *k
 	block.shared = malloc(block.shared_bytes + 1);
 	block.warps = calloc(block.num_warps, sizeof(*block.warps));
 	if (!setjmp(block.failed)) {
-		if (!block.shared || !block.warps)
+		if (grid->watches)
+			block.watch = ptx_watch_new(&block);
+		if (!block.shared || !block.warps || (grid->watches && !block.watch))
 			longjmp(block.failed, 1);
 		memset(block.shared, 0xcd, block.shared_bytes);
 		for (uint32_t i = 0; i < block.num_warps; i++)
@@ -214,6 +217,7 @@ void ptx_run_block(const struct ptx_module *module, const struct ptx_function *k
 		if (block.warps[i])
 			give_back_warp(block.warps[i]);
 	}
+	ptx_watch_free(block.watch);
 	free(block.warps);
 	free(block.shared);
 	atomic_fetch_add_explicit(&ptx_executed, block.executed, memory_order_relaxed);

@@ -3,6 +3,7 @@
  * What lanes of a warp do together: votes, shuffles and so on, for which they wait for each other.
  */
 #include "ptx_warp.h"
+#include "ptx_watch.h"
 
 /*
  * Lanes come to these with the same instruction and mask, though perhaps at different places, or in
@@ -33,6 +34,13 @@ static void bring(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned
 	}
 	warp->wait_mask[lane] =
 		instr->num ? (uint32_t)warp->brought[lane][instr->num - 1] : UINT32_MAX;
+}
+
+static void synchronize(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	(void)instr;
+	if (warp->block->watch)
+		ptx_watch_meet(warp, lanes);
 }
 
 static void vote(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
@@ -157,7 +165,7 @@ static void active_mask(struct ptx_warp *warp, const struct ptx_instr *instr, ui
 
 const struct ptx_operation ptx_lane_operations[] = {
 	{"activemask", 0, 0, PTX_PLAIN, active_mask, false},
-	{"bar.warp", 0, 0, PTX_WARP_SYNC, ptx_nothing, false},
+	{"bar.warp", 0, 0, PTX_WARP_SYNC, synchronize, false},
 	{"vote", 0, 0, PTX_WARP_SYNC, vote, false},
 	{"shfl", 0, 0, PTX_WARP_SYNC, shuffle, false},
 	{"match.any", 0, 0, PTX_WARP_SYNC, match_any, false},

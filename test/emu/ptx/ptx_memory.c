@@ -5,6 +5,7 @@
  * promises, so nothing here proves that a kernel has the fences it needs (see test/model).
  */
 #include "ptx.h"
+#include "ptx_watch.h"
 
 #include <math.h>
 #include <string.h>
@@ -170,8 +171,11 @@ static void load_of_lane(struct ptx_warp *warp, const struct ptx_instr *instr, u
 					      (size_t)bytes * o->vector);
 
 	for (unsigned i = o->vector; i-- > 0;) {
-		uint64_t value = load_word(from + i * bytes, bytes, o->visible);
+		uint64_t value;
 
+		if (warp->block->watch)
+			ptx_watch_load(warp, instr, lane, from + i * bytes, bytes, o->visible);
+		value = load_word(from + i * bytes, bytes, o->visible);
 		if (o->type.kind == PTX_SIGNED)
 			value = (uint64_t)ptx_sign(value, o->type.bits);
 		ptx_set(warp, &instr->operands[i], lane, value);
@@ -215,9 +219,14 @@ static void store(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t
 					      address_of(warp, &instr->operands[0], lane),
 					      (size_t)bytes * o->vector);
 
-		for (unsigned i = 0; i < o->vector; i++)
-			store_word(to + i * bytes, bytes, o->visible,
-				   ptx_value(warp, &instr->operands[i + 1], lane));
+		for (unsigned i = 0; i < o->vector; i++) {
+			uint64_t value = ptx_value(warp, &instr->operands[i + 1], lane);
+
+			if (warp->block->watch)
+				ptx_watch_store(warp, instr, lane, to + i * bytes, bytes, value,
+						o->visible);
+			store_word(to + i * bytes, bytes, o->visible, value);
+		}
 	}
 	if (o->space != PTX_PARAM && o->space != PTX_LOCAL)
 		ptx_visible(warp->block);
@@ -321,8 +330,11 @@ static void update(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_
 		uint64_t c = ptx_value(warp, &instr->operands[first + 2], lane) & instr->mask;
 		bool flushes = o->space != PTX_SHARED &&
 			       address_of(warp, &instr->operands[first], lane) >> 60 == 0;
-		uint64_t was = load_word(at, bits / 8, true);
+		uint64_t was;
 
+		if (warp->block->watch)
+			ptx_watch_atomic(warp, instr, lane, at, bits / 8);
+		was = load_word(at, bits / 8, true);
 		while (!swap(at, bits, &was, ptx_apply(o, was, b, c, flushes) & instr->mask))
 			;
 		if (o->action == PTX_CAS && was != b)
