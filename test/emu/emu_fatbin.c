@@ -85,6 +85,14 @@ static struct emu_packed *copy_of(const void *data, uint64_t flags, size_t packe
 	return packed;
 }
 
+struct emu_packed *emu_fatbin_copy(const struct emu_packed *packed)
+{
+	char error[16];
+
+	return copy_of(packed->data, packed->flags, packed->packed_bytes, packed->bytes, error,
+		       sizeof(error));
+}
+
 char *emu_fatbin_unpack(const struct emu_packed *packed, char *error, size_t bytes)
 {
 	char *text = calloc(1, packed->bytes + 1);

@@ -19,6 +19,9 @@ struct emu_packed;
  */
 struct emu_packed *emu_fatbin_take(const void *image, char *error, size_t bytes);
 
+/* Another of it, to be freed. NULL: no memory. */
+struct emu_packed *emu_fatbin_copy(const struct emu_packed *packed);
+
 /* As text, ended with 0, to be freed. NULL: it can't be; `error` says why. */
 char *emu_fatbin_unpack(const struct emu_packed *packed, char *error, size_t bytes);
 

@@ -575,10 +575,12 @@ EMU_API CUresult CUDAAPI cuLaunchKernel(CUfunction function, unsigned grid_x, un
 	struct ptx_grid grid = {.blocks = {grid_x, grid_y, grid_z},
 				.threads = {block_x, block_y, block_z},
 				.shared_bytes = shared};
+	CUresult result;
 
 	EMU_ENTER();
-	if (!function)
-		return CUDA_ERROR_INVALID_HANDLE;
+	result = emu_function_of(function, &function);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (!is_valid(function, &grid, extra))
 		return CUDA_ERROR_INVALID_VALUE;
 	return launch_grid(function, &grid, handle, parameters, false);
@@ -593,10 +595,12 @@ EMU_API CUresult CUDAAPI cuLaunchCooperativeKernel(CUfunction function, unsigned
 	struct ptx_grid grid = {.blocks = {grid_x, grid_y, grid_z},
 				.threads = {block_x, block_y, block_z},
 				.shared_bytes = shared};
+	CUresult result;
 
 	EMU_ENTER();
-	if (!function)
-		return CUDA_ERROR_INVALID_HANDLE;
+	result = emu_function_of(function, &function);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (!is_valid(function, &grid, NULL))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!fits(&grid))

@@ -116,6 +116,21 @@ static CUresult load(CUmodule *module, const void *image)
 	return CUDA_SUCCESS;
 }
 
+CUresult emu_module_load(CUmodule *module, const struct emu_packed *packed)
+{
+	CUmodule loaded = calloc(1, sizeof(*loaded));
+
+	if (loaded)
+		loaded->packed = emu_fatbin_copy(packed);
+	if (!loaded || !loaded->packed) {
+		free(loaded);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	loaded->has_ptx = true;
+	*module = loaded;
+	return CUDA_SUCCESS;
+}
+
 EMU_API CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image)
 {
 	EMU_ENTER();
@@ -186,7 +201,8 @@ static CUresult add_function(CUmodule module, const char *name, CUfunction *out)
 	function = calloc(1, sizeof(*function));
 	if (!function)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*function = (struct CUfunc_st){module->functions, module, twin, code, kernel, 48 << 10};
+	*function = (struct CUfunc_st){EMU_FUNCTION, module->functions, module, twin, code,
+				       kernel,       48 << 10};
 	module->functions = function;
 	*out = function;
 	return CUDA_SUCCESS;
@@ -240,9 +256,12 @@ size_t emu_function_arg_bytes(const struct CUfunc_st *function)
 EMU_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute attribute,
 					    CUfunction function)
 {
+	CUresult result;
+
 	EMU_ENTER();
-	if (!function)
-		return CUDA_ERROR_INVALID_HANDLE;
+	result = emu_function_of(function, &function);
+	if (result != CUDA_SUCCESS)
+		return result;
 	switch (attribute) {
 	case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
 		*value = PTX_MAX_BLOCK;
@@ -274,14 +293,41 @@ EMU_API CUresult CUDAAPI cuFuncGetAttribute(int *value, CUfunction_attribute att
 	return CUDA_SUCCESS;
 }
 
-EMU_API CUresult CUDAAPI cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
-					    int value)
+#if CUDA_VERSION >= 12030
+EMU_API CUresult CUDAAPI cuFuncGetName(const char **name, CUfunction function)
 {
 	EMU_ENTER();
 	if (!function)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (function->kind == EMU_KERNEL)
+		return cuKernelGetName(name, (CUkernel)function);
+	*name = emu_function_name(function);
+	return CUDA_SUCCESS;
+}
+#endif
+
+EMU_API CUresult CUDAAPI cuFuncGetModule(CUmodule *module, CUfunction function)
+{
+	CUresult result;
+
+	EMU_ENTER();
+	result = emu_function_of(function, &function);
+	if (result == CUDA_SUCCESS)
+		*module = function->module;
+	return result;
+}
+
+EMU_API CUresult CUDAAPI cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
+					    int value)
+{
+	CUresult result;
+
+	EMU_ENTER();
+	result = emu_function_of(function, &function);
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
-		if (value < 0 || value > 227 << 10)
+		if (value < 0 || value > EMU_MAX_SHARED)
 			return CUDA_ERROR_INVALID_VALUE;
 		function->most_dynamic = (uint32_t)value;
 	}

@@ -16,7 +16,13 @@ struct emu_twin {
 /* NULL: none of this name (emu_kernel.c). */
 const struct emu_twin *emu_twin_find(const char *name);
 
+/* What a launch may be given as a function. */
+enum emu_handle { EMU_FUNCTION, EMU_KERNEL };
+
+enum { EMU_MAX_SHARED = 227 << 10 };
+
 struct CUfunc_st {
+	enum emu_handle kind; /* EMU_FUNCTION */
 	struct CUfunc_st *next;
 	CUmodule module;
 	const struct emu_twin *twin; /* of a kernel of this project's; or NULL */
@@ -24,6 +30,14 @@ struct CUfunc_st {
 	const struct ptx_function *kernel; /* what is interpreted; NULL: the twin runs */
 	uint32_t most_dynamic;             /* shared memory that a launch may ask for */
 };
+
+/* A library's kernel stands for its function in the current context (emu_library.c). */
+CUresult emu_function_of(CUfunction handle, CUfunction *function);
+
+struct emu_packed;
+
+/* A module of this image, which stays the caller's, in the current context. */
+CUresult emu_module_load(CUmodule *module, const struct emu_packed *packed);
 
 const char *emu_function_name(const struct CUfunc_st *function);
 

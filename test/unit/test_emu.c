@@ -367,6 +367,115 @@ static void unknown_kernels_and_images_are_refused(void **state)
 	assert_int_equal(cuModuleGetFunction(&function, module, "nonsense"), CUDA_ERROR_NOT_FOUND);
 }
 
+static const char library_text[] =
+	".version 8.0\n.target sm_80\n.address_size 64\n"
+	".visible .global .align 4 .u32 total;\n"
+	".visible .entry adds(.param .u32 adds_param_0)\n{\n.reg .b32 %r<4>;\n"
+	"ld.param.u32 %r1, [adds_param_0]; ld.global.u32 %r2, [total];\n"
+	"add.u32 %r2, %r2, %r1; st.global.u32 [total], %r2; ret;\n}\n"
+	".visible .entry clears()\n{\n.reg .b32 %r<4>;\n"
+	"mov.u32 %r1, 0; st.global.u32 [total], %r1; ret;\n}\n";
+
+static uint32_t total_of(CUlibrary library)
+{
+	CUdeviceptr address;
+	uint32_t total = 99;
+	size_t bytes = 0;
+
+	ok(cuLibraryGetGlobal(&address, &bytes, library, "total"));
+	assert_int_equal(bytes, sizeof(total));
+	ok(cuMemcpyDtoH(&total, address, sizeof(total)));
+	return total;
+}
+
+/* A launch may be given the kernel as it is, or its function. */
+static void add_to_total(CUkernel kernel, uint32_t number)
+{
+	void *parameters[] = {&number};
+	CUfunction function;
+
+	ok(cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+	ok(cuKernelGetFunction(&function, kernel));
+	ok(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+	ok(cuCtxSynchronize());
+}
+
+/* What came with later versions of CUDA 12. */
+static void look_at_kernels(CUlibrary library, CUkernel first)
+{
+#if CUDA_VERSION >= 12050
+	CUkernel kernels[4] = {NULL};
+	CUlibrary owner;
+	const char *name;
+	unsigned num = 0;
+
+	ok(cuLibraryGetKernelCount(&num, library));
+	assert_int_equal(num, 2);
+	ok(cuLibraryEnumerateKernels(kernels, 4, library));
+	assert_ptr_equal(kernels[0], first);
+	ok(cuKernelGetName(&name, kernels[1]));
+	assert_string_equal(name, "clears");
+	ok(cuKernelGetLibrary(&owner, first));
+	assert_ptr_equal(owner, library);
+#else
+	(void)library;
+	(void)first;
+#endif
+}
+
+static CUcontext another_context(void)
+{
+	CUcontext other;
+
+#if CUDA_VERSION >= 13000
+	ok(cuCtxCreate(&other, NULL, 0, 0));
+#else
+	ok(cuCtxCreate(&other, 0, 0));
+#endif
+	return other;
+}
+
+static void libraries_are_for_all_contexts(void **state)
+{
+	char path[] = "/tmp/test_emu_XXXXXX";
+	CUkernel kernel;
+	CUlibrary library, from_file;
+	CUcontext other;
+	int threads = 0, fd;
+
+	(void)state;
+	assert_int_not_equal(cuLibraryLoadData(&library, "no image", NULL, NULL, 0, NULL, NULL, 0),
+			     CUDA_SUCCESS);
+	ok(cuLibraryLoadData(&library, library_text, NULL, NULL, 0, NULL, NULL, 0));
+	assert_int_equal(cuLibraryGetKernel(&kernel, library, "total"), CUDA_ERROR_NOT_FOUND);
+	ok(cuLibraryGetKernel(&kernel, library, "adds"));
+	look_at_kernels(library, kernel);
+	ok(cuKernelGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel, 0));
+	assert_int_equal(threads, 1024);
+	add_to_total(kernel, 5);
+	assert_int_equal(total_of(library), 10);
+	/* Another context has variables of its own. */
+	other = another_context();
+	add_to_total(kernel, 1);
+	assert_int_equal(total_of(library), 2);
+	ok(cuCtxDestroy(other));
+	ok(cuCtxSetCurrent(context));
+	assert_int_equal(total_of(library), 10);
+	ok(cuLibraryUnload(library));
+
+	fd = mkstemp(path);
+	assert_int_equal(write(fd, library_text, strlen(library_text)), strlen(library_text));
+	close(fd);
+	ok(cuLibraryLoadFromFile(&from_file, path, NULL, NULL, 0, NULL, NULL, 0));
+	unlink(path);
+	ok(cuLibraryGetKernel(&kernel, from_file, "adds"));
+	add_to_total(kernel, 7);
+	assert_int_equal(total_of(from_file), 14);
+	ok(cuLibraryUnload(from_file));
+	assert_int_equal(cuLibraryLoadFromFile(&from_file, path, NULL, NULL, 0, NULL, NULL, 0),
+			 CUDA_ERROR_FILE_NOT_FOUND);
+}
+
 static void pool_memory_has_no_legacy_ipc(void **state)
 {
 	CUdeviceptr address;
@@ -500,6 +609,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_missing_barrier_shows),
 		cmocka_unit_test(kernels_touch_pinned_memory_only),
 		cmocka_unit_test(unknown_kernels_and_images_are_refused),
+		cmocka_unit_test(libraries_are_for_all_contexts),
 		cmocka_unit_test(pool_memory_has_no_legacy_ipc),
 		cmocka_unit_test(virtual_memory),
 		cmocka_unit_test(a_reset_context_is_another),
