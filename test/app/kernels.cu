@@ -5,12 +5,14 @@
  */
 #include <cassert>
 #include <cooperative_groups.h>
+#include <cooperative_groups/memcpy_async.h>
 #include <cooperative_groups/reduce.h>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 static int failures;
@@ -277,6 +279,27 @@ __global__ void lanes_take_turns(int *out)
 	turn = turn + 1;
 }
 
+__device__ int table[128];
+
+/* Copies to shared memory behind the threads' back, of which the last word is zeros. */
+__global__ void copies_ahead(int *out)
+{
+	__shared__ alignas(16) int room[2][64];
+	auto block = cooperative_groups::this_thread_block();
+
+	table[2 * threadIdx.x] = 3 * (int)threadIdx.x;
+	table[2 * threadIdx.x + 1] = 7;
+	__syncthreads();
+	__pipeline_memcpy_async(&room[0][threadIdx.x], &table[threadIdx.x], sizeof(int),
+				threadIdx.x == 63 ? sizeof(int) : 0);
+	__pipeline_commit();
+	cooperative_groups::memcpy_async(block, room[1], &table[64], sizeof(room[1]));
+	__pipeline_wait_prior(0);
+	cooperative_groups::wait(block);
+	__syncthreads();
+	out[threadIdx.x] = room[0][63 - threadIdx.x] + 1000 * room[1][threadIdx.x];
+}
+
 __managed__ int managed = 3;
 
 __global__ void adds(int *out)
@@ -368,6 +391,13 @@ static void compare(void)
 	check(cudaMemcpyFromSymbol(&sum, total, sizeof(sum)));
 	check(cudaMemcpyFromSymbol(&counted, arrived, sizeof(counted)));
 	expect(sum == 5 + 7 * 16 * 1111 && !counted, "variables");
+	out = run(copies_ahead, 1, 64);
+	for (int i = 0; i < 64; i++) {
+		int ahead = i ? (63 - i) % 2 ? 7 : 3 * ((63 - i) / 2) : 0, at = 64 + i;
+
+		well &= out[i] == ahead + 1000 * (at % 2 ? 7 : 3 * (at / 2));
+	}
+	expect(well, "copies");
 	out = run(lanes_take_turns, 1, 48);
 	for (int i = 0; i < 48; i++)
 		well &= out[i] == 47 - i;

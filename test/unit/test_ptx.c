@@ -839,6 +839,54 @@ static void refuses(const char *text, const char *said)
 		ptx_free(module);
 }
 
+#define COPY                                                                                       \
+	".shared .align 16 .b8 room[64]; st.shared.u32 [room], 7; st.shared.u32 [room+16], 7;"     \
+	"st.shared.u32 [room+20], 7; mov.u32 %r2, 5; st.global.u32 [%rd1+64], %r2;"                \
+	"cp.async.ca.shared.global [room], [%rd1+64], 4; cp.async.commit_group;"                   \
+	"cp.async.cg.shared.global.L2::128B [room+16], [%rd1+64], 16, 4; cp.async.commit_group;"
+
+/* What is read before it has been waited for is what was there. */
+static void copies_are_waited_for(void **state)
+{
+	(void)state;
+	for (int checks = 0; checks < 2; checks++) {
+		watches = checks;
+		well(run(HEAD COPY "ld.shared.u32 %r3, [room]; cp.async.wait_group 1;"
+				   "ld.shared.u32 %r4, [room]; ld.shared.u32 %r5, [room+16];"
+				   "cp.async.wait_group 0; ld.shared.u32 %r6, [room+16];"
+				   "ld.shared.u32 %r7, [room+20]; st.global.u32 [%rd1], %r3;"
+				   "st.global.v4.u32 [%rd1+16], {%r4, %r5, %r6, %r7};" TAIL,
+			 1, 1));
+		assert_int_equal(words()[0], 7);
+		assert_int_equal(words()[4], 5);
+		assert_int_equal(words()[5], 7);
+		assert_int_equal(words()[6], 5);
+		assert_int_equal(words()[7], 0);
+		well(run(HEAD COPY "cp.async.wait_all; ld.shared.u32 %r3, [room+20];"
+				   "setp.eq.u32 %p1, %r3, %r3; mov.u32 %r4, 9;"
+				   "st.shared.u32 [room+32], %r4;"
+				   "cp.async.ca.shared.global [room+32], [%rd1+64], 4, %p1;"
+				   "cp.async.wait_all; ld.shared.u32 %r4, [room+32];"
+				   "st.global.v2.u32 [%rd1], {%r3, %r4};" TAIL,
+			 1, 1));
+		assert_int_equal(words()[0], 0);
+		assert_int_equal(words()[1], 0);
+	}
+	fails(".shared .align 16 .b8 room[64]; cp.async.ca.shared.global [room], [%rd1+2], 4;", 1,
+	      700, "not aligned");
+	fails(".shared .align 16 .b8 room[64]; cp.async.ca.shared.global [room+4], [%rd1], 8;", 1,
+	      716, "8 bytes at");
+	fails(".shared .align 16 .b8 room[64]; cp.async.ca.shared.global [room], [%rd1], 4;"
+	      "ld.shared.u32 %r2, [room];",
+	      1, 719, "nobody has stored");
+	fails(".shared .align 16 .b8 room[128]; shl.b32 %r2, %r1, 2; mov.u32 %r3, room;"
+	      "add.u32 %r3, %r3, %r2; cp.async.ca.shared.global [%r3], [%rd1], 4;"
+	      "cp.async.wait_all; xor.b32 %r3, %r3, 4; ld.shared.u32 %r2, [%r3];",
+	      32, 719, "a race in shared memory");
+	watches = false;
+	refuses(HEAD "cp.async.bulk.commit_group;" TAIL, "cp.async.bulk");
+}
+
 static void what_is_not_interpreted_is_named(void **state)
 {
 	(void)state;
@@ -876,6 +924,7 @@ int main(void)
 		cmocka_unit_test(races_in_shared_memory_are_found),
 		cmocka_unit_test(what_orders_shared_memory_is_known),
 		cmocka_unit_test(what_nobody_has_stored_is_not_read),
+		cmocka_unit_test(copies_are_waited_for),
 		cmocka_unit_test(what_is_not_interpreted_is_named),
 	};
 

@@ -70,7 +70,7 @@ enum ptx_rounding { PTX_NEAREST, PTX_ZERO, PTX_DOWN, PTX_UP, PTX_NOT_ROUNDED };
 /* What an instruction's name says, with all that stands behind the first dot. */
 struct ptx_opcode {
 	char text[48];
-	char name[24]; /* with what chooses between operations: "mul.wide", "setp", "atom" */
+	char name[28]; /* with what chooses between operations: "mul.wide", "setp", "atom" */
 	struct ptx_type type, from; /* the first type and the last */
 	uint8_t space, vector;      /* enum ptx_space; how many registers in braces */
 	uint8_t rounding;           /* enum ptx_rounding */
@@ -319,6 +319,9 @@ struct ptx_warp {
 	uint64_t brought[PTX_LANES][PTX_OPERANDS];
 	uint32_t wait_mask[PTX_LANES];
 	uint32_t came[PTX_BARRIERS]; /* which lanes, to the block's barriers */
+	/* Begun and not waited for, the oldest first; and how many groups of such a lane has. */
+	struct ptx_copy *copies[PTX_LANES];
+	uint32_t groups[PTX_LANES];
 	uint32_t pc[PTX_LANES], depth[PTX_LANES];
 	uint64_t ran[PTX_LANES]; /* when, in turns of the block */
 	struct ptx_frame (*frames)[PTX_DEPTH];
@@ -349,6 +352,9 @@ struct ptx_block {
 /* The launch ends with this error; says which thread of which block, and which line. */
 void ptx_fail(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane, int code,
 	      const char *format, ...) __attribute__((format(printf, 5, 6), noreturn));
+
+/* The address that an operand in brackets is. */
+uint64_t ptx_address(struct ptx_warp *warp, const struct ptx_operand *operand, unsigned lane);
 
 /* Others may see what the instruction does: now and then somebody else goes on. */
 void ptx_visible(struct ptx_block *block);
@@ -438,6 +444,7 @@ void ptx_widen_pair(struct ptx_warp *warp, const struct ptx_instr *instr, uint32
 /* The tables, each ended by a row without a name. */
 extern const struct ptx_operation ptx_integer_operations[], ptx_float_operations[],
 	ptx_memory_operations[], ptx_warp_operations[], ptx_convert_operations[],
-	ptx_barrier_operations[], ptx_lane_operations[], ptx_float8_operations[];
+	ptx_barrier_operations[], ptx_lane_operations[], ptx_float8_operations[],
+	ptx_async_operations[];
 
 #endif

@@ -214,8 +214,10 @@ void ptx_run_block(const struct ptx_module *module, const struct ptx_function *k
 		snprintf(end->text, sizeof(end->text), "no memory for a block's threads");
 	}
 	for (uint32_t i = 0; block.warps && i < block.num_warps; i++) {
-		if (block.warps[i])
-			give_back_warp(block.warps[i]);
+		if (!block.warps[i])
+			continue;
+		ptx_forget_copies(block.warps[i]);
+		give_back_warp(block.warps[i]);
 	}
 	ptx_watch_free(block.watch);
 	free(block.warps);

@@ -90,7 +90,7 @@ void *ptx_place(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned l
 	return place;
 }
 
-static uint64_t address_of(struct ptx_warp *warp, const struct ptx_operand *operand, unsigned lane)
+uint64_t ptx_address(struct ptx_warp *warp, const struct ptx_operand *operand, unsigned lane)
 {
 	switch (operand->kind) {
 	case PTX_REGISTER:
@@ -167,7 +167,7 @@ static void load_of_lane(struct ptx_warp *warp, const struct ptx_instr *instr, u
 	const struct ptx_opcode *o = instr->opcode;
 	unsigned bytes = o->type.bits / 8U;
 	const unsigned char *from = ptx_place(warp, instr, lane, (enum ptx_space)o->space,
-					      address_of(warp, &instr->operands[o->vector], lane),
+					      ptx_address(warp, &instr->operands[o->vector], lane),
 					      (size_t)bytes * o->vector);
 
 	for (unsigned i = o->vector; i-- > 0;) {
@@ -192,8 +192,8 @@ static void load(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t 
 	const struct ptx_opcode *o = instr->opcode;
 
 	if (o->visible && o->space != PTX_SHARED)
-		note_look(warp->block, address_of(warp, &instr->operands[o->vector],
-						  (unsigned)__builtin_ctz(lanes)));
+		note_look(warp->block, ptx_address(warp, &instr->operands[o->vector],
+						   (unsigned)__builtin_ctz(lanes)));
 	for (uint32_t left = lanes; left;) {
 		unsigned lane = 31 - (unsigned)__builtin_clz(left);
 
@@ -212,11 +212,11 @@ static void store(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t
 	warp->block->looks = 0;
 	PTX_FOR_LANES(lane, lanes)
 	{
-		if (address_of(warp, &instr->operands[0], lane) >> 60 == PTX_PARAM_WINDOW >> 60)
+		if (ptx_address(warp, &instr->operands[0], lane) >> 60 == PTX_PARAM_WINDOW >> 60)
 			ptx_fail(warp, instr, lane, ILLEGAL_ADDRESS,
 				 "a store to a kernel's parameters");
 		unsigned char *to = ptx_place(warp, instr, lane, (enum ptx_space)o->space,
-					      address_of(warp, &instr->operands[0], lane),
+					      ptx_address(warp, &instr->operands[0], lane),
 					      (size_t)bytes * o->vector);
 
 		for (unsigned i = 0; i < o->vector; i++) {
@@ -325,11 +325,11 @@ static void update(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_
 	{
 		unsigned char *at =
 			ptx_place(warp, instr, lane, (enum ptx_space)o->space,
-				  address_of(warp, &instr->operands[first], lane), bits / 8);
+				  ptx_address(warp, &instr->operands[first], lane), bits / 8);
 		uint64_t b = ptx_value(warp, &instr->operands[first + 1], lane) & instr->mask;
 		uint64_t c = ptx_value(warp, &instr->operands[first + 2], lane) & instr->mask;
 		bool flushes = o->space != PTX_SHARED &&
-			       address_of(warp, &instr->operands[first], lane) >> 60 == 0;
+			       ptx_address(warp, &instr->operands[first], lane) >> 60 == 0;
 		uint64_t was;
 
 		if (warp->block->watch)
@@ -338,7 +338,7 @@ static void update(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_
 		while (!swap(at, bits, &was, ptx_apply(o, was, b, c, flushes) & instr->mask))
 			;
 		if (o->action == PTX_CAS && was != b)
-			note_look(warp->block, address_of(warp, &instr->operands[first], lane));
+			note_look(warp->block, ptx_address(warp, &instr->operands[first], lane));
 		if (first)
 			ptx_set(warp, &instr->operands[0], lane, was);
 	}

@@ -149,6 +149,8 @@ static bool take_into_name(struct ptx_opcode *o, const char *word)
 		{"barrier", {"red"}},
 		{"bfind", {"shiftamt"}},
 		{"brx", {"idx"}},
+		{"cp", {"async"}},
+		{"cp.async", {"commit_group", "wait_group", "wait_all"}},
 		{"bmsk", {"clamp", "wrap"}},
 		{"prmt", {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"}},
 		{"testp", {"finite", "infinite", "number", "notanumber", "normal", "subnormal"}},
@@ -221,9 +223,9 @@ static bool fits(const struct ptx_operation *row, const struct ptx_opcode *o)
 static const struct ptx_operation *find_operation(const struct ptx_opcode *o)
 {
 	static const struct ptx_operation *const tables[] = {
-		ptx_integer_operations, ptx_float_operations, ptx_convert_operations,
-		ptx_memory_operations,  ptx_warp_operations,  ptx_barrier_operations,
-		ptx_lane_operations,    ptx_float8_operations};
+		ptx_integer_operations, ptx_float_operations,  ptx_convert_operations,
+		ptx_memory_operations,  ptx_warp_operations,   ptx_barrier_operations,
+		ptx_lane_operations,    ptx_float8_operations, ptx_async_operations};
 
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
 		for (const struct ptx_operation *row = tables[i]; row->name; row++) {

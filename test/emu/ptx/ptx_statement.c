@@ -232,22 +232,68 @@ static unsigned num_operands(const struct ptx_opcode *o)
 	static const struct {
 		const char *name;
 		unsigned num;
-	} known[] = {{"abs", 2},           {"neg", 2},       {"not", 2},      {"cnot", 2},
-		     {"popc", 2},          {"clz", 2},       {"brev", 2},     {"bfind", 2},
-		     {"cvta", 2},          {"rcp", 2},       {"sqrt", 2},     {"rsqrt", 2},
-		     {"ex2", 2},           {"lg2", 2},       {"sin", 2},      {"cos", 2},
-		     {"tanh", 2},          {"isspacep", 2},  {"mad", 4},      {"fma", 4},
-		     {"mad.lo", 4},        {"mad.hi", 4},    {"mad.wide", 4}, {"madc.lo", 4},
-		     {"madc.hi", 4},       {"mad24.lo", 4},  {"sad", 4},      {"bfe", 4},
-		     {"prmt", 4},          {"slct", 4},      {"selp", 4},     {"dp4a", 4},
-		     {"bfi", 5},           {"lop3", 5},      {"vote", 3},     {"shfl", 6},
-		     {"match.any", 3},     {"match.all", 4}, {"redux", 3},    {"activemask", 1},
-		     {"red", 2},           {"add", 3},       {"addc", 3},     {"sub", 3},
-		     {"subc", 3},          {"mul", 3},       {"mul.lo", 3},   {"mul.hi", 3},
-		     {"mul.wide", 3},      {"mul24.lo", 3},  {"div", 3},      {"rem", 3},
-		     {"min", 3},           {"max", 3},       {"and", 3},      {"or", 3},
-		     {"xor", 3},           {"shl", 3},       {"shr", 3},      {"copysign", 3},
-		     {"bfind.shiftamt", 2}};
+	} known[] = {{"abs", 2},
+		     {"neg", 2},
+		     {"not", 2},
+		     {"cnot", 2},
+		     {"popc", 2},
+		     {"clz", 2},
+		     {"brev", 2},
+		     {"bfind", 2},
+		     {"cvta", 2},
+		     {"rcp", 2},
+		     {"sqrt", 2},
+		     {"rsqrt", 2},
+		     {"ex2", 2},
+		     {"lg2", 2},
+		     {"sin", 2},
+		     {"cos", 2},
+		     {"tanh", 2},
+		     {"isspacep", 2},
+		     {"mad", 4},
+		     {"fma", 4},
+		     {"mad.lo", 4},
+		     {"mad.hi", 4},
+		     {"mad.wide", 4},
+		     {"madc.lo", 4},
+		     {"madc.hi", 4},
+		     {"mad24.lo", 4},
+		     {"sad", 4},
+		     {"bfe", 4},
+		     {"prmt", 4},
+		     {"slct", 4},
+		     {"selp", 4},
+		     {"dp4a", 4},
+		     {"bfi", 5},
+		     {"lop3", 5},
+		     {"vote", 3},
+		     {"shfl", 6},
+		     {"match.any", 3},
+		     {"match.all", 4},
+		     {"redux", 3},
+		     {"activemask", 1},
+		     {"red", 2},
+		     {"add", 3},
+		     {"addc", 3},
+		     {"sub", 3},
+		     {"subc", 3},
+		     {"mul", 3},
+		     {"mul.lo", 3},
+		     {"mul.hi", 3},
+		     {"mul.wide", 3},
+		     {"mul24.lo", 3},
+		     {"div", 3},
+		     {"rem", 3},
+		     {"min", 3},
+		     {"max", 3},
+		     {"and", 3},
+		     {"or", 3},
+		     {"xor", 3},
+		     {"shl", 3},
+		     {"shr", 3},
+		     {"copysign", 3},
+		     {"bfind.shiftamt", 2},
+		     {"cp.async.wait_group", 1}};
 
 	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
 		if (!strcmp(known[i].name, o->name))
@@ -273,7 +319,8 @@ static void check_operands(struct parser *p, const struct ptx_instr *instr)
 {
 	const struct ptx_opcode *o = instr->opcode;
 	unsigned wanted = num_operands(o);
-	bool stores = !strcmp(o->name, "st") || !strcmp(o->name, "red");
+	bool stores = !strcmp(o->name, "st") || !strcmp(o->name, "red") ||
+		      !strncmp(o->name, "cp.async", 8);
 	bool has_result =
 		(wanted && !stores) || !strcmp(o->name, "mov") || !strcmp(o->name, "bar.red");
 	bool may_sink = o->vector > 1 || !strcmp(o->name, "mov") || !strcmp(o->name, "atom") ||
@@ -283,6 +330,8 @@ static void check_operands(struct parser *p, const struct ptx_instr *instr)
 		ptx_refuse(p, "%s with %u operands, not %u", o->text, instr->num, wanted);
 	if (!strcmp(o->name, "mov") && instr->num < 2)
 		ptx_refuse(p, "mov with %u operands", instr->num);
+	if (!strcmp(o->name, "cp.async") && (instr->num < 3 || instr->num > 4))
+		ptx_refuse(p, "cp.async with %u operands", instr->num);
 	if (!strcmp(o->name, "bar.red") && instr->num < 3)
 		ptx_refuse(p, "bar.red with %u operands", instr->num);
 	if (has_result && instr->operands[0].kind != PTX_REGISTER &&

@@ -44,6 +44,11 @@ void ptx_meet_lanes(struct ptx_warp *warp, const struct ptx_instr *instr, uint32
 /* Who waits for lanes that have ended since goes on. */
 void ptx_look_at_waiting(struct ptx_warp *warp);
 
+/* ---- ptx_async.c ---- */
+
+/* The warp has ended. */
+void ptx_forget_copies(struct ptx_warp *warp);
+
 /* ---- ptx_warp.c ---- */
 
 /* Some of its lanes, for a while. false: none can go. */
