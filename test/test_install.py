@@ -4,27 +4,18 @@ import concurrent.futures
 import os
 import re
 import shutil
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from conftest import BUILD, CUDA, MPIS, ON_GPU, SANITIZED, SOURCE, assert_passed, environment, launcher, run_command
-from helpers import CUDART, compile_with, run_tool
+from helpers import CUDART, compile_with, get_wheel, run_tool
 
 
 @pytest.fixture(scope="session")
 def older_cuda():
     """The headers of CUDA 12.2, of NVIDIA's wheel."""
-    folder, wheel = BUILD / "cuda-12.2", "nvidia-cuda-runtime-cu12==12.2.140"
-    if not list(folder.glob("*/*/include/cuda.h")):
-        pip = shutil.which("pip3") or shutil.which("pip")
-        got = pip and run_command([pip, "download", "-q", "--no-deps", "--dest", str(folder), wheel], os.environ, 120)
-        if not got or got.status != 0:
-            pytest.skip(f"no {wheel}: {got.output[-200:] if got else 'there is no pip'}")
-        for file in folder.glob("*.whl"):
-            zipfile.ZipFile(file).extractall(folder)
-    return next(folder.glob("*/*/include/cuda.h")).parent
+    return get_wheel("cuda-12.2", "nvidia-cuda-runtime-cu12==12.2.140", "*/*/include/cuda.h").parent
 
 
 def test_headers_of_cuda_12(older_cuda):

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compiled kernels on the emulated device, which interprets their PTX: this project's, whose twins all other tests run, and applications'."""
+import ctypes
 import os
 import re
 
 import pytest
 
 from conftest import BUILD, CUDA, MPIS, SOURCE, assert_passed, family, run_command, tool
-from helpers import CUDART, PATHS, compile_with, count_calls, each_mpi, emulated_only
+from helpers import CUDART, PATHS, compile_with, count_calls, each_mpi, emulated_only, get_wheel
 
 pytestmark = emulated_only
 
@@ -64,6 +65,43 @@ def test_other_architectures(run_mpi, arch, tmp_path):
     ptx.write_text(ptx.read_text().replace("add.rn.f64", "sub.rn.f64"))
     result = run_mpi(MPIS[-1], 2, "test_types", "once", env=env)
     assert result.status != 0 and "checks passed, 0 failed" not in result.output, result.output
+
+
+# What NVRTC has no headers for.
+HEADERS = {"stdint.h": "typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;"
+                       "typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned uint32_t;"
+                       "typedef unsigned long long uint64_t, uintptr_t;\n#define UINT64_C(x) x##ull\n#define UINT32_MAX 0xffffffffu\n",
+           "stddef.h": "#define offsetof(type, member) ((size_t)__INTADDR__(&(((type *)0)->member)))\n", "string.h": "\n", "stdbool.h": "\n"}
+
+
+def compile_by_nvrtc(library, source, *options):
+    """The PTX."""
+    nvrtc, program, size = ctypes.CDLL(str(library)), ctypes.c_void_p(), ctypes.c_size_t()
+
+    def strings(texts):
+        return (ctypes.c_char_p * len(texts))(*[str(text).encode() for text in texts])
+
+    def text_of(what):
+        getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        getattr(nvrtc, f"nvrtcGet{what}")(program, text)
+        return text.value.decode()
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.read_bytes(), source.name.encode(), len(HEADERS), strings(HEADERS.values()),
+                                    strings(HEADERS)) == 0
+    assert nvrtc.nvrtcCompileProgram(program, len(options), strings(options)) == 0, text_of("ProgramLog")
+    return text_of("PTX")
+
+
+def test_the_compiler_of_cuda_12(run_mpi, tmp_path):
+    """What 12.2 makes of the kernels."""
+    nvrtc = get_wheel("nvrtc-12.2", "nvidia-cuda-nvrtc-cu12==12.2.140", "*/*/lib/libnvrtc.so.12")
+    text = compile_by_nvrtc(nvrtc, SOURCE / "src/gpu/kernels/gpu_execute.cu", f"-I{SOURCE}/src", "--std=c++17", "-fmad=false", "-arch=compute_80")
+    assert "release 12.2" in text, text[:400]
+    (tmp_path / "gpu_execute.ptx").write_text(text)
+    for program in (["test_types", "once"], ["test_coll", 1, "allreduce,bcast,alltoall"]):
+        result = run_mpi(MPIS[0], 2, *program, env={**PTX, **FUSED, "CUEMU_PTX": str(tmp_path), "CUEMU_CHECK_SHARED": "1", "GPUCOLL_ALGO": "ring,pairwise"})
+        assert_passed(result)
+        assert "ring fused" in result.output and "cuemu" not in result.output, result.output
 
 
 def compile_app(mpi, source, program):
