@@ -101,7 +101,7 @@ uninstall-mpi:
 	rm -f $(DESTDIR)$(libdir)/libgpucoll.so $(DESTDIR)$(libdir)/$(SONAME) $(DESTDIR)$(bindir)/gpucoll-bench $(DESTDIR)$(bindir)/gpucoll-tune
 
 # ---- the emulated CUDA driver and runtime ----
-EMU_OBJECTS = emu_capture.o emu_config.o emu_context.o emu_copy.o emu_fatbin.o emu_kernel.o emu_library.o emu_memory.o emu_module.o emu_pool.o emu_ptx.o emu_stream.o emu_value.o
+EMU_OBJECTS = emu_capture.o emu_config.o emu_context.o emu_copy.o emu_fatbin.o emu_heap.o emu_kernel.o emu_library.o emu_memory.o emu_module.o emu_pool.o emu_ptx.o emu_stream.o emu_value.o
 CUDART_OBJECTS = emu_cudart.o emu_cudart_kernel.o
 PTX_OBJECTS = ptx_async.o ptx_barrier.o ptx_block.o ptx_convert.o ptx_declare.o ptx_float.o ptx_float8.o ptx_frame.o ptx_host.o ptx_integer.o ptx_lanes.o ptx_memory.o ptx_opcode.o ptx_parse.o \
 	ptx_special.o ptx_statement.o ptx_symbols.o ptx_warp.o ptx_watch.o ptx_words.o

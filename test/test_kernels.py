@@ -148,6 +148,7 @@ def test_what_kernels_may_do(kernels):
     ("misaligned", "misaligned address", "misaligned.*thread 0,.*4 bytes at"),
     ("asserts", "device-side assert triggered", "asserts.*thread 9,.*assertion"),
     ("stops", "unspecified launch failure", "stops.*thread 1,.*trap"),
+    ("frees_twice", "an illegal memory access", "frees_twice.*thread 0,.*which malloc has not given"),
     ("races", "unspecified launch failure", "races.*kernels.cu:[0-9]+ .*(a race in shared memory with thread|nobody has stored)"),
     ("reads_nothing", "unspecified launch failure", "reads_nothing.*thread 63,.*nobody has stored")])
 def test_what_kernels_may_not_do(kernels, what, error, said):

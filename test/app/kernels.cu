@@ -300,6 +300,42 @@ __global__ void copies_ahead(int *out)
 	out[threadIdx.x] = room[0][63 - threadIdx.x] + 1000 * room[1][threadIdx.x];
 }
 
+struct link {
+	struct link *next;
+	int number;
+};
+
+/* A list of each thread's, and memory that there is not. */
+__global__ void has_a_heap(int *out)
+{
+	struct link *first = NULL;
+	int sum = malloc((size_t)1 << 40) ? 1000 : 0;
+
+	for (int i = 0; i <= (int)threadIdx.x; i++) {
+		struct link *link = (struct link *)malloc(sizeof(*link));
+
+		*link = (struct link){first, i};
+		first = link;
+	}
+	while (first) {
+		struct link *link = first;
+
+		sum += link->number;
+		first = link->next;
+		free(link);
+	}
+	out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+__global__ void frees_twice(int *out)
+{
+	void *memory = malloc(100);
+
+	free(memory);
+	free(memory);
+	out[threadIdx.x] = 1;
+}
+
 __managed__ int managed = 3;
 
 __global__ void adds(int *out)
@@ -398,6 +434,12 @@ static void compare(void)
 		well &= out[i] == ahead + 1000 * (at % 2 ? 7 : 3 * (at / 2));
 	}
 	expect(well, "copies");
+	for (int round = 0; round < 3; round++) { /* as long as all is given back */
+		out = run(has_a_heap, 3, 40);
+		for (int i = 0; i < 3 * 40; i++)
+			well &= out[i] == (i % 40) * (i % 40 + 1) / 2;
+	}
+	expect(well, "heap");
 	out = run(lanes_take_turns, 1, 48);
 	for (int i = 0; i < 48; i++)
 		well &= out[i] == 47 - i;
@@ -416,7 +458,7 @@ static void compare(void)
 __global__ void out_of_bounds(int *out)
 {
 	if (threadIdx.x == 17)
-		out[1 << 20] = 1;
+		out[(size_t)1 << 34] = 1;
 }
 
 __global__ void misaligned(int *out)
@@ -469,6 +511,8 @@ int main(int argc, char **argv)
 		run(asserts, 1, 32);
 	else if (!strcmp(what, "stops"))
 		run(stops, 1, 2);
+	else if (!strcmp(what, "frees_twice"))
+		run(frees_twice, 1, 1);
 	else if (!strcmp(what, "races"))
 		run(races, 1, 64);
 	else if (!strcmp(what, "reads_nothing"))

@@ -550,6 +550,8 @@ static CUresult launch_grid(CUfunction function, const struct ptx_grid *grid, CU
 	launch->function = function;
 	launch->grid = *grid;
 	launch->room = room_of(grid);
+	if (function->kernel && function->code->has_heap)
+		launch->grid.heap = emu_heap_of(emu_current());
 	if (function->twin)
 		launch->grid.threads[0] = (uint32_t)emu_config.threads;
 	launch->blocks = (unsigned)product(grid->blocks);

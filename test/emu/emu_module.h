@@ -34,6 +34,9 @@ struct CUfunc_st {
 /* A library's kernel stands for its function in the current context (emu_library.c). */
 CUresult emu_function_of(CUfunction handle, CUfunction *function);
 
+/* The heap of kernels in a context that is the calling thread's. NULL: no memory. */
+struct emu_heap *emu_heap_of(CUcontext context);
+
 struct emu_packed;
 
 /* A module of this image, which stays the caller's, in the current context. */

@@ -35,6 +35,21 @@ uint64_t ptx_device_clock(void)
 	return now++;
 }
 
+/* Nothing here has a heap. */
+uint64_t ptx_device_allocate(void *heap, uint64_t bytes)
+{
+	(void)heap;
+	(void)bytes;
+	return 0;
+}
+
+bool ptx_device_release(void *heap, uint64_t address)
+{
+	(void)heap;
+	(void)address;
+	return false;
+}
+
 void ptx_device_pause(void)
 {
 	pauses++;
@@ -69,7 +84,7 @@ static struct ptx_end run_dynamic(const char *text, uint32_t threads, uint64_t s
 {
 	struct ptx_module *module = parse(text);
 	const struct ptx_function *kernel = ptx_find_function(module, "k");
-	struct ptx_grid grid = {{1, 1, 1}, {threads, 1, 1}, shared, 0, NULL, watches};
+	struct ptx_grid grid = {{1, 1, 1}, {threads, 1, 1}, shared, 0, NULL, NULL, watches};
 	uint64_t args = (uint64_t)(uintptr_t)memory;
 	struct ptx_end end;
 

@@ -230,6 +230,7 @@ struct ptx_module {
 	struct ptx_variable *variables;
 	struct ptx_instr *code;
 	uint32_t num_code, room;
+	bool has_heap;         /* its kernels call malloc or free */
 	uint32_t target;       /* the architecture: 80 */
 	uint32_t shared_bytes; /* static, outside functions */
 	struct ptx_opcode *opcodes[256];
@@ -253,12 +254,15 @@ const struct ptx_variable *ptx_find_variable(const struct ptx_module *module, co
 const struct ptx_opcode *ptx_opcode_find(struct ptx_module *module, const char *text);
 /* What is called as a function and is the interpreter's own: vprintf and so on. NULL: none. */
 ptx_handler ptx_host_function(const char *name);
+/* Whether it is malloc or free. */
+bool ptx_host_has_heap(const char *name);
 
 struct ptx_grid {
 	uint32_t blocks[3], threads[3];
 	uint32_t shared_bytes;      /* dynamic */
 	uint64_t workspace;         /* of a cooperative launch: where its blocks meet */
 	const atomic_bool *stopped; /* another block has failed; NULL: nobody says */
+	void *heap;                 /* of malloc; NULL: none */
 	bool watches;               /* races in shared memory are errors (ptx_watch.h) */
 };
 
@@ -286,6 +290,12 @@ extern _Atomic uint64_t ptx_executed;
  * kernels may touch.
  */
 void *ptx_device_place(uint64_t address, size_t bytes);
+/*
+ * Of a grid's heap, for malloc and free in kernels: an address, or 0; and false where it is none
+ * that was given out.
+ */
+uint64_t ptx_device_allocate(void *heap, uint64_t bytes);
+bool ptx_device_release(void *heap, uint64_t address);
 /* Nanoseconds of the device's clock; and let others have the core, as this block waits. */
 uint64_t ptx_device_clock(void);
 void ptx_device_pause(void);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Functions that kernels call and that are not in their module: printf's and assert's. */
+/* Functions that kernels call and that are not in their module: printf's, assert's, the heap's. */
 #include "ptx.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { ASSERTED = 710 };
+enum { ILLEGAL_ADDRESS = 700, ASSERTED = 710 };
 
 /* A parameter of the call. */
 static uint64_t param_of(const struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
@@ -21,13 +21,13 @@ static uint64_t param_of(const struct ptx_warp *warp, const struct ptx_instr *in
 }
 
 static void return_value(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
-			 uint32_t value)
+			 uint64_t value)
 {
 	const struct ptx_call *call = instr->call;
 	unsigned char *stack = warp->stacks + (size_t)lane * PTX_STACK_BYTES + warp->stack;
 
-	if (call->num_results)
-		memcpy(stack + call->results[0].offset, &value, sizeof(value));
+	if (call->num_results && call->results[0].bytes <= sizeof(value))
+		memcpy(stack + call->results[0].offset, &value, call->results[0].bytes);
 }
 
 static void copy_text(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
@@ -184,8 +184,40 @@ static void fail_assertion(struct ptx_warp *warp, const struct ptx_instr *instr,
 		 (unsigned)param_of(warp, instr, lane, 2), message);
 }
 
+/* ---- the heap ---- */
+
+/* What is there is of no meaning. */
+static void allocate(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	PTX_FOR_LANES(lane, lanes)
+	return_value(warp, instr, lane,
+		     ptx_device_allocate(warp->block->grid->heap, param_of(warp, instr, lane, 0)));
+}
+
+static void release(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
+{
+	PTX_FOR_LANES(lane, lanes)
+	{
+		uint64_t address = param_of(warp, instr, lane, 0);
+
+		if (address && !ptx_device_release(warp->block->grid->heap, address))
+			ptx_fail(warp, instr, lane, ILLEGAL_ADDRESS,
+				 "free of %#llx, which malloc has not given",
+				 (unsigned long long)address);
+	}
+}
+
+bool ptx_host_has_heap(const char *name)
+{
+	return !strcmp(name, "malloc") || !strcmp(name, "free");
+}
+
 ptx_handler ptx_host_function(const char *name)
 {
+	if (!strcmp(name, "malloc"))
+		return allocate;
+	if (!strcmp(name, "free"))
+		return release;
 	if (!strcmp(name, "vprintf"))
 		return print;
 	if (!strcmp(name, "__assertfail"))

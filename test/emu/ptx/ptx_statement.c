@@ -191,6 +191,7 @@ static void take_call(struct parser *p, struct ptx_instr *instr)
 	} else {
 		call->function = ptx_function_of(p, name);
 		call->host = ptx_host_function(call->function->name);
+		p->module->has_heap |= call->host && ptx_host_has_heap(call->function->name);
 	}
 	if (ptx_accept(p, ',') && ptx_look(p) == '(')
 		call->params = take_passed(p, &call->num_params);
