@@ -5,6 +5,7 @@
 #include "core/job/core_mpi_job.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_arithmetic.h"
+#include "core/mpi/core_mpi_fold.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 
@@ -87,9 +88,29 @@ bool core_order_is_predefined(MPI_Datatype type)
 /* Those that no kernel computes with. MPI would tell its error on another communicator. */
 static bool is_floating(MPI_Datatype type, MPI_Op op)
 {
-	const MPI_Datatype reals[] = {MPI_LONG_DOUBLE, MPI_REAL16};
-	const MPI_Datatype complexes[] = {MPI_C_LONG_DOUBLE_COMPLEX, MPI_COMPLEX32,
-					  MPI_CXX_LONG_DOUBLE_COMPLEX};
+	const MPI_Datatype reals[] = {
+		MPI_LONG_DOUBLE,  MPI_REAL16,
+#ifdef MPI_REAL2
+		MPI_REAL2,
+#endif
+#ifdef MPIX_C_FLOAT16
+		MPIX_C_FLOAT16,
+#endif
+#ifdef MPIX_C_BF16
+		MPIX_C_BF16,
+#endif
+#ifdef MPIX_SHORT_FLOAT
+		MPIX_SHORT_FLOAT,
+#endif
+	};
+	const MPI_Datatype complexes[] = {
+		MPI_C_LONG_DOUBLE_COMPLEX,
+		MPI_COMPLEX32,
+		MPI_CXX_LONG_DOUBLE_COMPLEX,
+#ifdef MPI_COMPLEX4
+		MPI_COMPLEX4,
+#endif
+	};
 	bool sum = op == MPI_SUM || op == MPI_PROD, order = op == MPI_MAX || op == MPI_MIN;
 	int kind = combiner_of(type);
 
@@ -101,6 +122,8 @@ static bool is_floating(MPI_Datatype type, MPI_Op op)
 		if (type == complexes[i])
 			return sum;
 	}
+	if (type == MPI_LONG_DOUBLE_INT)
+		return op == MPI_MAXLOC || op == MPI_MINLOC;
 	return kind == MPI_COMBINER_F90_REAL ? sum || order
 					     : kind == MPI_COMBINER_F90_COMPLEX && sum;
 }
@@ -165,12 +188,14 @@ static bool is_of_job(const struct core_call *call, const struct core_comm *comm
 
 	if (comm)
 		return true;
-	PMPI_Comm_group(comm_of(call), &group);
+	if (PMPI_Comm_group(comm_of(call), &group) != MPI_SUCCESS)
+		return false;
 	is = are_of_job(group);
 	PMPI_Group_free(&group);
 	if (!is || !core_order_is_inter(call))
 		return is;
-	PMPI_Comm_remote_group(comm_of(call), &group);
+	if (PMPI_Comm_remote_group(comm_of(call), &group) != MPI_SUCCESS)
+		return false;
 	is = are_of_job(group);
 	PMPI_Group_free(&group);
 	return is;
@@ -179,16 +204,19 @@ static bool is_of_job(const struct core_call *call, const struct core_comm *comm
 /* What all ranks find alike that is not done here; NULL: it is. */
 static const char *why_not(const struct core_call *call, const struct core_comm *comm)
 {
+	int64_t longest = CORE_ORDER_SLICE / core_order_size(call) + 1;
 	MPI_Aint lb, extent = 0;
-	int size = core_order_size(call);
 
-	for (int i = 0; core_order_scatters(call) && i < size; i++) {
-		if (core_order_count_at(call, i) > INT_MAX / size)
-			return "of more elements than an int counts, for all ranks together";
-	}
 	PMPI_Type_get_extent(type_of(call), &lb, &extent);
 	if (extent <= 0)
 		return "of elements of no extent, or a negative one";
+	for (int i = 0; core_order_scatters(call) && i < core_order_size(call); i++) {
+		int64_t count = core_order_count_at(call, i);
+
+		longest = count > longest ? count : longest;
+	}
+	if (longest + core_mpi_fold_reach(type_of(call)) > INT_MAX / core_order_size(call))
+		return "of more elements than an int counts, for all ranks together";
 	return is_of_job(call, comm) ? NULL : "with processes of another job";
 }
 
@@ -250,7 +278,7 @@ bool core_order_counts(const struct core_call *call, const struct core_comm *com
 		complain_asleep();
 		return false;
 	}
-	if ((core_order_size(call) == 1 && !core_order_is_inter(call)) || !is_of_kind(call))
+	if (core_order_size(call) < (core_order_is_inter(call) ? 1 : 2) || !is_of_kind(call))
 		return false;
 	total = core_order_total(call);
 	if (total < 0 || has_no_buffer(call, total))

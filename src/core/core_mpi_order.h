@@ -10,6 +10,9 @@
 #include "core/call/core_mpi_handle.h"
 #include "core/comm/core_comm.h"
 
+/* Bytes of data that are on their way at a time, of a blocking call; elements at most as many. */
+enum { CORE_ORDER_SLICE = 4 << 20 };
+
 /*
  * Whether the call is to be added up in order by us: not where that makes no difference, where MPI
  * refuses the call, or, with a warning, where it can't be. `comm`: the state of its communicator;

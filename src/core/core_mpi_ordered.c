@@ -6,13 +6,9 @@
 #include "core/mpi/core_mpi_fold.h"
 #include "core/mpi/core_mpi_hold.h"
 #include "core/mpi/core_mpi_raise.h"
-#include "core/request/core_requests.h"
 
 #include <limits.h>
 #include <stdlib.h>
-
-/* Bytes of data that are on their way at a time, of a blocking call. */
-enum { SLICE = 4 << 20 };
 
 /* A call on its way. */
 struct core_ordered {
@@ -34,12 +30,6 @@ static MPI_Comm comm_of(const struct core_call *call)
 static MPI_Datatype type_of(const struct core_call *call)
 {
 	return core_mpi_as_type(call->recvtype);
-}
-
-static bool open_table(struct core_mpi_fold *table, const struct core_call *call, int num,
-		       int64_t count)
-{
-	return core_mpi_fold_open(table, type_of(call), (MPI_Op)core_mpi_real_op(call), num, count);
 }
 
 /* ---- blocking calls ---- */
@@ -116,7 +106,7 @@ static int make_part(struct part *p)
 {
 	int result;
 
-	if (!open_table(&p->table, p->call, core_order_size(p->call), p->counts[p->rank]))
+	if (!core_mpi_fold_open(&p->table, p->call, core_order_size(p->call), p->counts[p->rank]))
 		return core_mpi_raise(p->call, UTIL_ERR_NO_MEMORY);
 	result = collect(p);
 	if (!result)
@@ -144,7 +134,7 @@ static int make_slices(struct part *p, int size)
 
 	PMPI_Type_size(type_of(call), &bytes);
 	result = PMPI_Type_get_extent(type_of(call), &lb, &extent);
-	most = bytes && SLICE / bytes > size ? SLICE / bytes : size;
+	most = bytes && CORE_ORDER_SLICE / bytes > size ? CORE_ORDER_SLICE / bytes : size;
 	/* One at least, in which MPI sees the arguments. */
 	for (int64_t i = 0; !result && (i == 0 || i < call->recvcount); i += most) {
 		int64_t left = call->recvcount - i;
@@ -172,19 +162,13 @@ static int make_blocks(struct part *p, int size)
 static int make_alone(const struct core_call *call)
 {
 	struct core_call mine = *call;
-	MPI_Request request = MPI_REQUEST_NULL;
 	enum util_status status;
 	int result;
 
-	mine.request = &request;
 	status = core_ordered_open(&mine);
 	if (status != UTIL_OK)
 		return core_mpi_raise(call, status);
 	result = mine.real(&mine);
-	if (!result) {
-		core_requests_pass = true;
-		result = PMPI_Wait(&request, MPI_STATUS_IGNORE);
-	}
 	if (!result)
 		result = core_ordered_end(&mine);
 	core_ordered_close(&mine);
@@ -211,13 +195,19 @@ static int make(const struct core_call *call)
 	return result;
 }
 
-/* ---- one exchange ---- */
+/* ---- one exchange: that of a call without a request is blocking ---- */
 
 static int begin_gather(const struct core_call *call, const struct core_ordered *o)
 {
 	const struct core_mpi_fold *t = &o->table;
 	int count = (int)t->count;
 
+	if (!call->request && o->counts)
+		return PMPI_Gatherv(input_of(call), count, t->type, t->base, o->counts,
+				    o->counts + t->num, t->type, call->root, comm_of(call));
+	if (!call->request)
+		return PMPI_Gather(input_of(call), count, t->type, t->base, count, t->type,
+				   call->root, comm_of(call));
 	if (o->counts)
 		return PMPI_Igatherv(input_of(call), count, t->type, t->base, o->counts,
 				     o->counts + t->num, t->type, call->root, comm_of(call),
@@ -231,6 +221,12 @@ static int begin_allgather(const struct core_call *call, const struct core_order
 	const struct core_mpi_fold *t = &o->table;
 	int count = (int)t->count;
 
+	if (!call->request && o->counts)
+		return PMPI_Allgatherv(input_of(call), count, t->type, t->base, o->counts,
+				       o->counts + t->num, t->type, comm_of(call));
+	if (!call->request)
+		return PMPI_Allgather(input_of(call), count, t->type, t->base, count, t->type,
+				      comm_of(call));
 	if (o->counts)
 		return PMPI_Iallgatherv(input_of(call), count, t->type, t->base, o->counts,
 					o->counts + t->num, t->type, comm_of(call), call->request);
@@ -238,6 +234,7 @@ static int begin_allgather(const struct core_call *call, const struct core_order
 			       comm_of(call), call->request);
 }
 
+/* Never of an intercommunicator, so there is a request. */
 static int begin_alltoall(const struct core_call *call, const struct core_ordered *o)
 {
 	const struct core_mpi_fold *t = &o->table;
@@ -320,7 +317,7 @@ static enum util_status open(struct core_ordered *o, const struct core_call *cal
 		for (int i = 0; inter && i < rank; i++)
 			o->skip += core_order_count_at(call, i);
 	}
-	if (!open_table(&o->table, call, num, o->splits ? o->count : total))
+	if (!core_mpi_fold_open(&o->table, call, num, o->splits ? o->count : total))
 		return UTIL_ERR_NO_MEMORY;
 	if (!has_counts(call, o, inter))
 		return core_order_is_predefined(o->table.type) ? UTIL_OK : UTIL_ERR_UNSUPPORTED;

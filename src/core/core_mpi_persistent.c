@@ -394,7 +394,7 @@ enum util_status core_mpi_persistent_run(const struct core_call *call, struct co
 	struct says says;
 
 	/* Nor are they to change places with nonblocking ones. */
-	if (!start_in_any_order()) {
+	if (!call->in_order && !start_in_any_order()) {
 		core_queue_yield(parent);
 		parent->queue.closed = true;
 	}

@@ -16,7 +16,8 @@ struct CUkern_st {
 	struct CUkern_st *next;
 	CUlibrary library;
 	char *name;
-	uint32_t most_dynamic; /* as of struct CUfunc_st; 0: nobody has said */
+	bool says_most; /* somebody has said how much dynamic memory there may be */
+	uint32_t most_dynamic;
 };
 
 /* In a context. */
@@ -43,7 +44,7 @@ static bool add_kernel(CUlibrary library, struct CUkern_st ***end, const char *n
 
 	if (!kernel)
 		return false;
-	*kernel = (struct CUkern_st){EMU_KERNEL, NULL, library, strndup(name, length), 0};
+	*kernel = (struct CUkern_st){EMU_KERNEL, NULL, library, strndup(name, length), false, 0};
 	**end = kernel;
 	*end = &kernel->next;
 	library->num_kernels++;
@@ -274,7 +275,7 @@ EMU_API CUresult CUDAAPI cuKernelGetFunction(CUfunction *function, CUkernel kern
 	result = cuLibraryGetModule(&module, kernel->library);
 	if (result == CUDA_SUCCESS)
 		result = cuModuleGetFunction(function, module, kernel->name);
-	if (result == CUDA_SUCCESS && kernel->most_dynamic)
+	if (result == CUDA_SUCCESS && kernel->says_most)
 		(*function)->most_dynamic = kernel->most_dynamic;
 	return result;
 }
@@ -332,8 +333,9 @@ EMU_API CUresult CUDAAPI cuKernelSetAttribute(CUfunction_attribute attribute, in
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
 		return CUDA_SUCCESS;
-	if (value <= 0 || value > EMU_MAX_SHARED)
+	if (value < 0 || value > EMU_MAX_SHARED)
 		return CUDA_ERROR_INVALID_VALUE;
+	kernel->says_most = true;
 	kernel->most_dynamic = (uint32_t)value;
 	return CUDA_SUCCESS;
 }

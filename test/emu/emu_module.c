@@ -320,12 +320,11 @@ EMU_API CUresult CUDAAPI cuFuncGetModule(CUmodule *module, CUfunction function)
 EMU_API CUresult CUDAAPI cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
 					    int value)
 {
-	CUresult result;
-
 	EMU_ENTER();
-	result = emu_function_of(function, &function);
-	if (result != CUDA_SUCCESS)
-		return result;
+	if (!function)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (function->kind == EMU_KERNEL)
+		return cuKernelSetAttribute(attribute, value, (CUkernel)function, 0);
 	if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
 		if (value < 0 || value > EMU_MAX_SHARED)
 			return CUDA_ERROR_INVALID_VALUE;

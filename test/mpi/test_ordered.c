@@ -13,6 +13,7 @@
 #include "gpu/kernels/gpu_half.h"
 
 #include <complex.h>
+#include <math.h>
 
 enum coll { ALLREDUCE, REDUCE, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, SCAN, EXSCAN, NUM_COLLS };
 enum form { BLOCKING, NONBLOCKING, PERSISTENT, ENQUEUED, INTER, MORE, NUM_FORMS };
@@ -26,9 +27,10 @@ enum kind {
 	LONG_DOUBLE,
 	STRUCTURE,
 	INTEGER,
+	PAIR,
 	NUM_KINDS
 };
-enum op { SUM, PRODUCT, MAXIMUM };
+enum op { SUM, PRODUCT, MAXIMUM, PLACE_OF_MINIMUM };
 
 static const char *const coll_names[] = {
 	"Allreduce", "Reduce", "Reduce_scatter", "Reduce_scatter_block", "Scan", "Exscan"};
@@ -43,7 +45,13 @@ struct structure {
 	char gap[4];
 };
 
+struct pair {
+	float value;
+	int32_t index;
+};
+
 union element {
+	struct pair p;
 	float f;
 	double d;
 	float complex c;
@@ -67,6 +75,7 @@ static struct type types[] = {
 	{"float", FLOAT, sizeof(float), MPI_DATATYPE_NULL, MPI_OP_NULL, SUM},
 	{"float product", FLOAT, sizeof(float), MPI_DATATYPE_NULL, MPI_OP_NULL, PRODUCT},
 	{"float maximum", FLOAT, sizeof(float), MPI_DATATYPE_NULL, MPI_OP_NULL, MAXIMUM},
+	{"pair", PAIR, sizeof(struct pair), MPI_DATATYPE_NULL, MPI_OP_NULL, PLACE_OF_MINIMUM},
 	{"int", INTEGER, sizeof(int32_t), MPI_DATATYPE_NULL, MPI_OP_NULL, SUM},
 	{"double", DOUBLE, sizeof(double), MPI_DATATYPE_NULL, MPI_OP_NULL, SUM},
 	{"complex", COMPLEX, sizeof(float complex), MPI_DATATYPE_NULL, MPI_OP_NULL, SUM},
@@ -117,9 +126,13 @@ static double number_of(int rank, size_t at, enum op op)
 
 	if (op == PRODUCT)
 		return fraction * 0.75;
-	/* Zeros of both signs, of which the earlier one counts, among others. */
-	if (op == MAXIMUM)
-		return bits % 7 < 3 ? 0.0 : bits % 7 < 6 ? -0.0 : -fraction;
+	/* Zeros of both signs, of which the earlier one counts, and what is no number, among
+	 * others. */
+	if (op == MAXIMUM || op == PLACE_OF_MINIMUM)
+		return bits % 9 < 3    ? 0.0
+		       : bits % 9 < 6  ? -0.0
+		       : bits % 9 == 6 ? NAN
+				       : fraction - 1.5;
 	return (bits >> 40 & 1 ? 1 : -1) * fraction * (double)(1 << (bits >> 32 & 7));
 }
 
@@ -148,6 +161,10 @@ static void put(const struct type *type, int rank, size_t at, void *to)
 	case HALF:
 		e.h = gpu_float16_from_float((float)number);
 		break;
+	case PAIR:
+		e.p.value = (float)number;
+		e.p.index = (int32_t)((at + (size_t)rank * 7) % 5);
+		break;
 	case LONG_DOUBLE:
 		e.l = (long double)number / 3;
 		break;
@@ -160,6 +177,15 @@ static void put(const struct type *type, int rank, size_t at, void *to)
 		break;
 	}
 	memcpy(to, &e, type->bytes);
+}
+
+static struct pair least_of(struct pair a, struct pair b)
+{
+	if (a.value == b.value) {
+		a.index = a.index < b.index ? a.index : b.index;
+		return a;
+	}
+	return a.value > b.value ? b : a;
 }
 
 static void add(const struct type *type, void *sum, const void *more)
@@ -191,6 +217,9 @@ static void add(const struct type *type, void *sum, const void *more)
 		break;
 	case HALF:
 		a.h = gpu_float16_from_float(gpu_float16_to_float(a.h) + gpu_float16_to_float(b.h));
+		break;
+	case PAIR:
+		a.p = least_of(a.p, b.p);
 		break;
 	case LONG_DOUBLE:
 		a.l += b.l;
@@ -486,7 +515,7 @@ static void run_all(enum form form)
 /* Each group's sum, of which the other's ranks have a part each. */
 static void scatter_inter(MPI_Comm inter, MPI_Comm half, int others)
 {
-	const struct type *type = &types[4];
+	const struct type *type = &types[5];
 	int rank, size, *counts, total = 0, first = 0;
 
 	MPI_Comm_rank(half, &rank);
@@ -533,7 +562,7 @@ static void run_inter(void)
 	for (int i = 0; i < 4; i++) {
 		enum { COUNT = 600 };
 		bool reduces = i % 2;
-		const struct type *type = &types[i / 2 ? 4 : 0];
+		const struct type *type = &types[i / 2 ? 5 : 0];
 		size_t bytes = COUNT * type->bytes;
 		unsigned char *send = malloc(bytes), *want = malloc(bytes);
 		struct buffer in = buffer_new(PLACE_DEVICE, bytes);
@@ -578,7 +607,7 @@ static void run_slices(void)
 	static const enum coll colls[] = {ALLREDUCE, REDUCE, SCAN, EXSCAN};
 
 	for (size_t i = 0; i < sizeof(colls) / sizeof(colls[0]); i++) {
-		struct call c = {.coll = colls[i], .form = BLOCKING, .type = &types[4]};
+		struct call c = {.coll = colls[i], .form = BLOCKING, .type = &types[5]};
 
 		c.count = 600001;
 		c.root = c.coll == REDUCE ? comm_size - 1 : 0;
@@ -644,7 +673,7 @@ static void run_columns(bool waits, int count)
 static void run_persistent_orders(enum place place)
 {
 	enum { NUM = 5, COUNT = 3000 };
-	const struct type *type = &types[4];
+	const struct type *type = &types[5];
 	size_t bytes = COUNT * type->bytes;
 	struct buffer in[NUM], out[NUM];
 	unsigned char *send = malloc(bytes), *want = malloc(bytes);
@@ -734,6 +763,7 @@ static void make_types(void)
 {
 	const MPI_Datatype handles[] = {[FLOAT] = MPI_FLOAT,
 					[DOUBLE] = MPI_DOUBLE,
+					[PAIR] = MPI_FLOAT_INT,
 					[COMPLEX] = MPI_C_FLOAT_COMPLEX,
 					[DOUBLE_COMPLEX] = MPI_C_DOUBLE_COMPLEX,
 					[LONG_DOUBLE] = MPI_LONG_DOUBLE,
@@ -742,9 +772,10 @@ static void make_types(void)
 	for (int i = 0; i < NUM_TYPES; i++) {
 		struct type *type = &types[i];
 
-		type->op = type->kind_of_op == PRODUCT   ? MPI_PROD
-			   : type->kind_of_op == MAXIMUM ? MPI_MAX
-							 : MPI_SUM;
+		type->op = type->kind_of_op == PRODUCT            ? MPI_PROD
+			   : type->kind_of_op == MAXIMUM          ? MPI_MAX
+			   : type->kind_of_op == PLACE_OF_MINIMUM ? MPI_MINLOC
+								  : MPI_SUM;
 		if (type->kind == HALF)
 			gpucoll_type_float16(&type->type);
 		else if (type->kind == BFLOAT)

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/mpi/core_mpi_fold.h"
 #include "core/call/core_layout.h"
+#include "core/mpi/core_mpi.h"
+#include "core/mpi/core_mpi_arithmetic.h"
+#include "core/mpi/core_mpi_extreme.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -17,16 +20,37 @@ size_t core_mpi_fold_bytes(const struct core_mpi_fold *fold)
 	return fold->num ? (size_t)(fold->num * fold->row * fold->extent + fold->true_extent) : 0;
 }
 
-bool core_mpi_fold_open(struct core_mpi_fold *fold, MPI_Datatype type, MPI_Op op, int num,
+int64_t core_mpi_fold_reach(MPI_Datatype type)
+{
+	MPI_Aint lb, extent = 1, true_extent = 0;
+
+	PMPI_Type_get_extent(type, &lb, &extent);
+	PMPI_Type_get_true_extent(type, &lb, &true_extent);
+	return true_extent > extent ? (true_extent - 1) / extent : 0;
+}
+
+static void find_ours(struct core_mpi_fold *fold, const struct core_call *call)
+{
+	struct core_shape shape = {0};
+
+	if (core_mpi_find_arithmetic(call, &shape) || !core_extreme_is(shape.type, shape.op))
+		return;
+	fold->ours = shape.type;
+	fold->our_op = shape.op;
+}
+
+bool core_mpi_fold_open(struct core_mpi_fold *fold, const struct core_call *call, int num,
 			int64_t count)
 {
+	MPI_Datatype type = core_mpi_as_type(call->recvtype);
 	MPI_Aint lb;
 
-	*fold = (struct core_mpi_fold){.type = type, .op = op, .num = num, .count = count};
+	*fold = (struct core_mpi_fold){
+		.type = type, .op = (MPI_Op)core_mpi_real_op(call), .num = num, .count = count};
+	find_ours(fold, call);
 	PMPI_Type_get_extent(type, &lb, &fold->extent);
 	PMPI_Type_get_true_extent(type, &fold->true_lb, &fold->true_extent);
-	fold->row = count +
-		    (fold->true_extent > fold->extent ? (fold->true_extent - 1) / fold->extent : 0);
+	fold->row = count + core_mpi_fold_reach(type);
 	if (num && fold->row > INT64_MAX / 4 / num / (fold->extent + fold->true_extent + 1))
 		return false;
 	fold->memory = malloc(core_mpi_fold_bytes(fold) + 1);
@@ -46,6 +70,12 @@ int core_mpi_fold_add_up(const struct core_mpi_fold *fold, int last)
 	int result = MPI_SUCCESS;
 
 	for (int rank = 1; rank <= last && !result; rank++) {
+		if (fold->ours != GPU_TYPE_NONE) {
+			core_extreme_apply(fold->ours, fold->our_op,
+					   core_mpi_fold_at(fold, rank - 1, 0),
+					   core_mpi_fold_at(fold, rank, 0), fold->count);
+			continue;
+		}
 		for (int64_t i = 0; i < fold->count && !result; i += INT_MAX) {
 			int64_t num = fold->count - i < INT_MAX ? fold->count - i : INT_MAX;
 

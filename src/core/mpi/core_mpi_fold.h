@@ -6,7 +6,9 @@
 #ifndef CORE_MPI_FOLD_H
 #define CORE_MPI_FOLD_H
 
+#include "core/call/core_call.h"
 #include "core/call/core_mpi_handle.h"
+#include "gpu/kernels/gpu_program.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,6 +17,8 @@
 struct core_mpi_fold {
 	MPI_Datatype type;
 	MPI_Op op;
+	enum gpu_type ours; /* where this is not GPU_TYPE_NONE `our_op` is made here, not by MPI */
+	enum gpu_op our_op;
 	MPI_Aint extent, true_lb, true_extent;
 	int num;       /* ranks */
 	int64_t count; /* of elements of a rank */
@@ -23,11 +27,14 @@ struct core_mpi_fold {
 	char *base; /* the buffer's address, as MPI has it */
 };
 
+/* So many elements beyond its own an element of the type, whose extent is positive, may reach. */
+int64_t core_mpi_fold_reach(MPI_Datatype type);
+
 /*
- * Take room for `count` elements of each of `num` ranks; the type's extent is positive. False: no
- * memory. To be closed in any case.
+ * Take room for `count` elements of each of `num` ranks, of the call's type, whose extent is
+ * positive. False: no memory. To be closed in any case.
  */
-bool core_mpi_fold_open(struct core_mpi_fold *fold, MPI_Datatype type, MPI_Op op, int num,
+bool core_mpi_fold_open(struct core_mpi_fold *fold, const struct core_call *call, int num,
 			int64_t count);
 void core_mpi_fold_close(struct core_mpi_fold *fold);
 

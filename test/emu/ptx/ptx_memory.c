@@ -333,10 +333,12 @@ static void update(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_
 		uint64_t was;
 
 		if (warp->block->watch)
-			ptx_watch_atomic(warp, instr, lane, at, bits / 8);
+			ptx_watch_load(warp, instr, lane, at, bits / 8, true);
 		was = load_word(at, bits / 8, true);
 		while (!swap(at, bits, &was, ptx_apply(o, was, b, c, flushes) & instr->mask))
 			;
+		if (warp->block->watch && (o->action != PTX_CAS || was == b))
+			ptx_watch_swap(warp, instr, lane, at, bits / 8);
 		if (o->action == PTX_CAS && was != b)
 			note_look(warp->block, ptx_address(warp, &instr->operands[first], lane));
 		if (first)

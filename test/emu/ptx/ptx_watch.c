@@ -63,7 +63,11 @@ static void publish(const struct ptx_watch *watch, uint32_t thread, uint32_t *cl
 static struct place *place_at(struct ptx_warp *warp, const unsigned char *at)
 {
 	struct ptx_watch *watch = warp->block->watch;
-	struct place **link = &watch->places[((uintptr_t)at >> 2) % PLACES], *place;
+	struct place **link, *place;
+
+	/* Of accesses of several sizes to one word. */
+	at = (const unsigned char *)((uintptr_t)at & ~(uintptr_t)7);
+	link = &watch->places[((uintptr_t)at >> 3) % PLACES];
 
 	while ((place = *link) && place->at != at)
 		link = &place->next;
@@ -153,9 +157,12 @@ static void check(struct ptx_warp *warp, const struct ptx_instr *instr, const st
 static void note_read(const struct ptx_watch *watch, struct byte *byte, const struct access *mine)
 {
 	struct access *first = &byte->reads[0];
-
 	/* Who comes after the first stands for it. */
-	byte->reads[is_ordered(watch, mine->thread, first) ? 0 : 1] = *mine;
+	struct access *to = is_ordered(watch, mine->thread, first) ? first : &byte->reads[1];
+	bool visible = mine->visible && (to->visible || !to->time || to->thread != mine->thread);
+
+	*to = *mine;
+	to->visible = visible;
 }
 
 void ptx_watch_load(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
@@ -186,8 +193,10 @@ void ptx_watch_load(struct ptx_warp *warp, const struct ptx_instr *instr, unsign
 static void note_write(struct ptx_warp *warp, const struct ptx_instr *instr, struct byte *byte,
 		       const struct access *mine, bool changes)
 {
-	check(warp, instr, mine, changes ? &byte->write : mine, "stores");
-	for (int i = 0; changes && i < READERS; i++)
+	if (!changes)
+		return;
+	check(warp, instr, mine, &byte->write, "stores");
+	for (int i = 0; i < READERS; i++)
 		check(warp, instr, mine, &byte->reads[i], "reads");
 	*byte = (struct byte){.stored = true, .write = *mine};
 }
@@ -206,14 +215,12 @@ void ptx_watch_store(struct ptx_warp *warp, const struct ptx_instr *instr, unsig
 		publish(watch, mine.thread, place_at(warp, place)->clock);
 }
 
-void ptx_watch_atomic(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
-		      const unsigned char *place, unsigned bytes)
+void ptx_watch_swap(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
+		    const unsigned char *place, unsigned bytes)
 {
 	struct byte *byte = bytes_of(warp->block, place);
-	struct access mine;
+	struct access mine = access_of(warp, instr, lane, true);
 
-	ptx_watch_load(warp, instr, lane, place, bytes, true);
-	mine = access_of(warp, instr, lane, true);
 	for (unsigned i = 0; byte && i < bytes; i++)
 		note_write(warp, instr, &byte[i], &mine, true);
 	publish(warp->block->watch, mine.thread, place_at(warp, place)->clock);

@@ -8,8 +8,9 @@
  * FastTrack, Flanagan and Freund, PLDI 2009): an access happened before what a thread does now if
  * the thread's clock has come to its time. Clocks meet at barriers of the block and of warps, and
  * where a thread finds what another has stored in a way that others may look at (volatile, atomic,
- * with a scope), in shared memory or in global. That is more order than PTX promises, so nothing is
- * reported that is well, and not all that is not. Shuffles and votes order nothing.
+ * with a scope), in shared memory or in global. That is more order than PTX promises, so not all is
+ * reported that is not well, and nothing that is, but for what is ordered by another block or by a
+ * thread's end. Shuffles and votes order nothing.
  */
 #ifndef EMU_PTX_WATCH_H
 #define EMU_PTX_WATCH_H
@@ -22,14 +23,14 @@ void ptx_watch_free(struct ptx_watch *watch);
 
 /*
  * A lane is about to load from `place`, or to store the value there, of so many bytes; `visible`:
- * others may look. An atomic operation does both.
+ * others may look. An atomic operation loads, and where it stores has swapped.
  */
 void ptx_watch_load(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
 		    const unsigned char *place, unsigned bytes, bool visible);
 void ptx_watch_store(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
 		     const unsigned char *place, unsigned bytes, uint64_t value, bool visible);
-void ptx_watch_atomic(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
-		      const unsigned char *place, unsigned bytes);
+void ptx_watch_swap(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
+		    const unsigned char *place, unsigned bytes);
 
 /* A lane comes to a barrier of the block; goes on from it; and all have gone on. */
 void ptx_watch_come(struct ptx_warp *warp, unsigned lane, unsigned barrier);
