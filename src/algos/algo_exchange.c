@@ -30,18 +30,27 @@ static int to_user(const struct sched *sched, const struct links *links, int fro
 	return to_other(sched, links->results, from, to);
 }
 
+/* Of each rank to those after it, round to the one before it. */
+static void connect_all(struct sched *sched)
+{
+	int n = sched->request.ranks;
+
+	for (int from = 0; from < n; from++) {
+		for (int i = 1; i < n; i++)
+			sched_connect(sched, from, (from + i) % n);
+	}
+}
+
 static struct links connect(struct sched *sched)
 {
 	const struct sched_request *request = &sched->request;
-	int n = request->ranks;
 	struct links links = {.contributions = (int)sched->num_connections};
 
-	for (int i = 0; i < n * (n - 1); i++)
-		sched_connect(sched, i / (n - 1), (i / (n - 1) + i % (n - 1) + 1) % n);
+	connect_all(sched);
 	links.results = (int)sched->num_connections;
-	for (int i = 0; request->coll == SCHED_ALLREDUCE && i < n * (n - 1); i++)
-		sched_connect(sched, i / (n - 1), (i / (n - 1) + i % (n - 1) + 1) % n);
-	for (int i = 0; request->coll == SCHED_REDUCE && i < n; i++) {
+	if (request->coll == SCHED_ALLREDUCE)
+		connect_all(sched);
+	for (int i = 0; request->coll == SCHED_REDUCE && i < request->ranks; i++) {
 		if (i != request->root)
 			sched_connect(sched, i, request->root);
 	}

@@ -5,6 +5,7 @@
 #include "core/job/core_mpi_job.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_arithmetic.h"
+#include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_fold.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
@@ -39,14 +40,6 @@ bool core_order_is_inter(const struct core_call *call)
 	return inter;
 }
 
-int64_t core_order_count_at(const struct core_call *call, int rank)
-{
-	if (call->coll == CORE_REDUCE_SCATTER_BLOCK)
-		return call->recvcount;
-	return call->wide_counts ? ((const MPI_Count *)call->recvcounts)[rank]
-				 : ((const int *)call->recvcounts)[rank];
-}
-
 bool core_order_scatters(const struct core_call *call)
 {
 	return call->coll == CORE_REDUCE_SCATTER || call->coll == CORE_REDUCE_SCATTER_BLOCK;
@@ -63,7 +56,7 @@ int64_t core_order_total(const struct core_call *call)
 		return -1;
 	size = core_order_size(call);
 	for (int i = 0; i < size; i++) {
-		int64_t count = core_order_count_at(call, i);
+		int64_t count = core_mpi_received_count(call, i);
 
 		if (count < 0 || count > INT64_MAX - total)
 			return -1;
@@ -211,7 +204,7 @@ static const char *why_not(const struct core_call *call, const struct core_comm 
 	if (extent <= 0)
 		return "of elements of no extent, or a negative one";
 	for (int i = 0; core_order_scatters(call) && i < core_order_size(call); i++) {
-		int64_t count = core_order_count_at(call, i);
+		int64_t count = core_mpi_received_count(call, i);
 
 		longest = count > longest ? count : longest;
 	}
@@ -263,7 +256,7 @@ static bool has_no_buffer(const struct core_call *call, int64_t total)
 	PMPI_Comm_rank(comm_of(call), &rank);
 	if (call->coll == CORE_EXSCAN && !rank)
 		return false;
-	return (core_order_scatters(call) ? core_order_count_at(call, rank) : total) > 0;
+	return (core_order_scatters(call) ? core_mpi_received_count(call, rank) : total) > 0;
 }
 
 bool core_order_counts(const struct core_call *call, const struct core_comm *comm)

@@ -23,9 +23,8 @@ bool core_order_counts(const struct core_call *call, const struct core_comm *com
 /* Say that it is left to the real MPI, and why, once for each reason: "MPI_X WHY, where ...". */
 void core_order_complain(const struct core_call *call, const char *why);
 
-/* Whether it is a reduce_scatter; the elements that a rank has of the result. */
+/* Whether it is a reduce_scatter, of either kind. */
 bool core_order_scatters(const struct core_call *call);
-int64_t core_order_count_at(const struct core_call *call, int rank);
 
 /* Elements of a rank's contribution. Negative: an argument that MPI refuses. */
 int64_t core_order_total(const struct core_call *call);

@@ -3,6 +3,7 @@
 #include "core/call/core_mpi_handle.h"
 #include "core/core_mpi_order.h"
 #include "core/mpi/core_mpi.h"
+#include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_fold.h"
 #include "core/mpi/core_mpi_hold.h"
 #include "core/mpi/core_mpi_raise.h"
@@ -150,7 +151,7 @@ static int make_slices(struct part *p, int size)
 static int make_blocks(struct part *p, int size)
 {
 	for (int i = 0, place = 0; i < size; i++) {
-		p->counts[i] = (int)core_order_count_at(p->call, i);
+		p->counts[i] = (int)core_mpi_received_count(p->call, i);
 		p->places[i] = place;
 		place += p->counts[i];
 	}
@@ -282,7 +283,7 @@ static bool open_counts(struct core_ordered *o, const struct core_call *call)
 	for (int i = 0, place = 0; o->counts && i < num; i++) {
 		o->counts[i] = (int)o->table.count;
 		o->counts[num + i] = i * (int)o->table.row;
-		sent[i] = o->splits ? (int)core_order_count_at(call, i) : 0;
+		sent[i] = o->splits ? (int)core_mpi_received_count(call, i) : 0;
 		sent[num + i] = place;
 		place += sent[i];
 	}
@@ -313,9 +314,9 @@ static enum util_status open(struct core_ordered *o, const struct core_call *cal
 	o->count = total;
 	o->splits = core_order_scatters(call) && !inter;
 	if (core_order_scatters(call)) {
-		o->count = core_order_count_at(call, rank);
+		o->count = core_mpi_received_count(call, rank);
 		for (int i = 0; inter && i < rank; i++)
-			o->skip += core_order_count_at(call, i);
+			o->skip += core_mpi_received_count(call, i);
 	}
 	if (!core_mpi_fold_open(&o->table, call, num, o->splits ? o->count : total))
 		return UTIL_ERR_NO_MEMORY;

@@ -3,6 +3,7 @@
 #include "core/call/core_coll.h"
 #include "core/call/core_mpi_handle.h"
 #include "core/mpi/core_mpi.h"
+#include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_type.h"
 #include "gpu/gpu_launch.h"
 #include "gpu/gpu_pointer.h"
@@ -37,12 +38,6 @@ static struct elements moved(const struct core_call *call, int rank, int size)
 	}
 }
 
-static int64_t count_at(const struct core_call *call, int rank)
-{
-	return call->wide_counts ? ((const MPI_Count *)call->recvcounts)[rank]
-				 : ((const int *)call->recvcounts)[rank];
-}
-
 static struct elements reduced(const struct core_call *call, int rank, int size)
 {
 	struct elements elements = {call->recvcount, call->recvcount,
@@ -51,9 +46,9 @@ static struct elements reduced(const struct core_call *call, int rank, int size)
 	if (call->coll == CORE_REDUCE_SCATTER_BLOCK)
 		elements.send = size * call->recvcount;
 	for (int i = 0; call->coll == CORE_REDUCE_SCATTER && i < size; i++)
-		elements.send = (i ? elements.send : 0) + count_at(call, i);
+		elements.send = (i ? elements.send : 0) + core_mpi_received_count(call, i);
 	if (call->coll == CORE_REDUCE_SCATTER)
-		elements.recv = count_at(call, rank);
+		elements.recv = core_mpi_received_count(call, rank);
 	if ((call->coll == CORE_REDUCE && rank != call->root) ||
 	    (call->coll == CORE_EXSCAN && rank == 0))
 		elements.recv = 0;

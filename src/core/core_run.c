@@ -113,10 +113,13 @@ static bool is_one_version(void)
 static void agree_on_options(void)
 {
 	bool traces = util_config.trace != NULL;
-	bool differs = !core_mpi_job_same(util_config.reproducible);
 	uint64_t mine = (uint64_t)(util_config.check & UTIL_CHECK_ARGS) << 1 | traces;
 
-	util_config.reproducible |= differs;
+	/* Mostly one look at all processes is enough. */
+	if (core_mpi_job_same(mine << 1 | util_config.reproducible))
+		return;
+	if (!core_mpi_job_same(util_config.reproducible))
+		util_config.reproducible = true;
 	if (core_mpi_job_same(mine))
 		return;
 	if (mine)

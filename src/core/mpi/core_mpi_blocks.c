@@ -42,6 +42,13 @@ int64_t core_mpi_block_count(const struct core_mpi_blocks *blocks, int i)
 				   : ((const int *)blocks->counts)[i];
 }
 
+int64_t core_mpi_received_count(const struct core_call *call, int i)
+{
+	struct core_mpi_blocks blocks = core_mpi_received_blocks(call, i + 1);
+
+	return core_mpi_block_count(&blocks, i);
+}
+
 core_handle core_mpi_block_type(const struct core_mpi_blocks *blocks, int i)
 {
 	return blocks->each_type ? (core_handle)((const MPI_Datatype *)blocks->types)[i]

@@ -28,6 +28,9 @@ struct core_mpi_blocks core_mpi_received_blocks(const struct core_call *call, in
 /* The elements of block i; they may be negative, as the caller checks. */
 int64_t core_mpi_block_count(const struct core_mpi_blocks *blocks, int i);
 
+/* Of the call's receive buffer. */
+int64_t core_mpi_received_count(const struct core_call *call, int i);
+
 /* The type of its elements. */
 core_handle core_mpi_block_type(const struct core_mpi_blocks *blocks, int i);
 
