@@ -98,7 +98,14 @@ struct state {
 	uint64_t number;                      /* of an enqueued call; else 0 */
 	uint64_t epoch;                       /* of the call's words */
 	uint64_t half;                        /* where its part of an arena begins */
-	uint32_t aborted;
+	/*
+	 * Given up while the messages of a piece were awaited; or while its data were. Two words,
+	 * as all threads must see the same after a barrier, else they part at the next one: each is
+	 * written between two barriers, and read after the second, before the next one, where
+	 * others may already write the other word.
+	 */
+	uint32_t aborted_ready;
+	uint32_t aborted_data;
 	uint32_t is_last; /* of the call's blocks */
 };
 
@@ -358,7 +365,7 @@ GPU_DEVICE void prepare(const struct gpu_execute_args &args, struct state *state
 		state->addresses[index] = message_address(args, state, c, &o);
 		state->flags[index] = flag_of(args, state, c, &o);
 		if (args.waits && c->index == 0 && !wait_for_link(args, state, c, &o))
-			state->aborted = 1;
+			state->aborted_ready = 1;
 		return;
 	}
 	state->addresses[index] = place_at(args, o.index).address;
@@ -407,12 +414,12 @@ GPU_DEVICE bool run_piece(const struct gpu_execute_args &args, struct state *sta
 	for (uint32_t i = gpu_thread(); i < num; i += gpu_threads())
 		prepare(args, state, c, i);
 	gpu_block_barrier();
-	if (state->aborted)
+	if (state->aborted_ready)
 		return false;
 	if (c->bytes && !combine<K>(args, state, c))
-		state->aborted = 1;
+		state->aborted_data = 1;
 	gpu_block_barrier();
-	return !state->aborted;
+	return !state->aborted_data;
 }
 
 /*
@@ -498,16 +505,17 @@ GPU_DEVICE void begin_call(const struct gpu_execute_args &args, struct state *st
 /*
  * Nobody reads any more what the call before the last one has left in this call's halves. Acquire:
  * the pair of end_call's release in each member's last block; what this block writes there comes
- * after all that the other read.
+ * after all that the other read. False: given up.
  */
-GPU_DEVICE void wait_for_half(const struct gpu_execute_args &args, struct state *state)
+GPU_DEVICE bool wait_for_half(const struct gpu_execute_args &args, struct state *state)
 {
 	for (uint32_t i = gpu_thread(); i < args.ranks; i += gpu_threads()) {
 		if (i != args.rank &&
 		    !wait_until(args, ended_word(arena_for(args, i), i), state->number - 1))
-			state->aborted = 1;
+			state->aborted_data = 1; /* as run_piece begins with the other */
 	}
 	gpu_block_barrier();
+	return !state->aborted_data;
 }
 
 /*
@@ -557,13 +565,12 @@ template <typename K> GPU_DEVICE void execute(const struct gpu_execute_args &arg
 	else
 		work = args.few_work[lane];
 	if (gpu_thread() == 0) {
-		state.aborted = state.is_last = 0;
+		state.aborted_ready = state.aborted_data = state.is_last = 0;
 		begin_call(args, &state);
 	}
 	gpu_block_barrier();
-	if (args.enqueued)
-		wait_for_half(args, &state);
-	well = !state.aborted && (!work.num_steps || run_work<K>(args, &state, work));
+	well = (!args.enqueued || wait_for_half(args, &state)) &&
+	       (!work.num_steps || run_work<K>(args, &state, work));
 	if (args.enqueued)
 		end_call(args, &state, well);
 	else if (args.done)
