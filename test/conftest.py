@@ -126,11 +126,8 @@ def run_on_hosts(command, env, timeout, when=None):
 def environment(mpi, preload, extra=()):
     """The variables of a rank. `preload` lists libraries after the ones that the set-up itself needs."""
     env = {"GPUCOLL_DUMP": str(BUILD / "dumps/%h-%p.json"), **dict(extra)}
-    libraries = asan_preload() + list(preload)
-    if family(mpi) == "mpich":
-        libraries.append(str(BUILD / "emu/yield_shim.so"))
-        env["YIELD_SHIM_NAP"] = "1"
-    env["LD_PRELOAD"] = ":".join(libraries)
+    env["LD_PRELOAD"] = ":".join([*asan_preload(), *preload, str(BUILD / "emu/yield_shim.so")])
+    env["YIELD_SHIM_NAP"] = "1"
     if not ON_GPU:
         env["LD_LIBRARY_PATH"] = f"{BUILD / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     if SANITIZED:
@@ -192,9 +189,14 @@ def verbs_device():
     pytest.skip(f"no verbs: there is no device, and no soft RoCE: {said}")
 
 
+TROUBLE = re.compile(r" WARN | ERROR |[Ww]rong|[1-9][0-9]* failed|timed out|(?<!Assertion)Error:|Assertion .*failed")
+
+
 def assert_passed(result):
-    assert result.status == 0, result.output[-4000:]
-    assert "checks passed, 0 failed" in result.output, result.output[-4000:]
+    said = [line for line in result.output.splitlines() if TROUBLE.search(line)]
+    text = "\n".join([f"exit status {result.status}", *said[:20], "...", result.output[-4000:]])
+    assert result.status == 0, text
+    assert "checks passed, 0 failed" in result.output, text
 
 
 def pytest_addoption(parser):
@@ -253,12 +255,22 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if is_quick(item)]
 
 
+def reason(report):
+    """The first line of what a failed test says that tells something."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash else str(report.longrepr)).splitlines()
+    return next((line for line in lines if TROUBLE.search(line)), lines[0] if lines else "")[:400]
+
+
 def pytest_unconfigure(config):
     """The closing line that anybody, and any CI, can read."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None:
         return
-    failed = len(reporter.stats.get("failed", [])) + len(reporter.stats.get("error", []))
+    failures = [*reporter.stats.get("failed", []), *reporter.stats.get("error", [])]
+    for report in failures:  # once more, as of a long text often only the end is kept
+        print(f"FAILED {report.nodeid}: {reason(report)}")
+    failed = len(failures)
     skipped = len(reporter.stats.get("skipped", []))
     tail = f", {skipped} skipped" if skipped else ""
     print(f"{len(reporter.stats.get('passed', []))} passed, {failed} failed{tail}", flush=True)

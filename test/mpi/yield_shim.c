@@ -1,32 +1,55 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Preloaded under MPICH by tests and benchmarks: its waiting ranks never give up the core, so that
- * more ranks than cores take milliseconds for each message. After some idle rounds of UCX's
- * progress the core is offered to others.
+ * Preloaded by tests and benchmarks, for more ranks than cores.
  *
- * Hydra starts each rank in a session, and where the kernel groups threads by sessions a yield
- * gives way to nobody else. With YIELD_SHIM_NAP=1, which tests set, ranks that wait for longer nap;
- * in benchmarks, with a core for each rank, that would be unfair to MPICH.
+ * MPICH's waiting ranks never give up the core, so that each message takes milliseconds: after some
+ * idle rounds of UCX's progress the core is offered to others. Hydra starts each rank in a session,
+ * and where the kernel groups threads by sessions a yield gives way to nobody else: with
+ * YIELD_SHIM_NAP=1, which tests set, ranks that wait for longer nap; in benchmarks, with a core for
+ * each rank, that would be unfair to MPICH.
+ *
+ * Open MPI's yield, all the time. Since Linux 6.18 who yields gives up his claim to what is left of
+ * his slice; with several such threads in a session the kernel's account goes wrong, and others,
+ * even its own threads, have been seen without a core for 15 s at a time. A sleep now and then sets
+ * it right. With YIELD_SHIM_NAP=1 some of all yields are naps: of 3 jobs beside a busy loop, on two
+ * cores, each then took less than half the time.
  */
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
+
+static bool naps;
+
+__attribute__((constructor)) static void start(void)
+{
+	naps = getenv("YIELD_SHIM_NAP") != NULL;
+}
+
+int sched_yield(void)
+{
+	enum { NAP_EVERY = 8 };
+	static _Thread_local unsigned num;
+	const struct timespec nap = {0, 1000};
+
+	if (naps && ++num % NAP_EVERY == 0)
+		return nanosleep(&nap, NULL);
+	return (int)syscall(SYS_sched_yield);
+}
 
 unsigned ucp_worker_progress(void *worker);
 
 unsigned ucp_worker_progress(void *worker)
 {
 	static unsigned (*next)(void *);
-	static bool naps;
 	static _Thread_local unsigned idle;
 	const struct timespec nap = {0, 20000};
 
-	if (!next) {
-		naps = getenv("YIELD_SHIM_NAP") != NULL;
+	if (!next)
 		*(void **)&next = dlsym(RTLD_NEXT, "ucp_worker_progress");
-	}
 	unsigned events = next(worker);
 	idle = events ? 0 : idle + 1;
 	if (idle > 50 && naps)
