@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 
 from conftest import BUILD, CUDA, SANITIZED, SOURCE, assert_passed, run_command
-from helpers import compile_with, each_mpi, on_nodes, run_tool
+from helpers import compile_with, each_mpi, emulated_only, on_nodes, run_tool
 
 
 def trace(*arguments):
@@ -68,6 +68,53 @@ def test_a_timeline(run_mpi, mpi, tmp_path, ranks):
     picture = xml.etree.ElementTree.parse(tmp_path / "picture.svg").getroot()
     texts = [node.text for node in picture.iter("{http://www.w3.org/2000/svg}text")]
     assert {f"rank {r}" for r in range(ranks)} <= set(texts) and "agree" in texts
+
+
+RING = {"GPUCOLL_ALGO": "ring", "GPUCOLL_CHANNELS": "1", "GPUCOLL_EXEC": "fused", "CUEMU_SMS": "16"}
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("proto,kernels", [("simple", "twins"), ("ll", "twins"), ("simple", "ptx")])
+def test_steps_of_kernels(run_mpi, mpi, tmp_path, proto, kernels):
+    """A ring's are those of NCCL's: to reduce and scatter, then to gather; and inside their calls."""
+    file, ranks = tmp_path / "trace.json", 4
+    result = run_mpi(mpi, ranks, "test_desync", "late", env={"GPUCOLL_TRACE": f"steps:{file}", "GPUCOLL_PROTO": proto, "CUEMU_KERNELS": kernels, **RING})
+    assert_passed(result)
+    events = json.loads(file.read_text())
+    for rank, own in look(events).items():
+        sums = [c for c in own if c["args"].get("recvcount") == 1000]
+        assert len(sums) == 5
+        for call in sums:
+            steps = [e for e in events if e.get("cat") == "step" and e["pid"] == rank and call["ts"] <= e["ts"] and e["ts"] + e["dur"] <= call["ts"] + call["dur"]]
+            names = [e["name"] for e in sorted(steps, key=lambda e: e["ts"]) if e["name"] != "wait"]
+            assert names == ["send"] + 2 * ["recvReduceSend"] + ["recvReduceCopySend"] + 2 * ["recvCopySend"] + ["recv"], (rank, names)
+            if kernels == "twins":  # the interpreter's clock is the block's own
+                kernel = next(e for e in events if e.get("cat") == "stage" and e["name"] == "kernel" and e["pid"] == rank and call["ts"] <= e["ts"] <= call["ts"] + call["dur"])
+                assert sum(e["dur"] for e in steps) <= kernel["dur"] + 1000
+    status, text = trace(file, "--svg", tmp_path / "picture.svg")
+    assert status == 0 and re.search(r"recvReduceSend +40 ", text), text
+    assert "kernel lane 0" in (tmp_path / "picture.svg").read_text()
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("env,memory,number", [({"GPUCOLL_EXEC": "stepped"}, "device", 2), ({"GPUCOLL_CHANNELS": "4"}, "device", 8),
+                                               ({"GPUCOLL_WINDOW": "64K"}, "managed", 1)])
+def test_steps_of_many_launches(run_mpi, mpi, tmp_path, env, memory, number):
+    """Of a call's last steps, all that fit a lane's ring."""
+    file, bytes = tmp_path / "trace.json", "16M" if memory == "device" else "1M"
+    result = run_mpi(mpi, 2, "gpucoll-bench", "allreduce", "-b", bytes, "-e", bytes, "-n", "2", "-m", memory, env={"GPUCOLL_TRACE": f"steps:{file}", **RING, **env})
+    assert result.status == 0, result.output
+    events, lanes = json.loads(file.read_text()), defaultdict(int)
+    look([event for event in events if event.get("cat") != "step"])
+    calls = sum(event.get("cat") == "call" and event["args"]["path"] == "accel" for event in events)
+    for event in events:
+        if event.get("cat") == "step" and event["name"] != "wait":
+            lanes[event["pid"], event["tid"]] += 1
+            assert event["dur"] >= 0, event
+    assert len(lanes) == number, lanes
+    assert 3 * calls / 2 < min(lanes.values()) <= max(lanes.values()) <= 63 * calls / 2, lanes
 
 
 @each_mpi

@@ -158,7 +158,6 @@ static void count(const struct core_call *call, const struct place *place, enum 
 					.path = path,
 					.why = path == CORE_PATH_STAGE ? place->why
 								       : "host buffers",
-					.comm_id = place->comm ? place->comm->id : 0,
 					.comm = call->comm,
 					.bytes = bytes};
 

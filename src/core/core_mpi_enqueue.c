@@ -436,12 +436,10 @@ static enum util_status open_call(struct enqueued *enqueued, const struct bound 
 static void count(const struct core_call *call, const struct bound *bound, enum core_path path,
 		  const char *why, size_t bytes, uint64_t since)
 {
-	const struct core_comm *comm = core_mpi_comm_find(bound->comm);
 	struct core_stats_call stats = {.coll = call->coll,
 					.name = call->name,
 					.path = path,
 					.why = why,
-					.comm_id = comm ? comm->id : 0,
 					.comm = bound->comm,
 					.bytes = bytes};
 

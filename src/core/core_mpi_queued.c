@@ -52,7 +52,6 @@ void core_mpi_queued_count(struct core_mpi_queued *queued)
 					.name = op->call.name,
 					.path = op->path,
 					.why = op->why,
-					.comm_id = queued->comm_id,
 					.comm_name = queued->comm_name,
 					.bytes = op->bytes};
 
@@ -146,7 +145,6 @@ static const struct core_mpi_pending_kind queued_kind = {
 void core_mpi_queued_note_comm(struct core_mpi_queued *queued, const struct core_comm *comm,
 			       core_handle handle)
 {
-	queued->comm_id = comm->id;
 	queued->size = comm->size;
 	if (util_config.stats || util_config.debug >= UTIL_LOG_INFO)
 		core_mpi_name(handle, queued->comm_name, sizeof(queued->comm_name));

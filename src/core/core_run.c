@@ -256,7 +256,6 @@ int core_run_host(const struct core_call *call)
 		core_meet_pass(comm, number);
 	if (!util_config.stats)
 		return call_noted(call, comm, number);
-	stats.comm_id = comm ? comm->id : 0;
 	stats.bytes = core_mpi_call_bytes(call);
 	start = now();
 	result = call_noted(call, comm, number);
@@ -325,7 +324,6 @@ static void count(const struct core_op *op, double seconds)
 	struct core_stats_call stats = {.coll = op->call.coll,
 					.path = op->path,
 					.why = op->why,
-					.comm_id = op->comm ? op->comm->id : 0,
 					.comm = op->call.comm,
 					.comm_name = op->mpi_result ? unknown : NULL,
 					.bytes = op->bytes,

@@ -52,6 +52,11 @@ uint64_t emu_clock(void)
 	return util_now() / SLOWNESS;
 }
 
+uint64_t emu_now(void)
+{
+	return util_now();
+}
+
 void emu_pause(void)
 {
 	sched_yield();

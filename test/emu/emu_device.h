@@ -23,7 +23,8 @@ unsigned emu_threads(void);
 unsigned emu_block(void);
 unsigned emu_blocks(void);
 void emu_block_barrier(void);
-uint64_t emu_clock(void);
+uint64_t emu_clock(void); /* what the block ran: the machine's load does not count */
+uint64_t emu_now(void);   /* the same for all */
 void emu_pause(void);
 void *emu_kernel_place(uint64_t address);
 

@@ -223,7 +223,7 @@ uint64_t emu_clock(void)
 	       (uint64_t)emu_config.slowness;
 }
 
-static uint64_t now(void)
+uint64_t emu_now(void)
 {
 	struct timespec time;
 
@@ -241,13 +241,13 @@ static void give_turn_away(struct launch *launch)
 	struct timespec others = {0, NAP};
 
 	pthread_mutex_lock(&launch->turn_lock);
-	left = now();
+	left = emu_now();
 	if (left - launch->turn_began >= slice) {
 		flock(launch->turn, LOCK_UN);
 		nanosleep(&others, NULL); /* they have been waiting */
 		if (flock(launch->turn, LOCK_EX))
 			emu_die("CUEMU_TIME_SLICED: no lock");
-		launch->turn_began = now();
+		launch->turn_began = emu_now();
 		atomic_fetch_add(&launch->away_ns, launch->turn_began - left);
 	}
 	pthread_mutex_unlock(&launch->turn_lock);
@@ -452,7 +452,7 @@ static void run_launch(void *argument)
 	launch->workers = (together < MAX_THREADS ? together : MAX_THREADS) - 1;
 	take_room(launch);
 	launch->turn = take_turn();
-	launch->turn_began = now();
+	launch->turn_began = emu_now();
 	if (!emu_config.in_caller)
 		start_workers(launch);
 	run_blocks(launch);

@@ -48,6 +48,7 @@ struct rank {
 	struct gpu_place table[GPU_FEW_PLACES];
 	struct gpu_work work[GPU_MAX_LANES];
 	uint64_t done[GPU_MAX_LANES * GPU_MAX_PARTS];
+	struct gpu_times rings[GPU_MAX_RINGS];
 };
 
 struct a_case {
@@ -58,7 +59,7 @@ struct a_case {
 	size_t misaligned;       /* bytes */
 	uint32_t protocol, parts, slots;
 	uint64_t piece_bytes, shm[MAX_RANKS]; /* shm: as in the arguments */
-	bool spread, hot, table;
+	bool spread, hot, table, timed;
 	bool spans; /* messages between the request's nodes go through hosts */
 	struct rank ranks[MAX_RANKS];
 };
@@ -290,6 +291,8 @@ static void set_args(struct a_case *c, int rank, int phase)
 		r->work[i].num_rounds = linked ? (uint32_t)rounds_of(c) : 1;
 	}
 	memset(r->done, 0, sizeof(r->done));
+	memset(r->rings, 0, sizeof(r->rings));
+	args->times = c->timed ? (uint64_t)r->rings : 0;
 	if (c->table)
 		return;
 	if (r->program->num_lanes[phase] <= GPU_FEW_LANES) {
@@ -403,6 +406,38 @@ static void *carry(void *argument)
 	return NULL;
 }
 
+/* The part of a lane has told of all its steps, in order; of many, of the last ones. */
+static void check_ring(const struct rank *r, const struct gpu_work *work, uint32_t part,
+		       const struct gpu_times *ring)
+{
+	uint32_t steps = r->args.spread ? 1 : work->num_steps;
+	uint64_t num = (uint64_t)work->num_rounds * steps, last = 0;
+
+	assert_int_equal(ring->num, num);
+	for (uint64_t k = num > GPU_MAX_TIMES ? num - GPU_MAX_TIMES : 0; k < num; k++) {
+		const struct gpu_time *time = &ring->last[k % GPU_MAX_TIMES];
+		uint32_t step = work->first_step + (r->args.spread ? part : (uint32_t)(k % steps));
+
+		assert_int_equal(time->first, r->program->steps[step].first);
+		assert_int_equal(time->round, k / steps);
+		assert_true(last <= time->began && time->began <= time->ready &&
+			    time->ready <= time->ended);
+		last = time->ended;
+	}
+}
+
+static void check_times(const struct rank *r, uint32_t lanes)
+{
+	for (uint32_t lane = 0; lane < lanes; lane++) {
+		uint32_t parts = r->args.spread ? r->work[lane].num_steps : 1;
+
+		for (uint32_t part = 0; part < parts; part++) {
+			if (part * lanes + lane < GPU_MAX_RINGS)
+				check_ring(r, &r->work[lane], part, &r->rings[part * lanes + lane]);
+		}
+	}
+}
+
 static void run_phase(struct a_case *c, int phase)
 {
 	static struct job jobs[MAX_RANKS * MAX_BLOCKS_OF_A_RANK];
@@ -429,6 +464,8 @@ static void run_phase(struct a_case *c, int phase)
 	}
 	if (phase == 0)
 		pthread_join(hosts, NULL);
+	for (int rank = 0; c->timed && rank < c->request.ranks; rank++)
+		check_times(&c->ranks[rank], c->ranks[rank].program->num_lanes[phase]);
 }
 
 static void run_case(struct a_case *c)
@@ -513,6 +550,7 @@ static void draw_execution(struct a_case *c)
 	c->spread = draw(2);
 	c->table = draw(2);
 	c->hot = draw(2);
+	c->timed = draw(2);
 	c->misaligned = draw(2) ? 0 : 4 * draw(4);
 	draw_transports(c);
 }

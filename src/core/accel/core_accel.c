@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_accel.h"
+#include "core/accel/core_times.h"
+#include "core/report/core_trace.h"
 #include "core/accel/core_eager.h"
 #include "core/accel/core_failure.h"
 #include "core/accel/core_links.h"
@@ -68,6 +70,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->round = 0;
 	accel->schedule = NULL;
 	accel->sched = NULL;
+	accel->times = NULL;
 	accel->passed_to = 0;
 	accel->reason = NULL;
 	accel->result = UTIL_OK;
@@ -158,6 +161,8 @@ void core_accel_finish(struct core_accel *accel)
 	core_ready_close(accel);
 	if (!accel->inside) /* it was staged at once, and has nothing else */
 		return;
+	if (accel->times)
+		core_times_end(accel);
 	core_reach_leave(accel);
 	if (accel->schedule)
 		core_schedule_put(accel->schedule);
@@ -233,6 +238,8 @@ static enum util_status wait_for_steps(struct core_accel *accel)
 		return UTIL_IN_PROGRESS;
 	accel->truncates |= accel->steps.truncates;
 	accel->running = false;
+	if (core_trace_steps)
+		accel->times_until = util_now();
 	return UTIL_OK;
 }
 

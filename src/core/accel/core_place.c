@@ -3,6 +3,8 @@
  * From this rank's steps of a schedule to a kernel: blocks and pieces become addresses and bytes.
  */
 #include "core/accel/core_place.h"
+#include "core/accel/core_times.h"
+#include "core/report/core_trace.h"
 #include "core/accel/core_eager.h"
 #include "core/accel/core_links.h"
 #include "core/accel/core_window.h"
@@ -224,6 +226,7 @@ static void set_args(struct core_accel *accel)
 	struct gpu_execute_args *args = &accel->steps.args;
 
 	args->table = program->table;
+	args->times = 0;
 	args->steps = args->operands = 0;
 	if (core_program_is_short(program)) {
 		memcpy(args->few_steps, program->steps,
@@ -298,6 +301,8 @@ static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 		core_links_set_args(accel);
 	else
 		set_direct(accel, phase, volume);
+	if (core_trace_steps)
+		core_times_begin(accel);
 	core_steps_begin(&accel->steps);
 	return UTIL_OK;
 }

@@ -104,7 +104,8 @@ static int run_nonblocking(struct core_mpi_message *message)
 				    may_be_asked_for(message));
 }
 
-static void count(const struct core_mpi_message *message, double seconds)
+/* An error handler may have freed the communicator. */
+static void count(const struct core_mpi_message *message, int result, double seconds)
 {
 	const struct core_mpi_side *sides[] = {&message->send, &message->recv};
 	const int64_t counts[] = {message->call.sendcount, message->call.recvcount};
@@ -113,6 +114,7 @@ static void count(const struct core_mpi_message *message, double seconds)
 					.path = CORE_PATH_STAGE,
 					.why = "point to point",
 					.comm = message->call.comm,
+					.comm_name = result ? "unknown" : NULL,
 					.seconds = seconds};
 
 	for (int i = 0; i < 2; i++) {
@@ -165,11 +167,11 @@ int core_message_run(const struct core_message_call *call)
 		return fail(message, status);
 	if (core_mpi_message_is(call, CORE_MESSAGE_NONBLOCKING | CORE_MESSAGE_PERSISTENT)) {
 		heed_errors(message);
-		count(message, 0);
+		count(message, MPI_SUCCESS, 0);
 		return run_nonblocking(message);
 	}
 	result = run_blocking(message);
-	count(message, 1e-9 * (double)(util_now() - start));
+	count(message, result, 1e-9 * (double)(util_now() - start));
 	core_mpi_message_free(message);
 	return result;
 }

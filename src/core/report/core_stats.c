@@ -16,11 +16,15 @@ static _Atomic uint64_t total_calls[CORE_PATH_NUM], total_bytes[CORE_PATH_NUM];
 
 static _Atomic uint64_t timed_calls, stage_time[CORE_STATS_NUM_STAGES]; /* accelerated calls; ns */
 
+struct name {
+	char text[24];
+};
+
 struct row {
 	struct core_stats_call key; /* bytes and seconds are sums */
 	int size_class;             /* the calls have less than 2^this bytes */
 	uint64_t calls;
-	char comm_name[24];
+	struct name comm; /* those without a name are not told apart */
 };
 
 /* More rows than anybody reads; what does not fit is counted in the totals only, and said so. */
@@ -35,21 +39,23 @@ static int size_class_of(uint64_t bytes)
 	return bytes ? 64 - __builtin_clzll(bytes) : 0;
 }
 
-static bool is_same(const struct row *row, const struct core_stats_call *call)
+static bool is_same(const struct row *row, const struct core_stats_call *call,
+		    const struct name *comm)
 {
 	return row->key.coll == call->coll && row->key.name == call->name &&
 	       row->key.path == call->path && row->key.why == call->why &&
-	       row->key.comm_id == call->comm_id && row->size_class == size_class_of(call->bytes);
+	       !strcmp(row->comm.text, comm->text) && row->size_class == size_class_of(call->bytes);
 }
 
 /* Under the lock: the call's row, or the free place where it belongs. */
-static struct row **find(const struct core_stats_call *call)
+static struct row **find(const struct core_stats_call *call, const struct name *comm)
 {
-	uint64_t hash = call->comm_id * 31 + (uint64_t)call->coll * 7 + (uint64_t)call->path;
+	uint64_t hash = util_hash_text(UTIL_HASH_START, comm->text) * 31 +
+			(uint64_t)call->coll * 7 + (uint64_t)call->path;
 	size_t at = (hash + (uint64_t)size_class_of(call->bytes) * 131 + (uintptr_t)call->why) *
 		    UTIL_GOLDEN % MAX_ROWS;
 
-	while (rows[at] && !is_same(rows[at], call))
+	while (rows[at] && !is_same(rows[at], call, comm))
 		at = (at + 1) % MAX_ROWS;
 	return &rows[at];
 }
@@ -67,7 +73,7 @@ static void size_text(int size_class, char *text, size_t bytes)
 		 units[size_class / 10 < 5 ? size_class / 10 : 4]);
 }
 
-static struct row *row_new(const struct core_stats_call *call)
+static struct row *row_new(const struct core_stats_call *call, const struct name *comm)
 {
 	struct row *row = calloc(1, sizeof(*row));
 	char size[16];
@@ -78,23 +84,25 @@ static struct row *row_new(const struct core_stats_call *call)
 	row->key.bytes = 0;
 	row->key.seconds = 0;
 	row->size_class = size_class_of(call->bytes);
-	if (call->comm_name)
-		snprintf(row->comm_name, sizeof(row->comm_name), "%s", call->comm_name);
-	else
-		core_mpi_name(call->comm, row->comm_name, sizeof(row->comm_name));
+	row->comm = *comm;
 	size_text(row->size_class, size, sizeof(size));
 	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%s on %s, %s: %s, %s", name_of(call),
-		 row->comm_name, size, core_path_name(call->path), call->why);
+		 row->comm.text, size, core_path_name(call->path), call->why);
 	return row;
 }
 
 static void add_to_row(const struct core_stats_call *call)
 {
 	struct row **place;
+	struct name comm;
 
+	if (call->comm_name)
+		snprintf(comm.text, sizeof(comm.text), "%s", call->comm_name);
+	else
+		core_mpi_name(call->comm, comm.text, sizeof(comm.text));
 	pthread_mutex_lock(&lock);
-	place = find(call);
-	if (!*place && num_rows < MAX_ROWS - 1 && (*place = row_new(call)))
+	place = find(call, &comm);
+	if (!*place && num_rows < MAX_ROWS - 1 && (*place = row_new(call, &comm)))
 		num_rows++;
 	if (*place) {
 		(*place)->calls++;
@@ -167,7 +175,7 @@ static void print_row(const struct row *row)
 
 	size_text(row->size_class, size, sizeof(size));
 	snprintf(line, sizeof(line), "  %-26s %-15s %-10s %-6s %9llu %14llu %11.6f  %-22s %s\n",
-		 name_of(key), row->comm_name, size, core_path_name(key->path),
+		 name_of(key), row->comm.text, size, core_path_name(key->path),
 		 (unsigned long long)row->calls, (unsigned long long)key->bytes, key->seconds,
 		 algorithm(key), key->path == CORE_PATH_ACCEL ? "" : key->why);
 	util_log_text(line);

@@ -16,7 +16,6 @@ struct core_stats_call {
 	enum core_path path;
 	/* The algorithm of an accelerated call, or the reason of a staged one; static. */
 	const char *why;
-	uint64_t comm_id; /* 0: has none */
 	core_handle comm; /* for its name; or, where it may be none any more: */
 	const char *comm_name;
 	uint64_t bytes;

@@ -30,12 +30,13 @@ struct core_trace_call {
 	uint64_t range, stage; /* of NVTX */
 };
 
-bool core_trace_on;
+bool core_trace_on, core_trace_steps;
 
-static int64_t offset;              /* what is added to this process's clock, ns */
-static int fd = -1;                 /* the file; -1: none */
-static bool opened_it;              /* this process has begun the file */
-static _Atomic uint64_t busy_lanes; /* a bit for each */
+static int64_t offset;                         /* what is added to this process's clock, ns */
+static int fd = -1;                            /* the file; -1: none */
+static bool opened_it;                         /* this process has begun the file */
+static _Atomic uint64_t busy_lanes;            /* a bit for each */
+static _Atomic uint64_t named[MOST_LANES + 1]; /* of each: lanes of kernels that have a name */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char text[TEXT_BYTES]; /* under the lock: lines that are still to be written */
@@ -136,12 +137,25 @@ static int open_made(const char *path)
 	return -1;
 }
 
+/* Whether kernels' steps are wanted, too; the name is behind that. */
+static bool wants_steps(void)
+{
+	return !strcmp(util_config.trace, "steps") || !strncmp(util_config.trace, "steps:", 6);
+}
+
+static const char *file_name(void)
+{
+	if (!wants_steps())
+		return util_config.trace;
+	return util_config.trace[5] ? util_config.trace + 6 : "gpucoll-trace.json";
+}
+
 /* On all nodes in turns: what is left of an earlier job goes, then the file is made, then found. */
 static void open_file(void)
 {
 	char path[4096];
 
-	util_log_expand(util_config.trace, path, sizeof(path));
+	util_log_expand(file_name(), path, sizeof(path));
 	if (core_mpi_job.local_rank == 0)
 		remove_old(path);
 	core_mpi_job_barrier(NULL);
@@ -151,7 +165,7 @@ static void open_file(void)
 	if (core_mpi_job.local_rank == 0 && fd < 0)
 		fd = open_new(path);
 	core_mpi_node_all(true);
-	if (fd < 0 && strstr(util_config.trace, "%p"))
+	if (fd < 0 && strstr(file_name(), "%p"))
 		remove_old(path);
 	if (fd < 0)
 		fd = open_new(path);
@@ -202,13 +216,14 @@ void core_trace_start(void)
 		introduce(round_trip);
 	}
 	core_trace_on = fd >= 0 || has_profiler;
+	core_trace_steps = fd >= 0 && wants_steps();
 }
 
 void core_trace_stop(void)
 {
 	if (!util_config.trace)
 		return;
-	core_trace_on = false;
+	core_trace_on = core_trace_steps = false;
 	pthread_mutex_lock(&lock);
 	if (fd >= 0)
 		flush();
@@ -357,4 +372,33 @@ void core_trace_end(struct core_trace_call *trace, const struct core_entry *call
 	gpu_range_end(trace->range);
 	put_lane(trace->lane);
 	free(trace);
+}
+
+/* ---- kernels ---- */
+
+static void put_step(int lane, const char *name, const struct core_trace_step *step, uint64_t from,
+		     uint64_t to)
+{
+	char since[32], lasted[32];
+
+	time_text((int64_t)from + offset, since, sizeof(since));
+	time_text((int64_t)(to - from), lasted, sizeof(lasted));
+	put("{\"name\": \"%s\", \"cat\": \"step\", \"ph\": \"X\", \"ts\": %s, \"dur\": %s, \"pid\": %d, "
+	    "\"tid\": %d, \"args\": {\"step\": %" PRIu32 ", \"round\": %" PRIu32 "}},\n",
+	    name, since, lasted, core_mpi_job.rank, lane, step->number, step->round);
+}
+
+void core_trace_step(const struct core_trace_call *trace, const struct core_trace_step *step)
+{
+	enum { LANES = 100 }; /* of each lane of calls */
+	int lane = LANES * (trace->lane + 1) + step->lane;
+	uint64_t bit = 1ull << step->lane;
+
+	if (!(atomic_fetch_or_explicit(&named[trace->lane], bit, memory_order_relaxed) & bit))
+		put("{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"args\": "
+		    "{\"name\": \"kernel lane %d\"}},\n",
+		    core_mpi_job.rank, lane, step->lane);
+	if (step->ready > step->began)
+		put_step(lane, "wait", step, step->began, step->ready);
+	put_step(lane, step->name, step, step->ready, step->ended);
 }

@@ -107,6 +107,12 @@ struct state {
 	uint32_t aborted_ready;
 	uint32_t aborted_data;
 	uint32_t is_last; /* of the call's blocks */
+	/*
+	 * Of the timeline, the first thread's: where its notes go at the end, 0: it takes none;
+	 * how many there are, and were before.
+	 */
+	uint64_t ring, num_times, old_times;
+	struct gpu_time times[GPU_MAX_TIMES];
 };
 
 /* What all threads of the block know of a piece of a step in a round. */
@@ -312,6 +318,58 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct state 
 			  state->epoch + message_of(c, o) + 1);
 }
 
+/* ---- when ---- */
+
+/* By the first thread, of each lane's first part, or, of steps side by side, of each step's. */
+GPU_DEVICE void begin_times(const struct gpu_execute_args &args, struct state *state,
+			    const struct gpu_work *work)
+{
+	uint32_t lanes = gpu_blocks() / args.parts, part = gpu_block() % args.parts;
+	uint32_t ring = part * lanes + gpu_block() / args.parts;
+	bool has_one = ring < GPU_MAX_RINGS && part < (args.spread ? work->num_steps : 1);
+
+	state->ring = has_one ? args.times + sizeof(struct gpu_times) * ring : 0;
+	state->num_times = state->old_times = has_one ? gpu_load_relaxed(state->ring) : 0;
+}
+
+/* For the first thread, the step that it is in; NULL: nobody asks. */
+GPU_DEVICE struct gpu_time *time_of(const struct gpu_execute_args &args, struct state *state)
+{
+	return args.times && gpu_thread() == 0 && state->ring
+		       ? &state->times[state->num_times % GPU_MAX_TIMES]
+		       : NULL;
+}
+
+GPU_DEVICE void end_time(struct state *state, struct gpu_time *time, const struct context *c)
+{
+	time->first = c->step.first;
+	time->round = (uint32_t)c->round;
+	time->ended = gpu_now();
+	state->num_times++;
+}
+
+/* To the host's memory at last, as stores there would hold up the steps that are timed. */
+GPU_DEVICE void leave_times(const struct state *state)
+{
+	uint64_t num = state->num_times, k = num > GPU_MAX_TIMES ? num - GPU_MAX_TIMES : 0;
+
+	if (!state->ring)
+		return;
+	for (k = (k > state->old_times ? k : state->old_times) + gpu_thread(); k < num;
+	     k += gpu_threads()) {
+		const struct gpu_time *time = &state->times[k % GPU_MAX_TIMES];
+		uint64_t to = state->ring + offsetof(struct gpu_times, last) +
+			      sizeof(*time) * (k % GPU_MAX_TIMES);
+
+		gpu_store_relaxed(to, time->first | (uint64_t)time->round << 32);
+		gpu_store_relaxed(to + offsetof(struct gpu_time, began), time->began);
+		gpu_store_relaxed(to + offsetof(struct gpu_time, ready), time->ready);
+		gpu_store_relaxed(to + offsetof(struct gpu_time, ended), time->ended);
+	}
+	if (gpu_thread() == 0)
+		gpu_store_relaxed(state->ring, num);
+}
+
 /* ---- going through the steps ---- */
 
 GPU_DEVICE struct gpu_operand load_operand(const struct gpu_execute_args &args,
@@ -416,6 +474,8 @@ GPU_DEVICE bool run_piece(const struct gpu_execute_args &args, struct state *sta
 	gpu_block_barrier();
 	if (state->aborted_ready)
 		return false;
+	if (time_of(args, state) && !c->index)
+		time_of(args, state)->ready = gpu_now();
 	if (c->bytes && !combine<K>(args, state, c))
 		state->aborted_data = 1;
 	gpu_block_barrier();
@@ -434,6 +494,8 @@ GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *stat
 {
 	struct context c = context_of(args, step, round, 0, part, parts);
 
+	if (time_of(args, state))
+		time_of(args, state)->began = gpu_now();
 	if (!run_piece<K>(args, state, &c))
 		return false;
 	for (uint64_t index = 1; index < step.span; index++) {
@@ -448,6 +510,8 @@ GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *stat
 		if (is_link(&o))
 			pass_on(args, state, &c, &o, rounds);
 	}
+	if (time_of(args, state))
+		end_time(state, time_of(args, state), &c);
 	return true;
 }
 
@@ -567,10 +631,17 @@ template <typename K> GPU_DEVICE void execute(const struct gpu_execute_args &arg
 	if (gpu_thread() == 0) {
 		state.aborted_ready = state.aborted_data = state.is_last = 0;
 		begin_call(args, &state);
+		state.ring = state.num_times = state.old_times = 0;
+		if (args.times)
+			begin_times(args, &state, &work);
 	}
 	gpu_block_barrier();
 	well = (!args.enqueued || wait_for_half(args, &state)) &&
 	       (!work.num_steps || run_work<K>(args, &state, work));
+	if (args.times) {
+		gpu_block_barrier();
+		leave_times(&state);
+	}
 	if (args.enqueued)
 		end_call(args, &state, well);
 	else if (args.done)

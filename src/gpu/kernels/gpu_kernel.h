@@ -190,6 +190,12 @@ GPU_DEVICE uint64_t gpu_clock(void)
 	return now;
 }
 
+/* The same, but never a block's own. */
+GPU_DEVICE uint64_t gpu_now(void)
+{
+	return gpu_clock();
+}
+
 /* Before looking again at a word that is not as it should be. */
 GPU_DEVICE void gpu_pause(void)
 {
@@ -206,6 +212,7 @@ extern "C" unsigned emu_block(void);
 extern "C" unsigned emu_blocks(void);
 extern "C" void emu_block_barrier(void);
 extern "C" uint64_t emu_clock(void);
+extern "C" uint64_t emu_now(void);
 extern "C" void emu_pause(void);
 extern "C" void *emu_kernel_place(uint64_t address);
 extern "C" uint64_t emu_arena_start, emu_arena_bytes; /* see test/emu/emu.h */
@@ -345,6 +352,11 @@ GPU_DEVICE void gpu_store_lines(uint64_t lines, uint32_t share, const struct gpu
 GPU_DEVICE uint64_t gpu_clock(void)
 {
 	return emu_clock();
+}
+
+GPU_DEVICE uint64_t gpu_now(void)
+{
+	return emu_now();
 }
 
 GPU_DEVICE void gpu_pause(void)

@@ -74,6 +74,8 @@ enum {
 	GPU_EPOCH_SHIFT = 24, /* messages of a link in a call: fewer than 1 << this */
 	GPU_PART_UNIT = 128,  /* bytes: parts begin at multiples of it */
 	GPU_LL_DATA = 4,      /* bytes of data in a packet of 8 */
+	GPU_MAX_RINGS = 64,   /* of a launch, and of a ring's times (struct gpu_times) */
+	GPU_MAX_TIMES = 63,
 
 	GPU_ARENA_TAILS = 0,
 	GPU_ARENA_HEADS = GPU_ARENA_TAILS + 8 * GPU_MAX_LINKS * GPU_MAX_PARTS,
@@ -126,6 +128,23 @@ struct gpu_step {
 	uint16_t swap;
 };
 
+/* When a step of a round began, had its messages, and was done: ns, on the device's clock. */
+struct gpu_time {
+	uint32_t first, round; /* the step, by its first operand */
+	uint64_t began, ready, ended;
+};
+
+/*
+ * The last ones of a lane, in a ring, as one of its blocks saw them: for the timeline. LL and LL128
+ * wait as they go; their messages are said to be there at once. Writer: the block, at its end,
+ * behind what it finds there; reader: the host, when the kernel has ended.
+ */
+struct gpu_times {
+	uint64_t num; /* that there were */
+	uint64_t unused[3];
+	struct gpu_time last[GPU_MAX_TIMES];
+};
+
 /* A lane, or a part of one: what a block goes through. */
 struct gpu_work {
 	uint32_t first_step, num_steps;
@@ -145,6 +164,7 @@ struct gpu_execute_args {
 	uint64_t steps, operands; /* in device memory; 0: they are `few_steps`, `few_operands` */
 	uint64_t work;            /* a row of struct gpu_work, or 0: it is `few_work` */
 	uint64_t abort;           /* a word in pinned memory; not 0: leave. 0: none */
+	uint64_t times;           /* GPU_MAX_RINGS of struct gpu_times, in pinned memory; 0: none */
 	uint64_t epoch;           /* of the words: the number of the call, above GPU_EPOCH_SHIFT;
 				   * enqueued, that of the first one */
 	uint64_t width;           /* bytes of each block in a round; 0: all, there is one round */
