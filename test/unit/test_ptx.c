@@ -527,6 +527,48 @@ static void atomics_count_every_thread(void **state)
 	assert_int_equal(words()[10], 127);
 }
 
+static void atomics_of_vectors(void **state)
+{
+	static const char text[] = HEAD
+		"mov.b32 %r1, 0f3F800000; mov.b32 %r2, 0f40000000;\n"
+		"atom.global.add.v2.f32 {%r3, %r4}, [%rd1], {%r1, %r2};\n"
+		"red.global.add.v4.f32 [%rd1+16], {%r1, %r2, %r1, %r2};\n"
+		"mov.b32 %r5, 0x40003C00; red.global.add.noftz.v2.f16x2 [%rd1+32], {%r5, %r5};\n"
+		"atom.global.add.v2.f32 {_, %r4}, [%rd1+40], {%r1, %r2}; st.global.b32 [%rd1+48], %r4;" TAIL;
+	static const float wanted[8] = {40, 80, 0, 0, 40, 80, 40, 80};
+
+	(void)state;
+	memset(memory, 0, 64);
+	well(run(text, 40, 5));
+	assert_memory_equal(memory, wanted, sizeof(wanted));
+	/* Sums of 40 and 80 in half precision, two to a word. */
+	assert_int_equal(words()[8], 0x55005100);
+	assert_int_equal(words()[9], 0x55005100);
+}
+
+static void the_nth_bit_is_found(void **state)
+{
+	static const struct {
+		uint32_t mask, base;
+		int32_t n;
+		uint32_t wanted;
+	} cases[] = {{0xf0, 4, 0, 4},      {0xf0, 3, 0, ~0U},       {0xf0, 0, 1, 4},
+		     {0xf0, 0, 4, 7},      {0xf0, 0, 5, ~0U},       {0xf0, 31, -1, 7},
+		     {0xf0, 6, -3, 4},     {0xf0, 6, -4, ~0U},      {0xf0, 32, 1, ~0U},
+		     {1U << 31, 0, 1, 31}, {1, 31, INT32_MIN, ~0U}, {1, 0, -1, 0}};
+	char text[2048];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		snprintf(text, sizeof(text),
+			 "%sfns.b32 %%r1, %u, %u, %d; st.global.u32 [%%rd1], %%r1;%s", HEAD,
+			 cases[i].mask, cases[i].base, cases[i].n, TAIL);
+		words()[0] = 77;
+		well(run(text, 1, 5));
+		assert_int_equal(words()[0], cases[i].wanted);
+	}
+}
+
 /* ---- warps ---- */
 
 /* Expect this of each thread, which leaves a word. */
@@ -910,7 +952,9 @@ static void what_is_not_interpreted_is_named(void **state)
 	refuses(HEAD "max.f32 %f1, %f2, %f3, %f4;" TAIL, "with 4 operands");
 	refuses(HEAD "add.u32 1, 2, 3;" TAIL, "not for a register");
 	refuses(HEAD "mov.u32 %r1;" TAIL, "1 operands");
-	refuses(HEAD "red.global.add.v2.f32 [%rd1], {%f1, %f2};" TAIL, "red.global.add.v2.f32");
+	refuses(HEAD "red.global.add.v2.f64 [%rd1], {%fd1, %fd2};" TAIL, "red.global.add.v2.f64");
+	refuses(HEAD "red.global.min.v2.f32 [%rd1], {%f1, %f2};" TAIL, "red.global.min.v2.f32");
+	refuses(HEAD "red.global.add.v4.f32 [%rd1], {%f1, %f2};" TAIL, "3 operands");
 	refuses(HEAD "brx.idx %r1, $l; $l:" TAIL, "not what the branch needs");
 	refuses(HEAD ".pragma \"nounroll", "expected");
 	refuses(HEAD ".reg .b32 %many<2147483650>;" TAIL, "registers");
@@ -930,6 +974,8 @@ int main(void)
 		cmocka_unit_test(barriers_order_threads),
 		cmocka_unit_test(threads_that_wait_for_each_other_go_on),
 		cmocka_unit_test(atomics_count_every_thread),
+		cmocka_unit_test(atomics_of_vectors),
+		cmocka_unit_test(the_nth_bit_is_found),
 		cmocka_unit_test(lanes_work_together),
 		cmocka_unit_test(functions_are_called),
 		cmocka_unit_test(branches_by_a_table),

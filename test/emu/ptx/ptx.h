@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PTX_LANES = 32, PTX_OPERANDS = 8, PTX_BARRIERS = 16, PTX_MAX_BLOCK = 1024 };
+enum { PTX_LANES = 32, PTX_OPERANDS = 9, PTX_BARRIERS = 16, PTX_MAX_BLOCK = 1024 };
 
 /* Of a row of the tables: with its bits, two values of half of them. */
 enum { PTX_PAIR = 128 };

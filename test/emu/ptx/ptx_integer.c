@@ -29,6 +29,20 @@
 		}                                                                                  \
 	}
 
+/* fns: the n-th bit that is set, from `base` on, upwards or, where n is negative, downwards. */
+static uint64_t nth_set(uint64_t mask, uint32_t base, int32_t n)
+{
+	int64_t left = n < 0 ? -(int64_t)n : n, step = n < 0 ? -1 : 1;
+
+	if (n == 0)
+		return base < 32 && mask >> base & 1 ? base : UINT32_MAX;
+	for (int64_t at = base; at >= 0 && at < 32; at += step) {
+		if (mask >> at & 1 && --left == 0)
+			return (uint64_t)at;
+	}
+	return UINT32_MAX;
+}
+
 /* The result has the type's width; or, of mul.wide and mad.wide, the register's, twice that. */
 #define INTEGER(name, expression) OPERATION(name, instr->mask, expression)
 #define WIDE(name, expression) OPERATION(name, instr->operands[0].mask, expression)
@@ -218,6 +232,7 @@ INTEGER(sum_of_differences_signed, (S(a) > S(b) ? a - b : b - a) + c)
 INTEGER(extract_bits, extract(a, b, c, bits))
 INTEGER(extract_bits_signed, extract_signed(a, b, c, bits))
 INTEGER(permute_bytes, permute(a, b, c))
+INTEGER(find_nth_set, nth_set(a, (uint32_t)b, (int32_t)c))
 INTEGER(make_mask, a > 31 ? 0 : ptx_mask_of(b > 32 ? 32 : (unsigned)b) << a)
 INTEGER(make_mask_wrapped, ptx_mask_of(b & 31) << (a & 31))
 
@@ -674,6 +689,7 @@ const struct ptx_operation ptx_integer_operations[] = {
 	{"bfi", B, 0, PTX_PLAIN, insert_bits, false},
 	{"prmt", B, 32, PTX_PLAIN, permute_bytes, false},
 	{"lop3", B, 32, PTX_PLAIN, logic_of_three, false},
+	{"fns", B, 32, PTX_PLAIN, find_nth_set, false},
 	{"popc", B, 0, PTX_PLAIN, count_ones, false},
 	{"clz", B, 0, PTX_PLAIN, count_leading_zeros, false},
 	{"brev", B, 0, PTX_PLAIN, reverse_bits, false},

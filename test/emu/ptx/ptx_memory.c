@@ -312,44 +312,58 @@ static bool swap(unsigned char *at, unsigned bits, uint64_t *was, uint64_t now)
 	return done;
 }
 
-/* One lane after the other. `first`: the operand that is the address; before it the old value's. */
+/*
+ * An element of a lane. `first`: the operand that is the address; before it those of old values, or
+ * none; behind it those of new ones.
+ */
+static void update_element(struct ptx_warp *warp, const struct ptx_instr *instr, unsigned lane,
+			   unsigned first, unsigned element, unsigned char *at)
+{
+	const struct ptx_opcode *o = instr->opcode;
+	uint64_t address = ptx_address(warp, &instr->operands[first], lane);
+	uint64_t b = ptx_value(warp, &instr->operands[first + 1 + element], lane) & instr->mask;
+	uint64_t c = ptx_value(warp, &instr->operands[first + 2], lane) & instr->mask;
+	bool flushes = o->space != PTX_SHARED && address >> 60 == 0;
+	unsigned bits = o->type.bits;
+	uint64_t was;
+
+	if (warp->block->watch)
+		ptx_watch_load(warp, instr, lane, at, bits / 8, true);
+	was = load_word(at, bits / 8, true);
+	while (!swap(at, bits, &was, ptx_apply(o, was, b, c, flushes) & instr->mask))
+		;
+	if (warp->block->watch && (o->action != PTX_CAS || was == b))
+		ptx_watch_swap(warp, instr, lane, at, bits / 8);
+	if (o->action == PTX_CAS && was != b)
+		note_look(warp->block, address);
+	if (first)
+		ptx_set(warp, &instr->operands[element], lane, was);
+}
+
+/* One lane after the other, and of a vector, which is not atomic as such, one element. */
 static void update(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes,
 		   unsigned first)
 {
 	const struct ptx_opcode *o = instr->opcode;
-	unsigned bits = o->type.bits;
+	unsigned bytes = o->type.bits / 8U;
 
 	if (o->action != PTX_CAS)
 		warp->block->looks = 0;
 	PTX_FOR_LANES(lane, lanes)
 	{
-		unsigned char *at =
-			ptx_place(warp, instr, lane, (enum ptx_space)o->space,
-				  ptx_address(warp, &instr->operands[first], lane), bits / 8);
-		uint64_t b = ptx_value(warp, &instr->operands[first + 1], lane) & instr->mask;
-		uint64_t c = ptx_value(warp, &instr->operands[first + 2], lane) & instr->mask;
-		bool flushes = o->space != PTX_SHARED &&
-			       ptx_address(warp, &instr->operands[first], lane) >> 60 == 0;
-		uint64_t was;
+		unsigned char *at = ptx_place(warp, instr, lane, (enum ptx_space)o->space,
+					      ptx_address(warp, &instr->operands[first], lane),
+					      (size_t)bytes * o->vector);
 
-		if (warp->block->watch)
-			ptx_watch_load(warp, instr, lane, at, bits / 8, true);
-		was = load_word(at, bits / 8, true);
-		while (!swap(at, bits, &was, ptx_apply(o, was, b, c, flushes) & instr->mask))
-			;
-		if (warp->block->watch && (o->action != PTX_CAS || was == b))
-			ptx_watch_swap(warp, instr, lane, at, bits / 8);
-		if (o->action == PTX_CAS && was != b)
-			note_look(warp->block, ptx_address(warp, &instr->operands[first], lane));
-		if (first)
-			ptx_set(warp, &instr->operands[0], lane, was);
+		for (unsigned i = 0; i < o->vector; i++)
+			update_element(warp, instr, lane, first, i, at + i * bytes);
 	}
 	ptx_visible(warp->block);
 }
 
 static void atomic(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)
 {
-	update(warp, instr, lanes, 1);
+	update(warp, instr, lanes, instr->opcode->vector);
 }
 
 static void reduce(struct ptx_warp *warp, const struct ptx_instr *instr, uint32_t lanes)

@@ -247,8 +247,8 @@ static bool is_beyond(const struct ptx_opcode *o)
 	if (ptx_is_float8(&o->from) && strcmp(o->name, "cvt"))
 		return true;
 	if (is_update)
-		return o->vector > 1 || !o->type.bits || o->type.bits < 16 || !o->action ||
-		       (is_float && o->action != PTX_ADD && o->action != PTX_EXCH);
+		return (o->vector > 1 && !(is_float && o->type.bits < 64)) || o->type.bits < 16 ||
+		       !o->action || (is_float && o->action != PTX_ADD && o->action != PTX_EXCH);
 	if (!strcmp(o->name, "ld") || !strcmp(o->name, "st"))
 		return o->type.bits < 8;
 	if (!strcmp(o->name, "redux"))

@@ -261,6 +261,7 @@ static unsigned num_operands(const struct ptx_opcode *o)
 		     {"mad24.lo", 4},
 		     {"sad", 4},
 		     {"bfe", 4},
+		     {"fns", 4},
 		     {"prmt", 4},
 		     {"slct", 4},
 		     {"selp", 4},
@@ -273,7 +274,6 @@ static unsigned num_operands(const struct ptx_opcode *o)
 		     {"match.all", 4},
 		     {"redux", 3},
 		     {"activemask", 1},
-		     {"red", 2},
 		     {"add", 3},
 		     {"addc", 3},
 		     {"sub", 3},
@@ -310,8 +310,10 @@ static unsigned num_operands(const struct ptx_opcode *o)
 		return o->combine ? 4 : 3;
 	if (!strcmp(o->name, "cvt"))
 		return o->type.pair && !o->from.pair ? 3 : 2;
+	if (!strcmp(o->name, "red"))
+		return o->vector + 1U;
 	if (!strcmp(o->name, "atom"))
-		return o->action == PTX_CAS ? 4 : 3;
+		return o->action == PTX_CAS ? 4 : 2U * o->vector + 1;
 	return !strcmp(o->name, "ld") || !strcmp(o->name, "st") ? o->vector + 1U : 0;
 }
 
