@@ -14,7 +14,7 @@ struct core_mpi_queued {
 	struct core_mpi_kept kept;
 	MPI_Request hidden; /* the real MPI's, when it is staged */
 	/* Of the communicator, which may have been freed when the call has ended. */
-	char comm_name[24];
+	char comm_name[64];
 	int size;
 };
 

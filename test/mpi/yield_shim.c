@@ -36,8 +36,10 @@ int sched_yield(void)
 	const struct timespec nap = {0, 1000};
 
 	if (naps && ++num % NAP_EVERY == 0)
-		return nanosleep(&nap, NULL);
-	return (int)syscall(SYS_sched_yield);
+		clock_nanosleep(CLOCK_MONOTONIC, 0, &nap, NULL); /* which leaves errno alone */
+	else
+		syscall(SYS_sched_yield);
+	return 0;
 }
 
 unsigned ucp_worker_progress(void *worker);
@@ -50,7 +52,7 @@ unsigned ucp_worker_progress(void *worker)
 
 	if (!next)
 		*(void **)&next = dlsym(RTLD_NEXT, "ucp_worker_progress");
-	unsigned events = next(worker);
+	unsigned events = next ? next(worker) : 0;
 	idle = events ? 0 : idle + 1;
 	if (idle > 50 && naps)
 		nanosleep(&nap, NULL);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_accel.h"
 #include "core/accel/core_times.h"
-#include "core/report/core_trace.h"
 #include "core/accel/core_eager.h"
 #include "core/accel/core_failure.h"
 #include "core/accel/core_links.h"
@@ -161,13 +160,13 @@ void core_accel_finish(struct core_accel *accel)
 	core_ready_close(accel);
 	if (!accel->inside) /* it was staged at once, and has nothing else */
 		return;
-	if (accel->times)
-		core_times_end(accel);
 	core_reach_leave(accel);
-	if (accel->schedule)
-		core_schedule_put(accel->schedule);
 	if (accel->reserved)
 		core_reserve_give_back(accel);
+	if (accel->times)
+		core_times_end(accel);
+	if (accel->schedule)
+		core_schedule_put(accel->schedule);
 	if (accel->launches)
 		gpu_launch_close(&accel->launch);
 	if (accel->window_out && accel->window_out != accel->window_in)
@@ -238,8 +237,6 @@ static enum util_status wait_for_steps(struct core_accel *accel)
 		return UTIL_IN_PROGRESS;
 	accel->truncates |= accel->steps.truncates;
 	accel->running = false;
-	if (core_trace_steps)
-		accel->times_until = util_now();
 	return UTIL_OK;
 }
 

@@ -78,7 +78,6 @@ struct core_accel {
 	struct gpu_stream *copies;       /* for those beside a kernel; NULL: no windows */
 	struct gpu_scratch *scratch;     /* for results that are moved last */
 	struct gpu_staging_block *times; /* of kernels' steps, see core_times.h; NULL: none */
-	uint64_t times_until;            /* util_now, when the last kernel was seen to have ended */
 	struct gpu_scratch *window_in, *window_out; /* NULL: none; may be one and the same */
 	/*
 	 * Rounds over slices of `width` bytes of each block; 0: there is one, over everything. Odd

@@ -76,21 +76,50 @@ static const char *step_name(const struct core_program *program, const struct gp
 	return names[receives][step->num_sources > 1][2 * sends + copies];
 }
 
-static void tell(const struct core_accel *accel, int lane, const struct gpu_time *time,
+static bool has_links(const struct core_program *program, const struct gpu_step *step)
+{
+	const struct gpu_operand *o = &program->operands[step->first];
+	uint32_t num = (uint32_t)step->num_sources + step->num_targets;
+
+	return has(o, num, GPU_OPERAND_RECEIVE) || has(o, num, GPU_OPERAND_SEND);
+}
+
+/* Stepped, a launch has the lanes that are ready, and those only. */
+static int lane_of(const struct core_accel *accel, uint32_t step, int ring)
+{
+	const struct core_program *program = accel->schedule->program;
+	const struct core_steps *steps = &accel->steps;
+
+	if (steps->args.waits || steps->args.spread)
+		return ring;
+	for (int phase = 0; phase < CORE_MAX_PHASES; phase++) {
+		for (uint32_t i = 0; i < program->num_lanes[phase]; i++) {
+			const struct gpu_work *lane = &program->lanes[phase][i];
+
+			if (step >= lane->first_step && step < lane->first_step + lane->num_steps)
+				return (int)i;
+		}
+	}
+	return ring;
+}
+
+static void tell(const struct core_accel *accel, int ring, const struct gpu_time *time,
 		 uint64_t shift)
 {
 	const struct core_program *program = accel->schedule->program;
 	const struct gpu_step *step = find_step(program, time->first);
-	struct core_trace_step said = {.lane = lane,
-				       .round = time->round,
+	struct core_trace_step said = {.round = time->round,
 				       .began = time->began + shift,
 				       .ready = time->ready + shift,
 				       .ended = time->ended + shift};
 
 	if (!step)
 		return;
+	if (!has_links(program, step))
+		said.ready = said.began;
 	said.name = step_name(program, step);
 	said.number = (uint32_t)(step - program->steps);
+	said.lane = lane_of(accel, said.number, ring);
 	core_trace_step(accel->note->trace, &said);
 }
 
@@ -100,7 +129,7 @@ static void tell(const struct core_accel *accel, int lane, const struct gpu_time
  */
 static void tell_all(const struct core_accel *accel, const struct gpu_times *rings)
 {
-	uint64_t shift = accel->times_until - last_end(rings);
+	uint64_t shift = accel->steps.ended_at - last_end(rings);
 
 	for (int lane = 0; lane < GPU_MAX_RINGS; lane++) {
 		uint64_t num = rings[lane].num;

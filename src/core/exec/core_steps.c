@@ -4,6 +4,7 @@
 #include "core/agree/core_meet.h"
 #include "core/exec/core_proxy.h"
 #include "core/wire/core_wire.h"
+#include "util/util_time.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -378,6 +379,8 @@ static enum util_status finish_launch(struct core_steps *steps)
 
 	if (status == UTIL_IN_PROGRESS)
 		return status;
+	if (steps->args.times)
+		steps->ended_at = util_now();
 	steps->moves++;
 	set_running(steps, false);
 	for (uint32_t i = 0; i < num_lanes(steps) && status == UTIL_OK; i++)

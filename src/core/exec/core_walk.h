@@ -48,8 +48,9 @@ struct core_steps {
 	unsigned carry, early;
 	/* Where it is. */
 	bool running;
-	uint64_t moves; /* counts what has been done: launches, steps, messages */
-	bool truncates; /* a message from another node was longer than what it is for */
+	uint64_t ended_at; /* util_now: the last launch was seen to have ended; if it notes times */
+	uint64_t moves;    /* counts what has been done: launches, steps, messages */
+	bool truncates;    /* a message from another node was longer than what it is for */
 	struct {
 		uint32_t round, step; /* the next one to do */
 		uint32_t launched;    /* steps that are running */

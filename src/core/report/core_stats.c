@@ -17,7 +17,7 @@ static _Atomic uint64_t total_calls[CORE_PATH_NUM], total_bytes[CORE_PATH_NUM];
 static _Atomic uint64_t timed_calls, stage_time[CORE_STATS_NUM_STAGES]; /* accelerated calls; ns */
 
 struct name {
-	char text[24];
+	char text[64];
 };
 
 struct row {

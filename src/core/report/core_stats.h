@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Counts of calls: totals for gpucoll_count_calls, and with GPUCOLL_STATS=1 or GPUCOLL_DEBUG=info a
- * row for each (communicator, collective, size class, path, why), for the table at MPI_Finalize.
+ * row for each (name of a communicator, collective, size class, path, why), for the table at
+ * MPI_Finalize.
  */
 #ifndef CORE_STATS_H
 #define CORE_STATS_H

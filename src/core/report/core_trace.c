@@ -147,7 +147,8 @@ static const char *file_name(void)
 {
 	if (!wants_steps())
 		return util_config.trace;
-	return util_config.trace[5] ? util_config.trace + 6 : "gpucoll-trace.json";
+	return util_config.trace[5] && util_config.trace[6] ? util_config.trace + 6
+							    : "gpucoll-trace.json";
 }
 
 /* On all nodes in turns: what is left of an earlier job goes, then the file is made, then found. */

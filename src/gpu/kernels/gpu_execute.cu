@@ -320,13 +320,17 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct state 
 
 /* ---- when ---- */
 
-/* By the first thread, of each lane's first part, or, of steps side by side, of each step's. */
+/*
+ * By the first thread, of each lane's last part, or, of steps side by side, of each step's: where
+ * there is little to do, the last one has it.
+ */
 GPU_DEVICE void begin_times(const struct gpu_execute_args &args, struct state *state,
 			    const struct gpu_work *work)
 {
 	uint32_t lanes = gpu_blocks() / args.parts, part = gpu_block() % args.parts;
-	uint32_t ring = part * lanes + gpu_block() / args.parts;
-	bool has_one = ring < GPU_MAX_RINGS && part < (args.spread ? work->num_steps : 1);
+	uint32_t teams = args.spread ? work->num_steps : 1;
+	uint32_t ring = part % teams * lanes + gpu_block() / args.parts;
+	bool has_one = ring < GPU_MAX_RINGS && part + teams >= args.parts;
 
 	state->ring = has_one ? args.times + sizeof(struct gpu_times) * ring : 0;
 	state->num_times = state->old_times = has_one ? gpu_load_relaxed(state->ring) : 0;
