@@ -8,11 +8,11 @@
  * YIELD_SHIM_NAP=1, which tests set, ranks that wait for longer nap; in benchmarks, with a core for
  * each rank, that would be unfair to MPICH.
  *
- * Open MPI's yield, all the time. Since Linux 6.18 who yields gives up his claim to what is left of
- * his slice; with several such threads in a session the kernel's account goes wrong, and others,
- * even its own threads, have been seen without a core for 15 s at a time. A sleep now and then sets
- * it right. With YIELD_SHIM_NAP=1 some of all yields are naps: of 3 jobs beside a busy loop, on two
- * cores, each then took less than half the time.
+ * Open MPI's yield, all the time. In some kernels (b3d99f43c72b, mended by 1319ea57529e; seen in
+ * 6.18) the scheduler's account goes wrong by that, and others, even the kernel's own threads, have
+ * been seen without a core for 15 s at a time. A sleep now and then sets it right. With
+ * YIELD_SHIM_NAP=1 some of all yields are naps: of 3 jobs beside a busy loop, on two cores, each
+ * then took less than half the time.
  */
 #include <dlfcn.h>
 #include <sched.h>
