@@ -78,7 +78,8 @@ static const struct option options[] = {
 	 "stands for the host's name, or %p, the process id. What was there goes, if it is the user's. "
 	 "Hosts that share a folder over a network need %h in the name. steps:FILE: with what "
 	 "kernels did when, step by step, the last 63 of each lane of a call; each call then takes "
-	 "some tens of microseconds longer, with many lanes milliseconds. steps: the same, in gpucoll-trace.json. Empty: none."},
+	 "some tens of microseconds longer, with many lanes milliseconds. steps: the same, "
+	 "in gpucoll-trace.json. Empty: none."},
 	{"GPUCOLL_HOSTID", TYPE_STRING, FIELD(hostid), "", NULL,
 	 "The identity of this node, any string. Processes with equal identities share memory. "
 	 "Empty: made from the boot id and the IPC namespace. Used to test several \"nodes\" on "

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_accel.h"
-#include "core/accel/core_times.h"
 #include "core/accel/core_eager.h"
 #include "core/accel/core_failure.h"
 #include "core/accel/core_links.h"
@@ -10,6 +9,7 @@
 #include "core/accel/core_reach.h"
 #include "core/accel/core_ready.h"
 #include "core/accel/core_reserve.h"
+#include "core/accel/core_times.h"
 #include "core/accel/core_together.h"
 #include "core/accel/core_vote.h"
 #include "core/accel/core_window.h"

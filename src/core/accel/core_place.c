@@ -3,13 +3,13 @@
  * From this rank's steps of a schedule to a kernel: blocks and pieces become addresses and bytes.
  */
 #include "core/accel/core_place.h"
-#include "core/accel/core_times.h"
-#include "core/report/core_trace.h"
 #include "core/accel/core_eager.h"
 #include "core/accel/core_links.h"
+#include "core/accel/core_times.h"
 #include "core/accel/core_window.h"
 #include "core/exec/core_steps.h"
 #include "core/job/core_wait.h"
+#include "core/report/core_trace.h"
 #include "core/wire/core_arena.h"
 
 #include <string.h>

@@ -76,14 +76,6 @@ static const char *step_name(const struct core_program *program, const struct gp
 	return names[receives][step->num_sources > 1][2 * sends + copies];
 }
 
-static bool has_links(const struct core_program *program, const struct gpu_step *step)
-{
-	const struct gpu_operand *o = &program->operands[step->first];
-	uint32_t num = (uint32_t)step->num_sources + step->num_targets;
-
-	return has(o, num, GPU_OPERAND_RECEIVE) || has(o, num, GPU_OPERAND_SEND);
-}
-
 /* Stepped, a launch has the lanes that are ready, and those only. */
 static int lane_of(const struct core_accel *accel, uint32_t step, int ring)
 {
@@ -115,7 +107,7 @@ static void tell(const struct core_accel *accel, int ring, const struct gpu_time
 
 	if (!step)
 		return;
-	if (!has_links(program, step))
+	if (!core_program_has_links(program, step))
 		said.ready = said.began;
 	said.name = step_name(program, step);
 	said.number = (uint32_t)(step - program->steps);

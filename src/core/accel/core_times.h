@@ -8,8 +8,10 @@
 
 struct core_accel;
 
-/* Have the launch that follows note it, behind what is there of the call. Without memory it
- * doesn't. */
+/*
+ * Have the launch that follows note it, behind what is there of the call; without memory it does
+ * not.
+ */
 void core_times_begin(struct core_accel *accel);
 
 /* Tell the timeline, and give the memory back. No kernel of the call is running. */

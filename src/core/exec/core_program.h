@@ -86,6 +86,19 @@ void core_program_free(struct core_program *program);
 const struct core_link *core_program_link(const struct core_program *program,
 					  const struct gpu_operand *o);
 
+/* Whether the step has messages. */
+static inline bool core_program_has_links(const struct core_program *program,
+					  const struct gpu_step *step)
+{
+	const struct gpu_operand *o = &program->operands[step->first];
+
+	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
+		if (core_program_is_link(&o[i]))
+			return true;
+	}
+	return false;
+}
+
 /* Whether it goes with each launch's arguments, and need not be brought anywhere. */
 static inline bool core_program_is_short(const struct core_program *program)
 {

@@ -152,17 +152,6 @@ static void pass_on(const struct core_steps *steps, const struct gpu_step *step,
 		pass_on_near(steps, o, round);
 }
 
-static bool has_messages(const struct core_steps *steps, const struct gpu_step *step)
-{
-	const struct gpu_operand *o = &steps->program->operands[step->first];
-
-	for (uint32_t i = 0; i < num_operands(step); i++) {
-		if (core_program_is_link(&o[i]))
-			return true;
-	}
-	return false;
-}
-
 static enum util_status look_at_step(struct core_steps *steps, const struct gpu_step *step,
 				     uint32_t round)
 {
@@ -319,7 +308,8 @@ static uint32_t count_ready(struct core_steps *steps, uint32_t lane, enum util_s
 		*failure = status;
 	if (status != UTIL_OK)
 		return 0;
-	for (i = first + 1; i < num && !has_messages(steps, step_at(steps, lane, i)); i++)
+	for (i = first + 1;
+	     i < num && !core_program_has_links(steps->program, step_at(steps, lane, i)); i++)
 		;
 	return i - first;
 }
