@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, MPIS, ON_GPU, assert_passed, environment, launcher, run_command
+from conftest import BUILD, MPIS, NEWER, ON_GPU, assert_passed, environment, launcher, run_command
 from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only
 
 
@@ -15,6 +15,27 @@ from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only
                                   "rendezvous", "communicators", "idup", "fork", "huge"])
 def test_life(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 2, "test_life", case))
+
+
+SESSIONS = {"staged": ("alone", {}), "alone": ("alone", {"GPUCOLL_SESSIONS": "1"}), "overlap": ("overlap", {"GPUCOLL_SESSIONS": "1"}),
+            "again": ("again", {"GPUCOLL_SESSIONS": "1"}), "init_later": ("init_later", {}), "init_first": ("init_later", {"GPUCOLL_SESSIONS": "1"}),
+            "finalize_last": ("init_later", {"GPUCOLL_SESSIONS": "1", "FINALIZE_LAST": "1"})}
+
+
+@pytest.mark.parametrize("which", ["mpich", "mpich5", "openmpi5"])
+@pytest.mark.parametrize("name", SESSIONS)
+def test_sessions(run_mpi, which, name):
+    """Open MPI 4.1 has none."""
+    if which not in MPIS + NEWER:
+        pytest.skip(f"no library for {which}")
+    if which == "mpich" and name == "staged":
+        pytest.skip("MPICH 4.0 has no groups of sessions but the job's")
+    if which != "mpich5" and name == "again":
+        pytest.skip("MPICH 4.0 and Open MPI 5.0 crash in a session after the last one, with MPI_Init or without")
+    case, env = SESSIONS[name]
+    result = run_mpi(which, 4, "test_sessions", case, env={"CUEMU_DEVICES": "2", **env})
+    assert_passed(result)
+    assert ("a session after the last one was finalised" in result.output) == (name == "again"), result.output
 
 
 @each_mpi

@@ -232,11 +232,26 @@ void pmpi_bind_once(void);
 /* Warn of what looks wrong about the MPI's release, or the way in which the process was started. */
 void pmpi_look_at_start(void);
 
+/* The library's start, once MPI is initialised. Collective over MPI_COMM_WORLD. */
+void pmpi_start(void);
+
+/*
+ * The program initialises MPI. Whether that was done for it (GPUCOLL_SESSIONS): from now on it is
+ * the program's to finalise.
+ */
+bool pmpi_session_hand_over(void);
+
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv);
 int pmpi_own_Finalize(int (*next)(void));
 int pmpi_own_Query_thread(int (*next)(int *), int *provided);
 int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
 			 int required, int *provided);
+
+#if PMPI_HAS_MPI4
+int pmpi_own_Session_init(int (*next)(MPI_Info, MPI_Errhandler, MPI_Session *), MPI_Info info,
+			  MPI_Errhandler errhandler, MPI_Session *session);
+int pmpi_own_Session_finalize(int (*next)(MPI_Session *), MPI_Session *session);
+#endif
 
 typedef int (*pmpi_spawn)(const char *, char *[], int, MPI_Info, int, MPI_Comm, MPI_Comm *, int[]);
 int pmpi_own_Comm_spawn(pmpi_spawn next, const char *command, char *argv[], int maxprocs,

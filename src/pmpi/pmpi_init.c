@@ -39,7 +39,7 @@ static void stop(void)
 	pmpi_leave();
 }
 
-static void start(void)
+void pmpi_start(void)
 {
 	pmpi_enter(PMPI_DOOR_MPI);
 	core_mpi_claims_cuda = pmpi_mpi_is_cuda_aware();
@@ -130,6 +130,8 @@ int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 	bool threads = wants_threads();
 	int level = MPI_THREAD_SINGLE, provided, result;
 
+	if (pmpi_session_hand_over())
+		return MPI_SUCCESS;
 	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
@@ -140,7 +142,7 @@ int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 	if (threads)
 		note_level(result, MPI_THREAD_SINGLE, level, &provided);
 	if (result == MPI_SUCCESS && !pmpi_depth)
-		start();
+		pmpi_start();
 	return result;
 }
 
@@ -150,6 +152,8 @@ int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, ch
 	bool threads = wants_threads();
 	int level = MPI_THREAD_SINGLE, result;
 
+	if (pmpi_session_hand_over())
+		return PMPI_Query_thread(provided);
 	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
@@ -159,7 +163,7 @@ int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, ch
 	if (threads)
 		note_level(result, required, level, provided);
 	if (result == MPI_SUCCESS && !pmpi_depth)
-		start();
+		pmpi_start();
 	return result;
 }
 

@@ -194,6 +194,10 @@ static const struct option options[] = {
 	 "has its buffers ready by itself, and its kernels elsewhere are not to hold up its calls; "
 	 "copies and fills by calls that are synchronous are done in any case, but the first "
 	 "ones."},
+	{"GPUCOLL_SESSIONS", TYPE_BOOL, FIELD(sessions), "0", NULL,
+	 "Whether a program that has MPI sessions only, and does not call MPI_Init, may have MPI "
+	 "initialised with its first session, and finalised with its last: its communicators are "
+	 "accelerated then. All processes of the job have to make one, alike."},
 	{"GPUCOLL_STREAM_EXEC", TYPE_ENUM, FIELD(stream_exec), "auto", stream_exec_words,
 	 "How what is enqueued is done (see gpucoll-streams(7)). fused: by kernels of a node's ranks "
 	 "that wait for each other, where that can be, else with a warning as staged. staged: by "

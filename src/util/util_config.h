@@ -75,6 +75,7 @@ struct util_config {
 	int partial;             /* enum util_partial */
 	int p2p;                 /* enum util_messages */
 	int query;               /* enum util_query */
+	bool sessions;           /* initialise MPI with the first */
 	bool wait_default;       /* for the legacy default stream */
 };
 

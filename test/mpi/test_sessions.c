@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Programs of MPI sessions: communicators from groups, collectives on device memory, against sums
+ * that are known. MPI_Init is called by one of them only.
+ */
+#include "test.h"
+
+#include "gpucoll/gpucoll.h" /* after mpi.h */
+
+#pragma weak gpucoll_last_path
+
+#if defined(OPEN_MPI) ? OMPI_MAJOR_VERSION >= 5 : MPI_VERSION >= 4
+enum { COUNT = 10007 };
+static bool is_fast; /* calls are to be accelerated; else staged */
+
+static MPI_Session open_session(const char *level)
+{
+	MPI_Session session;
+	MPI_Info info;
+
+	MPI_Info_create(&info);
+	MPI_Info_set(info, "thread_level", level);
+	MPI_Session_init(info, MPI_ERRORS_ARE_FATAL, &session);
+	MPI_Info_free(&info);
+	return session;
+}
+
+/*
+ * Of all ranks, or of those of its parity, which have a tag of their own: MPICH 5.0 waits for ever
+ * now and then where two groups have one at a time.
+ */
+static MPI_Comm make(MPI_Session session, bool half, bool backwards, const char *tag)
+{
+	MPI_Group world, group;
+	MPI_Comm comm;
+	int size, rank, chosen[64], num = 0;
+
+	MPI_Group_from_session_pset(session, "mpi://WORLD", &world);
+	MPI_Group_size(world, &size);
+	MPI_Group_rank(world, &rank);
+	for (int i = 0; i < size; i++) {
+		int one = backwards ? size - 1 - i : i;
+
+		if (!half || one % 2 == rank % 2)
+			chosen[num++] = one;
+	}
+	MPI_Group_incl(world, num, chosen, &group);
+	MPI_Comm_create_from_group(group, half && rank % 2 ? "odd" : tag, MPI_INFO_NULL,
+				   MPI_ERRORS_ARE_FATAL, &comm);
+	MPI_Group_free(&group);
+	MPI_Group_free(&world);
+	return comm;
+}
+
+static void check(bool ok, const char *what)
+{
+	test_passed += ok;
+	test_failed += !ok;
+	if (!ok)
+		printf("FAIL rank %d: %s\n", test_rank, what);
+}
+
+/* Sums, blocking and not, and a broadcast from the last rank. */
+static void call_on(MPI_Comm comm, const char *what)
+{
+	struct buffer in = buffer_new(PLACE_DEVICE, COUNT * sizeof(int)),
+		      out = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int *mine = malloc(COUNT * sizeof(int)), *sums = malloc(COUNT * sizeof(int));
+	enum gpucoll_path path = is_fast ? GPUCOLL_PATH_ACCEL : GPUCOLL_PATH_STAGE;
+	MPI_Request request;
+	int rank, size;
+
+	MPI_Comm_rank(comm, &rank);
+	MPI_Comm_size(comm, &size);
+	for (int i = 0; i < COUNT; i++) {
+		mine[i] = i + 3 * rank;
+		sums[i] = size * i + 3 * size * (size - 1) / 2;
+	}
+	snprintf(test_name, sizeof(test_name), "%s", what);
+	buffer_put(&in, mine, COUNT * sizeof(int));
+	MPI_Allreduce(in.data, out.data, COUNT, MPI_INT, MPI_SUM, comm);
+	check(!gpucoll_last_path || size == 1 || gpucoll_last_path() == path, what);
+	check(buffer_equals(&out, sums, "MPI_Allreduce"), what);
+	MPI_Bcast(out.data, COUNT, MPI_INT, size - 1, comm);
+	MPI_Iallreduce(MPI_IN_PLACE, out.data, COUNT, MPI_INT, MPI_MAX, comm, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	check(buffer_equals(&out, sums, "MPI_Iallreduce"), what);
+	buffer_free(&in);
+	buffer_free(&out);
+	free(mine);
+	free(sums);
+}
+
+/* The first of the ranks says how it went for all. */
+static void finish(MPI_Comm comm)
+{
+	long mine[2] = {test_passed, test_failed}, all[2];
+
+	MPI_Allreduce(mine, all, 2, MPI_LONG, MPI_SUM, comm);
+	test_passed = all[0];
+	test_failed = all[1];
+}
+
+static void run_session(const char *level, const char *what)
+{
+	MPI_Session session = open_session(level);
+	MPI_Comm half = make(session, true, false, "half"),
+		 all = make(session, false, true, "backwards"), copy;
+
+	call_on(all, what);
+	call_on(half, what);
+	MPI_Comm_dup(all, &copy);
+	call_on(copy, what);
+	MPI_Comm_free(&half);
+	MPI_Comm_free(&all);
+	finish(copy);
+	MPI_Comm_free(&copy);
+	MPI_Session_finalize(&session);
+}
+
+/* Sessions that overlap: the second one's communicators outlive the first. */
+static void overlap(void)
+{
+	MPI_Session first = open_session("MPI_THREAD_SINGLE"),
+		    second = open_session("MPI_THREAD_MULTIPLE");
+	MPI_Comm one = make(first, false, false, "one"), two = make(second, false, false, "two");
+
+	call_on(one, "the first of two");
+	MPI_Comm_free(&one);
+	MPI_Session_finalize(&first);
+	call_on(two, "the second of two");
+	finish(two);
+	MPI_Comm_free(&two);
+	MPI_Session_finalize(&second);
+}
+
+/* MPI is not initialised twice, which is said. */
+static void again(void)
+{
+	MPI_Session session;
+
+	run_session("MPI_THREAD_SINGLE", "a session");
+	session = open_session("MPI_THREAD_SINGLE");
+	MPI_Session_finalize(&session);
+}
+
+/* The program has MPI_COMM_WORLD, too, and ends it before its session or after. */
+static void init_later(void)
+{
+	MPI_Session session = open_session("MPI_THREAD_SINGLE");
+	bool is_last = getenv("FINALIZE_LAST") != NULL;
+	MPI_Comm comm;
+	int level;
+
+	MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
+	check(level >= MPI_THREAD_SINGLE && level <= MPI_THREAD_MULTIPLE, "the level");
+	comm = make(session, false, false, "later");
+	is_fast = true;
+	call_on(MPI_COMM_WORLD, "MPI_COMM_WORLD");
+	call_on(comm, "beside MPI_COMM_WORLD");
+	finish(comm);
+	MPI_Comm_free(&comm);
+	if (is_last)
+		MPI_Session_finalize(&session);
+	call_on(MPI_COMM_WORLD, "MPI_COMM_WORLD at the end");
+	MPI_Finalize();
+	if (!is_last)
+		MPI_Session_finalize(&session);
+}
+
+static void alone(void)
+{
+	run_session("MPI_THREAD_SERIALIZED", "sessions only");
+}
+
+/* Ranks are those of the launcher, which tells them before MPI does. */
+static int launcher_rank(void)
+{
+	const char *rank = getenv("PMI_RANK");
+
+	rank = rank ? rank : getenv("OMPI_COMM_WORLD_RANK");
+	return rank ? atoi(rank) : 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct test_case cases[] = {{"alone", alone},
+						 {"overlap", overlap},
+						 {"again", again},
+						 {"init_later", init_later}};
+	int devices = 0;
+
+	test_rank = launcher_rank();
+	cuda_check(cudaGetDeviceCount(&devices), "cudaGetDeviceCount");
+	cuda_check(cudaSetDevice(test_rank % devices), "cudaSetDevice");
+	is_fast = getenv("GPUCOLL_SESSIONS") != NULL;
+	for (size_t i = 0; argc > 1 && i < sizeof(cases) / sizeof(cases[0]); i++) {
+		if (strcmp(cases[i].name, argv[1]))
+			continue;
+		cases[i].run();
+		return test_finish();
+	}
+	return 2;
+}
+#else
+int main(void)
+{
+	printf("this MPI has no sessions\n");
+	return 2;
+}
+#endif
