@@ -4,7 +4,8 @@
 
 Dependencies point one way: pmpi -> core -> algos, gpu, net, topo -> util, and inside core from each room to those below
 it; no file includes another that leads back to it. mpi.h is included in src/pmpi and in core_mpi_handle.h only, which
-only core_mpi_* include; src/algos includes neither CUDA, UCX nor MPI; gpu, net and topo do not know each other.
+only core_mpi_* include; src/algos includes neither CUDA, UCX nor MPI; gpu, net and topo do not know each other. A file
+of src/core has 500 lines at most.
 """
 import re
 import sys
@@ -26,6 +27,7 @@ CORE_ROOMS = ["call", "job", "comm", "mpi", "report", "stage", "stream", "reques
 OUTSIDE = {r"mpi\.h": {"nccl", "pmpi"}, r"cuda.*\.h": {"gpu", "nccl", "pmpi"}, r"uc[pst]/.*": {"net"}, r"hwloc.*": {"topo"}}
 KNOWS_MPI = "core/call/core_mpi_handle.h"
 EXCEPTIONS = {(KNOWS_MPI, "mpi.h")}
+MOST_LINES = 500
 
 
 def includes(path):
@@ -89,9 +91,16 @@ def circles(root):
             yield f"in a circle: {circle}"
 
 
+def long_files(root):
+    for path in sorted((root / "src/core").glob("**/*.[ch]")):
+        lines = path.read_text().count("\n")
+        if lines > MOST_LINES:
+            yield f"{path}: {lines} lines, more than {MOST_LINES}"
+
+
 def main():
     root = Path(sys.argv[1])
-    found = [*violations(root), *circles(root)]
+    found = [*violations(root), *circles(root), *long_files(root)]
     print("\n".join(found) if found else "includes follow the rules")
     sys.exit(1 if found else 0)
 

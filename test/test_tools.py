@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from conftest import BUILD, CUDA, MPIS, ON_GPU, SOURCE, assert_passed, environment, launcher, run_command
+from conftest import BUILD, CUDA, MPIS, NEWER, ON_GPU, SOURCE, assert_passed, environment, launcher, run_command
 from helpers import (CUDART, MACHINES, choices, compile_with, count_calls, each_mpi, emulated_only, need_mpi4py,
                      run_tool)
 
@@ -59,13 +59,16 @@ int main(int argc, char **argv)
 
 
 @emulated_only
+@pytest.mark.parametrize("parent", ["openmpi", "openmpi5", "mpich5"])
 @pytest.mark.parametrize("way", ["one", "many"])
-def test_exec_reaches_spawned_processes(tmp_path, way):
+def test_exec_reaches_spawned_processes(tmp_path, parent, way):
     """Their calls on device memory, with which the MPI alone would crash. Debian's MPICH can't spawn, also without the library."""
+    if parent not in MPIS + NEWER:
+        pytest.skip(f"no library for {parent}")
     (tmp_path / "spawning.c").write_text(SPAWNING)
-    compile_with("mpicc.openmpi", f"-I{CUDA}/include", "-o", tmp_path / "spawning", tmp_path / "spawning.c", f"-L{BUILD}/emu", f"-l:{CUDART}",
+    compile_with(f"mpicc.{parent}", f"-I{CUDA}/include", "-o", tmp_path / "spawning", tmp_path / "spawning.c", f"-L{BUILD}/emu", f"-l:{CUDART}",
                  "-l:libcuda.so.1")
-    result = run_tool(EXEC, "--emulate=2", *launcher("openmpi", 2), str(tmp_path / "spawning"), way)
+    result = run_tool(EXEC, "--emulate=2", *launcher(parent, 2), str(tmp_path / "spawning"), way)
     assert result.status == 0 and result.output.count("a child has made its call") == 2, result.output
 
 

@@ -2,38 +2,21 @@
 #include "core/core_mpi_check.h"
 #include "core/call/core_coll.h"
 #include "core/call/core_mpi_handle.h"
+#include "core/core_mpi_args.h"
 #include "core/job/core_drive.h"
 #include "core/job/core_mpi_drive.h"
-#include "core/mpi/core_mpi.h"
-#include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_name.h"
-#include "core/mpi/core_mpi_predefined.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/report/core_dump.h"
 #include "core/report/core_journal.h"
 #include "core/request/core_requests.h"
-#include "gpu/gpu_pointer.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
-
-/* What all ranks tell all others. Bytes without meaning are zero, as all of it is compared. */
-struct head {
-	char name[CORE_ENTRY_NAME];
-	int64_t bytes;    /* that all are to have alike; -1: there is no such number */
-	uint64_t nowhere; /* the address of a buffer that is none; 0: there is no such */
-	int32_t root;     /* -1: none */
-	uint8_t type, op;
-	bool has_op;
-};
 
 /* How far a check is; each step but the last is an operation of the real MPI that has been begun.
  */
@@ -52,7 +35,7 @@ struct check {
 	bool broken;     /* the MPI could not do it, as after a loss: it says nothing */
 	_Atomic bool done;
 	int error; /* MPI_SUCCESS, or what is to be raised */
-	struct head mine, *heads;
+	struct core_mpi_args mine, *heads;
 	bool exchanges;
 	/* What each rank sends to each, and takes from each, in bytes; -1: not known. */
 	int64_t *sends, *takes, *comes;
@@ -83,214 +66,7 @@ uint64_t core_check_pending;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct core_checks *lanes; /* under the lock */
 
-/* ---- what a rank has to tell ---- */
-
-static int64_t bytes_of(int64_t count, core_handle handle)
-{
-	MPI_Datatype type = core_mpi_as_type(handle);
-	MPI_Count size;
-
-	if (count == 0) /* whose type may be anything */
-		return 0;
-	if (count < 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS)
-		return -1;
-	return count * (int64_t)size;
-}
-
-static int64_t block_bytes(const struct core_mpi_blocks *blocks, int i)
-{
-	if (blocks->each_type && !blocks->types) /* the real MPI refuses that */
-		return -1;
-	return bytes_of(core_mpi_block_count(blocks, i), core_mpi_block_type(blocks, i));
-}
-
-static bool is_gather(enum core_coll coll)
-{
-	return coll == CORE_GATHER || coll == CORE_GATHERV;
-}
-
-static bool is_scatter(enum core_coll coll)
-{
-	return coll == CORE_SCATTER || coll == CORE_SCATTERV;
-}
-
-static bool is_allgather(enum core_coll coll)
-{
-	return coll == CORE_ALLGATHER || coll == CORE_ALLGATHERV;
-}
-
-static bool is_alltoall(enum core_coll coll)
-{
-	return coll == CORE_ALLTOALL || coll == CORE_ALLTOALLV || coll == CORE_ALLTOALLW;
-}
-
-/*
- * In an exchange all ranks name one predefined type, if any; but pairs, which are two of another,
- * and packed data. 0: not known.
- */
-static uint8_t exchanged_type(const struct core_call *call, int rank)
-{
-	bool is_root = rank == call->root;
-	bool sends = (is_gather(call->coll) && !is_root) || (is_scatter(call->coll) && is_root);
-	core_handle type = sends ? call->sendtype : call->recvtype;
-
-	if (core_coll_is_neighbor(call->coll) || !type || core_mpi_is_in_place(call->recvbuf))
-		return 0;
-	/* Of nothing the type may be anything; and who has how much of what is in arrays. */
-	if (sends ? call->sendcounts || !call->sendcount : call->recvcounts || !call->recvcount)
-		return 0;
-	return core_mpi_is_loose(type) ? 0 : core_mpi_type_number(type);
-}
-
-/* To be read: of devices the kernel does not read for others what a load of ours may. */
-static bool is_mapped(uint64_t address)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	unsigned long long from, to;
-	bool found = false;
-	char line[512], may;
-
-	while (maps && !found && fgets(line, sizeof(line), maps))
-		found = sscanf(line, "%llx-%llx %c", &from, &to, &may) == 3 && address >= from &&
-			address < to && may == 'r';
-	if (maps)
-		fclose(maps);
-	return found;
-}
-
-/*
- * The kernel knows what is mapped, and reads it or says no. Where the data begin at the address: of
- * predefined types, without displacements.
- */
-static bool is_nowhere(const void *buffer, int64_t count, core_handle type, const void *displs)
-{
-	char byte;
-	struct iovec here = {&byte, 1}, there = {(void *)buffer, 1};
-
-	if (!buffer || count <= 0 || displs || !core_mpi_type_number(type) ||
-	    core_mpi_is_in_place(buffer) || (gpu_driver_present() && gpu_pointer_is_device(buffer)))
-		return false;
-	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT &&
-	       !is_mapped((uint64_t)(uintptr_t)buffer);
-}
-
-/* Of a root's alone, and of others', only what they use. */
-static uint64_t find_nowhere(const struct core_call *call, int rank)
-{
-	bool sends = !is_scatter(call->coll) || rank == call->root;
-	bool receives = (!is_gather(call->coll) && call->coll != CORE_REDUCE) || rank == call->root;
-	bool reduces = core_coll_reduces(call->coll);
-
-	receives &= call->coll != CORE_EXSCAN || rank > 0;
-	if (sends && call->sendbuf &&
-	    is_nowhere(call->sendbuf, reduces ? call->recvcount : call->sendcount,
-		       reduces ? call->recvtype : call->sendtype, call->sdispls))
-		return (uint64_t)(uintptr_t)call->sendbuf;
-	if (receives && is_nowhere(call->recvbuf, call->recvcount, call->recvtype, call->rdispls))
-		return (uint64_t)(uintptr_t)call->recvbuf;
-	return 0;
-}
-
-static struct head head_of(const struct core_call *call, const char *name, int rank)
-{
-	struct head head;
-	size_t length;
-
-	memset(&head, 0, sizeof(head));
-	snprintf(head.name, sizeof(head.name), "%s", name);
-	length = strlen(head.name);
-	if (length > 2 && !strcmp(head.name + length - 2, "_c")) /* which ranks may mix */
-		memset(head.name + length - 2, 0, 2);
-	head.bytes = head.root = -1;
-	if (!call)
-		return head;
-	head.nowhere = find_nowhere(call, rank);
-	if (core_coll_is_rooted(call->coll))
-		head.root = call->root;
-	if (core_coll_reduces(call->coll) || call->coll == CORE_BCAST) {
-		if (core_coll_reduces(call->coll) || !core_mpi_is_loose(call->recvtype))
-			head.type = core_mpi_type_number(call->recvtype);
-		if (!call->recvcounts)
-			head.bytes = bytes_of(call->recvcount, call->recvtype);
-	} else {
-		head.type = exchanged_type(call, rank);
-	}
-	head.has_op = core_coll_reduces(call->coll);
-	head.op = head.has_op ? core_mpi_op_number(call->op) : 0;
-	return head;
-}
-
-/* The blocks in which this rank has nothing to do with another stay at 0. */
-static void fill_exchange(struct check *check, const struct core_call *call, int rank, int size)
-{
-	struct core_mpi_blocks out = core_mpi_sent_blocks(call, size),
-			       in = core_mpi_received_blocks(call, size);
-	bool in_place = core_mpi_is_in_place(call->sendbuf) || core_mpi_is_in_place(call->recvbuf);
-	bool is_root = rank == call->root;
-	int64_t mine = -1; /* to each */
-
-	if (is_gather(call->coll) || is_allgather(call->coll))
-		mine = in_place ? block_bytes(&in, rank)
-				: bytes_of(call->sendcount, call->sendtype);
-	for (int i = 0; i < size; i++) {
-		if (is_alltoall(call->coll)) {
-			check->takes[i] = block_bytes(&in, i);
-			check->sends[i] = in_place ? check->takes[i] : block_bytes(&out, i);
-		} else if (is_allgather(call->coll)) {
-			check->takes[i] = block_bytes(&in, i);
-			check->sends[i] = mine;
-		} else if (is_gather(call->coll)) {
-			check->takes[i] = is_root ? block_bytes(&in, i) : 0;
-			check->sends[i] = i == call->root ? mine : 0;
-		} else {
-			check->sends[i] = is_root ? block_bytes(&out, i) : 0;
-			if (i == call->root && !in_place)
-				check->takes[i] = bytes_of(call->recvcount, call->recvtype);
-		}
-	}
-	/* In place a root's block to itself is not described. */
-	if (is_root && in_place && (is_gather(call->coll) || is_scatter(call->coll)))
-		check->sends[rank] = check->takes[rank] = -1;
-}
-
 /* ---- what the ranks have told ---- */
-
-static void describe(const struct head *head, char *text, size_t bytes)
-{
-	char root[24] = "", data[80] = "";
-
-	if (head->root >= 0)
-		snprintf(root, sizeof(root), ", root %d", head->root);
-	if (head->bytes < 0 && head->type)
-		snprintf(data, sizeof(data), ", %s", core_mpi_type_word(head->type));
-	if (head->bytes >= 0)
-		snprintf(data, sizeof(data), ", %lld bytes of %s", (long long)head->bytes,
-			 core_mpi_type_word(head->type));
-	snprintf(text, bytes, "%s%s%s%s%s", head->name, data, head->has_op ? ", " : "",
-		 head->has_op ? core_mpi_op_word(head->op) : "", root);
-}
-
-/* MPI_SUCCESS, or the error that it is to differ so; with what differs. */
-static int compare(const struct head *a, const struct head *b, const char **what)
-{
-	*what = "the collective";
-	if (strcmp(a->name, b->name))
-		return MPI_ERR_OTHER;
-	*what = "the root";
-	if (a->root != b->root)
-		return MPI_ERR_ROOT;
-	*what = "the operation";
-	if (a->has_op != b->has_op || a->op != b->op)
-		return MPI_ERR_OP;
-	*what = "the number of bytes";
-	if (a->bytes != b->bytes)
-		return MPI_ERR_COUNT;
-	/* One may give a derived type of what the other gives plainly. */
-	*what = "the type";
-	if (a->type != b->type && a->type && b->type)
-		return MPI_ERR_TYPE;
-	return MPI_SUCCESS;
-}
 
 static void say(const struct core_checks *lane, const struct check *check, const char *text)
 {
@@ -326,11 +102,11 @@ static int look_at_heads(const struct core_checks *lane, const struct check *che
 		return MPI_ERR_BUFFER;
 	}
 	for (int i = 1; i < lane->size; i++) {
-		error = compare(&check->heads[0], &check->heads[i], &what);
+		error = core_mpi_args_compare(&check->heads[0], &check->heads[i], &what);
 		if (error == MPI_SUCCESS)
 			continue;
-		describe(&check->heads[0], one, sizeof(one));
-		describe(&check->heads[i], other, sizeof(other));
+		core_mpi_args_describe(&check->heads[0], one, sizeof(one));
+		core_mpi_args_describe(&check->heads[i], other, sizeof(other));
 		snprintf(text, sizeof(text), "%s differs: rank 0 is at %s, rank %d at %s", what,
 			 one, i, other);
 		if (lane->rank == 0)
@@ -384,10 +160,9 @@ static struct check *create(const struct core_call *call, const char *name,
 	size_t size = (size_t)comm->size;
 
 	check->number = comm->made - 1;
-	check->mine = head_of(call, name, comm->rank);
+	check->mine = core_mpi_args_of(call, name, comm->rank);
 	check->heads = must(calloc(size, sizeof(*check->heads)));
-	check->exchanges = call && (is_gather(call->coll) || is_scatter(call->coll) ||
-				    is_allgather(call->coll) || is_alltoall(call->coll));
+	check->exchanges = call && core_mpi_args_exchange(call);
 	check->request = MPI_REQUEST_NULL;
 	if (!check->exchanges)
 		return check;
@@ -397,7 +172,7 @@ static struct check *create(const struct core_call *call, const char *name,
 	/* A root that there is not is the real MPI's to refuse, and arrays are not to be read for
 	 * it. */
 	if (!core_coll_is_rooted(call->coll) || (call->root >= 0 && call->root < comm->size))
-		fill_exchange(check, call, comm->rank, comm->size);
+		core_mpi_args_blocks(call, comm->rank, comm->size, check->sends, check->takes);
 	return check;
 }
 

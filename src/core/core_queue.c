@@ -14,15 +14,9 @@
 #include <pthread.h>
 #include <stdio.h>
 
-/*
- * Held by who drives, never waited for. The queues' links are changed under `lists`, too, which is
- * held for moments only: the application appends, and only who drives takes out.
- */
+/* Held by who drives, never waited for. */
 static pthread_mutex_t driving = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER;
 
-static struct core_comm *busy; /* communicators with something in the queue */
-static uint64_t tickets;       /* drawn. Under `lists` */
 /*
  * Of who drives: what the real MPI has, in turns; of which the results are being copied; and of
  * whose end the application is to be told.
@@ -42,69 +36,14 @@ struct drive {
 	bool moved;                 /* something has come nearer */
 };
 
-static bool has_work(void)
-{
-	return __atomic_load_n(&busy, __ATOMIC_ACQUIRE) != NULL;
-}
-
 static bool progress_alone(void);
 
 static struct core_progress progress = {
-	.name = "gpucoll-progress", .is_there = has_work, .step = progress_alone};
+	.name = "gpucoll-progress", .is_there = core_queue_list_any, .step = progress_alone};
 
 bool core_queue_takes(const struct core_comm *comm)
 {
 	return comm->area && !comm->queue.closed && core_progress_start(&progress);
-}
-
-static void append(struct core_queued *queued)
-{
-	struct core_comm *comm = queued->op.comm;
-
-	queued->next = NULL;
-	pthread_mutex_lock(&lists);
-	queued->ticket = ++tickets;
-	if (comm->queue.head) {
-		comm->queue.tail->next = queued;
-	} else {
-		__atomic_store_n(&comm->queue.head, queued, __ATOMIC_RELEASE);
-		comm->queue.next = busy;
-		__atomic_store_n(&busy, comm, __ATOMIC_RELEASE);
-	}
-	comm->queue.tail = queued;
-	pthread_mutex_unlock(&lists);
-}
-
-/*
- * By who drives. Returns the next one. If there is none the communicator may be gone.
- * Release: who finds the queue empty finds what was done for the last call done.
- */
-static struct core_queued *remove_head(struct core_comm *comm)
-{
-	struct core_comm **link = &busy;
-	struct core_queued *next;
-
-	pthread_mutex_lock(&lists);
-	next = comm->queue.head->next;
-	while (!next && *link != comm)
-		link = &(*link)->queue.next;
-	if (!next)
-		__atomic_store_n(link, comm->queue.next, __ATOMIC_RELEASE);
-	__atomic_store_n(&comm->queue.head, next, __ATOMIC_RELEASE);
-	pthread_mutex_unlock(&lists);
-	if (!next && comm->queue.end)
-		comm->queue.end(comm);
-	return next;
-}
-
-static struct core_comm *next_busy(const struct core_comm *comm)
-{
-	struct core_comm *next;
-
-	pthread_mutex_lock(&lists);
-	next = comm ? comm->queue.next : busy;
-	pthread_mutex_unlock(&lists);
-	return next;
 }
 
 /* If the real MPI has it the communicator may have been freed. */
@@ -159,7 +98,7 @@ static void end_one_left(struct core_queued *queued)
 	queued->raised = true;
 	end(queued, UTIL_ERR_MPI);
 	if (!was_issued)
-		remove_head(queued->op.comm);
+		core_queue_list_remove_head(queued->op.comm);
 	push(&done, queued);
 }
 
@@ -245,7 +184,7 @@ static bool drive_queue(struct core_comm *comm, struct drive *drive)
 		/* The communicator may be gone as soon as its queue is empty. */
 		if (status != UTIL_IN_PROGRESS)
 			end(queued, status);
-		next = remove_head(comm);
+		next = core_queue_list_remove_head(comm);
 		if (status == UTIL_IN_PROGRESS)
 			push_issued(queued);
 		else
@@ -261,14 +200,14 @@ static bool drive_queue(struct core_comm *comm, struct drive *drive)
 static void drive_queues(struct drive *drive)
 {
 	enum { MOST_ADDED = 4 };
-	struct core_comm *comm = next_busy(NULL), *next;
+	struct core_comm *comm = core_queue_list_next(NULL), *next;
 	int num = 0;
 
 	/* Communicators that had nothing in their queues stand first. */
 	for (; comm && (!drive->adds || num++ < MOST_ADDED); comm = next) {
-		next = next_busy(comm);
+		next = core_queue_list_next(comm);
 		if (drive_queue(comm, drive))
-			next = next_busy(NULL);
+			next = core_queue_list_next(NULL);
 	}
 }
 
@@ -363,7 +302,7 @@ void core_queue_add(struct core_queued *queued)
 	/* It may have been here before, and been left by a jump. */
 	queued->raised = queued->ended = queued->held = false;
 	__atomic_fetch_add(&core_drive_pending, 1, __ATOMIC_RELAXED);
-	append(queued);
+	core_queue_list_append(queued);
 }
 
 static void begin(void)
@@ -371,7 +310,7 @@ static void begin(void)
 	struct drive drive = {.calls = true, .adds = true};
 
 	drive_all(&drive);
-	if (has_work())
+	if (core_queue_list_any())
 		core_progress_wake(&progress);
 }
 
@@ -393,31 +332,6 @@ static bool is_mine(const struct core_queued *queued)
 	return one != NULL;
 }
 
-/* Whether something that was there when the ticket was drawn is in the way of this thread. */
-static bool is_in_the_way(const struct core_comm *of, uint64_t newest)
-{
-	bool found = false;
-
-	pthread_mutex_lock(&lists);
-	for (const struct core_comm *comm = busy; comm && !found; comm = comm->queue.next) {
-		const struct core_queued *head = comm->queue.head;
-
-		found = (!of || of == comm) && head->ticket <= newest && !is_mine(head);
-	}
-	pthread_mutex_unlock(&lists);
-	return found;
-}
-
-static uint64_t newest_ticket(void)
-{
-	uint64_t newest;
-
-	pthread_mutex_lock(&lists);
-	newest = tickets;
-	pthread_mutex_unlock(&lists);
-	return newest;
-}
-
 void core_queue_yield(struct core_comm *comm)
 {
 	static const uint64_t moment = 100000; /* ns */
@@ -425,15 +339,15 @@ void core_queue_yield(struct core_comm *comm)
 	struct core_wait wait = {0};
 	uint64_t since;
 
-	if (is_driving || !(comm ? core_queue_holds(comm) : has_work()))
+	if (is_driving || !(comm ? core_queue_holds(comm) : core_queue_list_any()))
 		return;
 	since = util_now();
-	drive.newest = newest_ticket();
+	drive.newest = core_queue_list_newest();
 	/* Other threads may go on queueing. */
-	while (is_in_the_way(comm, drive.newest)) {
+	while (core_queue_list_has(comm, drive.newest, is_mine)) {
 		drive.yields = util_now() - since > moment;
 		drive_all(&drive);
-		if (is_in_the_way(comm, drive.newest))
+		if (core_queue_list_has(comm, drive.newest, is_mine))
 			core_mpi_drive(&wait);
 	}
 }

@@ -16,25 +16,7 @@
 #ifndef CORE_QUEUE_H
 #define CORE_QUEUE_H
 
-#include "core/core_op.h"
-
-/* One that is queued; embedded in what the application's request stands for. */
-struct core_queued {
-	struct core_op op;
-	struct core_queued *next;
-	/*
-	 * It has ended with `status`, and has been finished: tell MPI so. Called by a thread of the
-	 * application, after which the queue knows nothing of it.
-	 */
-	void (*complete)(struct core_queued *queued);
-	enum util_status status;
-	bool raised; /* the error handler was called */
-	bool ended;
-	uint64_t ticket; /* of all that were queued, the first has 1 */
-	bool held;       /* a thread calls MPI for it; and inside the call for that one: */
-	struct core_queued *outer; /* NULL: inside none */
-	uint64_t since;            /* when it was called for */
-};
+#include "core/core_queue_list.h"
 
 /* By core_start: from here on calls can queue. */
 void core_queue_start(void);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Calls on streams of the application's: the rest of gpucoll.h's, besides what gen-wrappers.py
  * makes. */
+#include "core/core_mpi_bound.h"
 #include "core/core_mpi_enqueue.h"
 #include "core/stream/core_stream.h"
 #include "pmpi/pmpi_call.h"
@@ -46,7 +47,7 @@ void pmpi_end_comm(enum pmpi_door door, MPI_Comm comm)
 	if (pmpi_is_inside())
 		return;
 	pmpi_enter(door);
-	core_enqueue_end((core_handle)comm);
+	core_mpi_bound_end((core_handle)comm);
 	pmpi_leave();
 }
 
@@ -58,7 +59,7 @@ int pmpi_own_Finalize(int (*next)(void))
 {
 	if (!pmpi_is_inside()) {
 		pmpi_enter(PMPI_DOOR_MPI);
-		core_enqueue_stop();
+		core_mpi_bound_stop();
 		pmpi_leave();
 	}
 	return next();
@@ -71,7 +72,7 @@ int gpucoll_barrier_enqueue(MPI_Comm comm, void *stream)
 	const int *mine;
 	int *all;
 
-	core_enqueue_barrier_words((core_handle)comm, &mine, &all);
+	core_mpi_bound_barrier_words((core_handle)comm, &mine, &all);
 	return gpucoll_allreduce_enqueue(mine, all, 1, MPI_INT, MPI_SUM, comm, stream);
 }
 
@@ -86,7 +87,7 @@ int gpucoll_stream_comm(MPI_Comm comm, void *stream, MPI_Comm *newcomm)
 	int result;
 
 	pmpi_enter(PMPI_DOOR_MPI);
-	result = core_enqueue_open((core_handle)comm, stream, &handle);
+	result = core_mpi_bound_open((core_handle)comm, stream, &handle);
 	pmpi_leave();
 	if (result == MPI_SUCCESS)
 		*newcomm = (MPI_Comm)handle;
@@ -98,7 +99,7 @@ int gpucoll_stream_error(MPI_Comm comm, int *error)
 	int result;
 
 	pmpi_enter(PMPI_DOOR_MPI);
-	result = core_enqueue_take_error((core_handle)comm, error);
+	result = core_mpi_bound_take_error((core_handle)comm, error);
 	pmpi_leave();
 	return result;
 }

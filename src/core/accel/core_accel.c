@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_accel.h"
+#include "core/accel/core_accel_rounds.h"
 #include "core/accel/core_eager.h"
 #include "core/accel/core_failure.h"
 #include "core/accel/core_links.h"
-#include "core/accel/core_place.h"
 #include "core/accel/core_plan.h"
 #include "core/accel/core_prepare.h"
 #include "core/accel/core_reach.h"
@@ -12,12 +12,10 @@
 #include "core/accel/core_times.h"
 #include "core/accel/core_together.h"
 #include "core/accel/core_vote.h"
-#include "core/accel/core_window.h"
 #include "core/agree/core_lost.h"
 #include "core/agree/core_meet.h"
 #include "core/exec/core_steps.h"
 #include "core/mpi/core_mpi.h"
-#include "core/wire/core_wire.h"
 #include "net/net_port.h"
 #include "net/net_rest.h"
 #include "util/util_log.h"
@@ -207,80 +205,6 @@ uint64_t core_accel_bytes(const struct core_accel *accel)
 	return bytes;
 }
 
-static void go(struct core_accel *accel, enum core_accel_state state)
-{
-	accel->state = state;
-	accel->moves++;
-	core_note_where(accel->note, CORE_WHERE_OFFER + (enum core_where)state);
-}
-
-/*
- * UTIL_IN_PROGRESS, or UTIL_OK when there is nothing more to wait for. Also after an error: what
- * was started uses memory that goes to other calls when this one ends.
- */
-static enum util_status wait_for_steps(struct core_accel *accel)
-{
-	enum util_status status;
-
-	if (!accel->running)
-		return UTIL_OK;
-	if (accel->result == UTIL_OK) {
-		status = core_steps_progress(&accel->steps);
-		if (status == UTIL_IN_PROGRESS) {
-			if (accel->linked)
-				core_failure_look(accel);
-			return status;
-		}
-		core_accel_keep(accel, status);
-	}
-	if (core_steps_settle(&accel->steps) == UTIL_IN_PROGRESS)
-		return UTIL_IN_PROGRESS;
-	accel->truncates |= accel->steps.truncates;
-	accel->running = false;
-	return UTIL_OK;
-}
-
-static void start_steps(struct core_accel *accel,
-			enum util_status (*begin)(struct core_accel *accel))
-{
-	if (accel->result == UTIL_OK)
-		core_accel_keep(accel, begin(accel));
-	/* The first launch, at once. */
-	if (accel->running)
-		wait_for_steps(accel);
-}
-
-/* Of several copies the first ones may be under way where a later one fails. */
-static void start_copies(struct core_accel *accel, uint64_t round,
-			 enum util_status (*copy)(struct core_accel *accel, uint64_t round))
-{
-	if (accel->result != UTIL_OK)
-		return;
-	accel->copying = accel->copies != NULL;
-	core_accel_keep(accel, copy(accel, round));
-}
-
-/* The round's kernel, and beside it, in the other half of the windows, copies. */
-static void start_round(struct core_accel *accel)
-{
-	start_steps(accel, core_place_begin);
-	if (accel->round > 0)
-		start_copies(accel, accel->round - 1, core_window_drain);
-	if (accel->round + 1 < accel->rounds)
-		start_copies(accel, accel->round + 1, core_window_fill);
-	go(accel, CORE_ACCEL_RUN);
-}
-
-static void begin(struct core_accel *accel)
-{
-	if (accel->width) {
-		start_copies(accel, 0, core_window_fill);
-		go(accel, CORE_ACCEL_FILL);
-	} else {
-		start_round(accel);
-	}
-}
-
 static enum util_status start(struct core_accel *accel)
 {
 	enum util_status status;
@@ -292,7 +216,7 @@ static enum util_status start(struct core_accel *accel)
 		accel->linked = true;
 		accel->reason = "another rank's failure";
 		core_accel_keep(accel, UTIL_ERR_PEER);
-		go(accel, CORE_ACCEL_RUN);
+		core_accel_go(accel, CORE_ACCEL_RUN);
 		return UTIL_OK;
 	}
 	core_reach_again(accel);
@@ -308,9 +232,9 @@ static enum util_status start(struct core_accel *accel)
 	if (accel->tries) {
 		if (accel->result == UTIL_OK)
 			core_accel_keep(accel, core_together_try(accel));
-		go(accel, CORE_ACCEL_TRY);
+		core_accel_go(accel, CORE_ACCEL_TRY);
 	} else {
-		begin(accel);
+		core_accel_begin(accel);
 	}
 	mark(accel, CORE_STATS_LAUNCH);
 	return UTIL_OK;
@@ -353,91 +277,6 @@ static enum util_status wait_for_try(struct core_accel *accel)
 	return status;
 }
 
-static enum util_status wait_for_copies(struct core_accel *accel)
-{
-	enum util_status status = accel->copying ? gpu_stream_poll(accel->copies) : UTIL_OK;
-
-	if (status == UTIL_IN_PROGRESS)
-		return status;
-	accel->copying = false;
-	core_accel_keep(accel, status);
-	return UTIL_OK;
-}
-
-/* Messages to other nodes move no further when this process has left. */
-static enum util_status drain(struct core_accel *accel)
-{
-	enum util_status status;
-
-	if (!accel->comm->spans)
-		return UTIL_OK;
-	if (accel->result == UTIL_OK && accel->eager)
-		return UTIL_OK;
-	if (accel->result == UTIL_OK) {
-		status = core_wire_drain(accel->comm->wire);
-		if (status == UTIL_IN_PROGRESS)
-			core_failure_look(accel);
-		else
-			core_accel_keep(accel, status);
-	} else {
-		status = UTIL_OK;
-	}
-	if (accel->result == UTIL_OK)
-		return status;
-	return core_failure_settle(accel);
-}
-
-static void start_last(struct core_accel *accel)
-{
-	if (core_meet_failed(accel->comm, accel->number))
-		core_accel_keep(accel, UTIL_ERR_PEER);
-	start_steps(accel, core_place_begin_last);
-	start_copies(accel, accel->round, core_window_drain);
-	go(accel, CORE_ACCEL_LAST);
-}
-
-/* In a gather, of what comes for the root: if that is too long it is the root's error. */
-static bool is_carrier(const struct core_accel *accel)
-{
-	return accel->touches && accel->linked && accel->schedule &&
-	       accel->sched->request.coll == SCHED_GATHER && accel->comm->rank != accel->shape.root;
-}
-
-/* This rank's part is done or has failed: say so, which the others wait for. */
-static void pass(struct core_accel *accel)
-{
-	if (accel->result != UTIL_OK) {
-		core_failure_give_up_device(accel);
-		accel->comm->links_failed = true;
-		core_meet_fail(accel->comm, accel->number);
-	}
-	if (accel->truncates && is_carrier(accel)) {
-		core_meet_cut(accel->comm, accel->number);
-		accel->truncates = false;
-	}
-	core_meet_pass(accel->comm, accel->number);
-	if (accel->touches)
-		go(accel, CORE_ACCEL_MEET);
-	else
-		start_last(accel);
-}
-
-static void muster(struct core_accel *accel)
-{
-	core_meet_arrive(accel->comm, accel->number, accel->round + 1);
-	go(accel, CORE_ACCEL_MUSTER);
-}
-
-static void end_round(struct core_accel *accel)
-{
-	if (accel->round + 1 == accel->rounds) {
-		pass(accel);
-		return;
-	}
-	accel->round++;
-	muster(accel);
-}
-
 /* Go through one state. UTIL_OK: the next one is due. */
 static enum util_status step(struct core_accel *accel)
 {
@@ -448,12 +287,12 @@ static enum util_status step(struct core_accel *accel)
 	case CORE_ACCEL_OFFER:
 		status = offer(accel);
 		if (status == UTIL_OK)
-			go(accel, CORE_ACCEL_READY);
+			core_accel_go(accel, CORE_ACCEL_READY);
 		break;
 	case CORE_ACCEL_READY:
 		status = accel->withdrawn ? stage_withdrawn(accel) : core_vote_announce(accel);
 		if (status == UTIL_OK)
-			go(accel, CORE_ACCEL_AGREE);
+			core_accel_go(accel, CORE_ACCEL_AGREE);
 		break;
 	case CORE_ACCEL_AGREE:
 		status = core_vote_progress(accel);
@@ -464,13 +303,13 @@ static enum util_status step(struct core_accel *accel)
 		status = wait_for_try(accel);
 		if (status == UTIL_OK) {
 			core_links_decide(accel);
-			begin(accel);
+			core_accel_begin(accel);
 		}
 		break;
 	case CORE_ACCEL_FILL:
-		status = wait_for_copies(accel);
+		status = core_accel_wait_for_copies(accel);
 		if (status == UTIL_OK)
-			muster(accel);
+			core_accel_muster(accel);
 		break;
 	case CORE_ACCEL_MUSTER:
 		if (!core_meet_all_arrived(comm, accel->number, accel->round + 1)) {
@@ -478,18 +317,18 @@ static enum util_status step(struct core_accel *accel)
 			if (!comm->lost)
 				return UTIL_IN_PROGRESS;
 		}
-		start_round(accel);
+		core_accel_start_round(accel);
 		break;
 	case CORE_ACCEL_RUN:
-		status = wait_for_steps(accel);
+		status = core_accel_wait_for_steps(accel);
 		if (status == UTIL_OK)
-			status = wait_for_copies(accel);
+			status = core_accel_wait_for_copies(accel);
 		if (status == UTIL_OK && accel->comm->spans)
 			core_note_where(accel->note, CORE_WHERE_WIRE);
 		if (status == UTIL_OK)
-			status = drain(accel);
+			status = core_accel_drain(accel);
 		if (status == UTIL_OK)
-			end_round(accel);
+			core_accel_end_round(accel);
 		break;
 	case CORE_ACCEL_MEET:
 		if (!core_meet_all_passed(comm, accel->number)) {
@@ -499,14 +338,14 @@ static enum util_status step(struct core_accel *accel)
 		}
 		accel->truncates |=
 			core_meet_was_cut(comm, accel->number) && comm->rank == accel->shape.root;
-		start_last(accel);
+		core_accel_start_last(accel);
 		break;
 	case CORE_ACCEL_LAST:
-		status = wait_for_steps(accel);
+		status = core_accel_wait_for_steps(accel);
 		if (status == UTIL_OK)
-			status = wait_for_copies(accel);
+			status = core_accel_wait_for_copies(accel);
 		if (status == UTIL_OK)
-			go(accel, CORE_ACCEL_DONE);
+			core_accel_go(accel, CORE_ACCEL_DONE);
 		break;
 	case CORE_ACCEL_DONE:
 		break;

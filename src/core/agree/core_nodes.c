@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/agree/core_nodes.h"
 #include "core/agree/core_meet.h"
+#include "core/agree/core_nodes_parts.h"
 #include "core/agree/core_promise.h"
 #include "core/agree/core_record.h"
 #include "core/wire/core_mail.h"
@@ -10,76 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	MAX_ROUNDS = 10,    /* 1 << this is at least CORE_MAX_RANKS nodes */
-	ACK_EVERY = 32,     /* messages of a round */
-	MOST_UNDERWAY = 64, /* of a round, not acknowledged */
-};
+enum { MOST_UNDERWAY = 64 }; /* of a round, not acknowledged */
+
 /*
  * ns. Wait before asking the other nodes: long if nobody staged last time, short if somebody did.
  * Wait longest before asking again: a service that had no memory for the question has lost it.
  */
 static const uint64_t patience = 1000000, little_patience = 50000, much_patience = UTIL_SECONDS(2);
-
-_Static_assert(1 << MAX_ROUNDS >= CORE_MAX_RANKS, "rounds for all nodes");
-
-/*
- * A message that says that nodes are ready: what their offers come to, and then, if all made
- * records, those of their members.
- */
-struct ready {
-	struct core_summary summary;
-	unsigned char records[];
-};
-
-/* Before each record, which begins at a multiple of this. */
-struct label {
-	uint32_t rank, bytes; /* of the record */
-};
-
-/* What came for a call and a round before this node was there. */
-struct early {
-	struct early *next;
-	uint64_t call;
-	uint32_t round;
-	size_t bytes;
-	struct ready message;
-};
-
-struct core_nodes {
-	int rounds;
-	/* The call that is being agreed on, + 1; 0: none. */
-	uint64_t call;
-	int round;
-	bool sent, asked;
-	uint64_t since; /* ns: this node got ready, or last asked */
-	struct core_summary common;
-	struct ready *message; /* the last one sent, with room for all records */
-	bool awaits_promise;   /* all are ready for a nonblocking call */
-	bool passed_on;        /* others were told of the promise */
-	uint64_t taken_back;   /* the last call, + 1, that this process took back */
-	uint64_t told_back;    /* ns: when it last told the first node so */
-	/* Under the main port's lock. */
-	struct early *early;
-	/* The last calls, + 1, that somebody stages; that are promised, or are not to be. */
-	uint64_t staged, committed, prevented;
-	uint32_t underway[MAX_ROUNDS], number[MAX_ROUNDS];
-	bool stages; /* last time, somebody did */
-	/* Messages that others need, which have not left. */
-	_Atomic int leaving;
-};
-
-static size_t padded(size_t bytes)
-{
-	return (bytes + sizeof(struct label) - 1) / sizeof(struct label) * sizeof(struct label);
-}
-
-/* Of a message. */
-static size_t most_bytes(const struct core_comm *comm)
-{
-	return sizeof(struct ready) +
-	       (size_t)comm->size * (sizeof(struct label) + padded(core_area_record_bytes(comm)));
-}
 
 struct core_nodes *core_nodes_create(const struct core_comm *comm)
 {
@@ -89,191 +27,23 @@ struct core_nodes *core_nodes_create(const struct core_comm *comm)
 		return NULL;
 	while (1 << nodes->rounds < comm->num_nodes)
 		nodes->rounds++;
-	nodes->message = calloc(1, most_bytes(comm));
+	nodes->message = calloc(1, core_nodes_most_bytes(comm));
 	if (nodes->message)
 		return nodes;
 	free(nodes);
 	return NULL;
 }
 
-static void drop_until(struct core_nodes *nodes, uint64_t call)
-{
-	struct early **link = &nodes->early, *entry;
-
-	while ((entry = *link)) {
-		if (entry->call >= call) {
-			link = &entry->next;
-			continue;
-		}
-		*link = entry->next;
-		free(entry);
-	}
-}
-
 void core_nodes_free(struct core_nodes *nodes)
 {
 	if (!nodes)
 		return;
-	drop_until(nodes, UINT64_MAX);
+	core_nodes_drop_until(nodes, UINT64_MAX);
 	/* After a failure, UCX may still count here. */
 	if (nodes->leaving)
 		return;
 	free(nodes->message);
 	free(nodes);
-}
-
-/* The node so many further on, and its speaker. */
-static int node_at(const struct core_comm *comm, int distance)
-{
-	int node = (comm->node + distance) % comm->num_nodes;
-
-	return node < 0 ? node + comm->num_nodes : node;
-}
-
-static int speaker_at(const struct core_comm *comm, int distance)
-{
-	return comm->speakers[node_at(comm, distance)];
-}
-
-/* ---- messages that come ---- */
-
-static void acknowledge(const struct core_comm *comm, const struct net_header *header)
-{
-	struct net_header ack = *header;
-
-	ack.kind = CORE_MAIL_ACK;
-	core_mail_tell(comm, speaker_at(comm, -(1 << header->link)), &ack, NULL, 0, NULL);
-}
-
-static void on_ready(struct core_comm *comm, const struct net_header *header,
-		     struct net_payload *payload)
-{
-	struct core_nodes *nodes = comm->agreement;
-	size_t bytes = net_payload_bytes(payload);
-	const void *data = net_payload_data(payload);
-	struct early *entry;
-
-	if (header->link >= (uint32_t)nodes->rounds || !data || bytes < sizeof(struct ready) ||
-	    bytes > most_bytes(comm))
-		return;
-	if (header->message % ACK_EVERY == 0)
-		acknowledge(comm, header);
-	/* Here the call may have gone to the real MPI long ago. */
-	if (core_meet_is_past(comm, comm->rank, header->call))
-		return;
-	entry = malloc(offsetof(struct early, message) + bytes);
-	if (!entry) {
-		net_lose((int)header->from);
-		return;
-	}
-	entry->call = header->call;
-	entry->round = header->link;
-	entry->bytes = bytes;
-	memcpy(&entry->message, data, bytes);
-	entry->next = nodes->early;
-	nodes->early = entry;
-}
-
-static void on_ack(struct core_nodes *nodes, const struct net_header *header)
-{
-	if (header->link < (uint32_t)nodes->rounds)
-		nodes->underway[header->link] = nodes->number[header->link] - header->message;
-}
-
-static void note(uint64_t *last, uint64_t call)
-{
-	if (*last < call + 1)
-		*last = call + 1;
-}
-
-static void receive(struct core_comm *comm, const struct net_header *header,
-		    struct net_payload *payload)
-{
-	struct core_nodes *nodes = comm->agreement;
-
-	if (header->kind == CORE_MAIL_READY)
-		on_ready(comm, header, payload);
-	else if (header->kind == CORE_MAIL_ACK)
-		on_ack(nodes, header);
-	else if (header->kind == CORE_MAIL_LOST)
-		core_meet_lose(comm);
-	else if (header->kind == CORE_MAIL_STAGED)
-		note(&nodes->staged, header->call);
-	else if (header->kind == CORE_MAIL_COMMITTED)
-		note(&nodes->committed, header->call);
-	else if (header->kind == CORE_MAIL_TAKEN_BACK)
-		note(&nodes->prevented, header->call);
-}
-
-void core_nodes_handle_mail(void)
-{
-	core_mail_handle(CORE_MAIL_READY, receive);
-	core_mail_handle(CORE_MAIL_ACK, receive);
-	core_mail_handle(CORE_MAIL_STAGED, receive);
-	core_mail_handle(CORE_MAIL_COMMITTED, receive);
-	core_mail_handle(CORE_MAIL_TAKEN_BACK, receive);
-	core_mail_handle(CORE_MAIL_LOST, receive);
-}
-
-/*
- * Whether what the node sends in the round is of the member: it knows of its own node and so many
- * before it, and the receiver of those that come after that.
- */
-static bool is_sent(const struct core_comm *comm, int node, int round, int rank)
-{
-	int back = node - comm->nodes[rank], known = 1 << round;
-
-	back += back < 0 ? comm->num_nodes : 0;
-	return back < known && back < comm->num_nodes - known;
-}
-
-/*
- * The records that come from the node in the round, in order of ranks. UTIL_ERR_PEER: they are
- * damaged.
- */
-static enum util_status take_records(const struct core_agree *agree, int node,
-				     const unsigned char *from, size_t bytes)
-{
-	const struct core_comm *comm = agree->comm;
-	const unsigned char *end = from + bytes;
-	struct label label;
-
-	for (int i = 0; i < comm->size; i++) {
-		if (!is_sent(comm, node, comm->agreement->round, i))
-			continue;
-		if ((size_t)(end - from) < sizeof(label))
-			return UTIL_ERR_PEER;
-		memcpy(&label, from, sizeof(label));
-		from += sizeof(label);
-		if (label.rank != (uint32_t)i || padded(label.bytes) > (size_t)(end - from) ||
-		    !core_record_is_sound(comm, (const void *)from, label.bytes))
-			return UTIL_ERR_PEER;
-		memcpy(core_agree_record(agree, i), from, label.bytes);
-		from += padded(label.bytes);
-	}
-	return from == end ? UTIL_OK : UTIL_ERR_PEER;
-}
-
-/* Take what came for the round. UTIL_IN_PROGRESS: nothing yet. */
-static enum util_status take_early(const struct core_agree *agree)
-{
-	struct core_nodes *nodes = agree->comm->agreement;
-	struct early **link = &nodes->early, *entry;
-	enum util_status status = UTIL_OK;
-
-	while ((entry = *link) &&
-	       (entry->call != agree->call || entry->round != (uint32_t)nodes->round))
-		link = &entry->next;
-	if (!entry)
-		return UTIL_IN_PROGRESS;
-	*link = entry->next;
-	core_summary_add(&nodes->common, &entry->message.summary);
-	if (entry->message.summary.all & CORE_OFFER_EAGER)
-		status =
-			take_records(agree, node_at(agree->comm, -(1 << nodes->round)),
-				     entry->message.records, entry->bytes - sizeof(entry->message));
-	free(entry);
-	return status;
 }
 
 /* ---- going on ---- */
@@ -297,7 +67,7 @@ void core_nodes_begin(const struct core_agree *agree, uint32_t flags)
 	core_agree_summarize(agree, &nodes->common);
 	nodes->common.any |= flags;
 	nodes->common.all |= flags;
-	drop_until(nodes, agree->call);
+	core_nodes_drop_until(nodes, agree->call);
 	net_unlock(NET_MAIN);
 }
 
@@ -322,16 +92,16 @@ static size_t write_message(const struct core_agree *agree)
 
 	nodes->message->summary = nodes->common;
 	if (!(nodes->common.all & CORE_OFFER_EAGER))
-		return sizeof(struct ready);
+		return sizeof(struct core_nodes_ready);
 	for (int i = 0; i < comm->size; i++) {
 		const struct core_record *record = core_agree_record(agree, i);
-		struct label label = {(uint32_t)i, record->bytes};
+		struct core_nodes_label label = {(uint32_t)i, record->bytes};
 
-		if (!is_sent(comm, comm->node, nodes->round, i))
+		if (!core_nodes_is_sent(comm, comm->node, nodes->round, i))
 			continue;
 		memcpy(to, &label, sizeof(label));
 		memcpy(to + sizeof(label), record, record->bytes);
-		to += sizeof(label) + padded(record->bytes);
+		to += sizeof(label) + core_nodes_padded(record->bytes);
 	}
 	return (size_t)(to - (unsigned char *)nodes->message);
 }
@@ -348,8 +118,8 @@ static void send(const struct core_agree *agree)
 
 	nodes->sent = true;
 	nodes->underway[nodes->round]++;
-	core_mail_tell(comm, speaker_at(comm, 1 << nodes->round), &header, nodes->message,
-		       write_message(agree), &nodes->leaving);
+	core_mail_tell(comm, core_nodes_speaker_at(comm, 1 << nodes->round), &header,
+		       nodes->message, write_message(agree), &nodes->leaving);
 }
 
 static void ask(const struct core_agree *agree)
@@ -428,7 +198,7 @@ static void pass_on(const struct core_agree *agree)
 	nodes->passed_on = true;
 	for (int i = 0; i < nodes->rounds; i++) {
 		if (1 << i > comm->node && comm->node + (1 << i) < comm->num_nodes)
-			core_mail_tell(comm, speaker_at(comm, 1 << i), &header, NULL, 0,
+			core_mail_tell(comm, core_nodes_speaker_at(comm, 1 << i), &header, NULL, 0,
 				       &nodes->leaving);
 	}
 }
@@ -482,7 +252,7 @@ static enum util_status go_on(struct core_agree *agree)
 		if (is_staged(agree))
 			return UTIL_STAGE;
 
-		status = take_early(agree);
+		status = core_nodes_take_early(agree);
 		if (status == UTIL_IN_PROGRESS)
 			ask(agree);
 		if (status != UTIL_OK)
@@ -554,6 +324,6 @@ int core_nodes_missing(const struct core_comm *comm)
 	const struct core_nodes *nodes = comm->agreement;
 
 	if (nodes->round < nodes->rounds)
-		return speaker_at(comm, -(1 << nodes->round));
+		return core_nodes_speaker_at(comm, -(1 << nodes->round));
 	return nodes->awaits_promise ? comm->speakers[0] : -1;
 }

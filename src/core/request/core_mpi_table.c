@@ -290,3 +290,32 @@ void core_requests_describe(char *text, size_t bytes)
 	}
 	pthread_mutex_unlock(&lock);
 }
+
+void core_mpi_table_end(struct core_mpi_pending *pending, const MPI_Request *request)
+{
+	if (*request == MPI_REQUEST_NULL) {
+		core_mpi_table_forget(pending);
+		return;
+	}
+	pending->active = false;
+	core_mpi_table_put_back(pending);
+}
+
+int core_mpi_table_complete(struct core_mpi_pending *pending, const MPI_Request *request,
+			    int result, const MPI_Status *status)
+{
+	enum util_status copied = UTIL_OK;
+	bool quiet;
+
+	if (!core_mpi_table_has_taken(pending))
+		return result;
+	if (result == MPI_SUCCESS) {
+		copied = core_mpi_pending_settle(pending, status);
+	} else if (!pending->persistent && *request != MPI_REQUEST_NULL) {
+		core_mpi_table_put_back(pending);
+		return result;
+	}
+	quiet = pending->quiet;
+	core_mpi_table_end(pending, request);
+	return copied == UTIL_OK ? result : core_mpi_pending_raise(quiet, copied);
+}

@@ -62,4 +62,17 @@ void core_mpi_table_drop_taken(struct core_mpi_pending *pending);
 bool core_mpi_table_has_taken(const struct core_mpi_pending *pending);
 extern _Thread_local unsigned core_mpi_table_taken_over;
 
+/*
+ * Of one that was taken out: the request is complete, or was refused. Done with it, unless it is
+ * persistent, which begins anew.
+ */
+void core_mpi_table_end(struct core_mpi_pending *pending, const MPI_Request *request);
+
+/*
+ * The same after a call that has ended so, or with an error, its `result`; what has come is copied
+ * first. Returns MPI's result.
+ */
+int core_mpi_table_complete(struct core_mpi_pending *pending, const MPI_Request *request,
+			    int result, const MPI_Status *status);
+
 #endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "core/core_mpi_bound.h"
+#include "core/call/core_flags.h"
+#include "core/comm/core_comm.h"
+#include "core/comm/core_mpi_graph.h"
+#include "core/core_mpi_comm.h"
+#include "core/mpi/core_mpi_name.h"
+#include "core/mpi/core_mpi_raise.h"
+#include "core/stream/core_stream.h"
+#include "gpu/gpu_driver.h"
+#include "util/util_log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct core_mpi_bound *all; /* under the lock; the newest first */
+
+int core_mpi_bound_refuse(core_handle comm, int error, const char *format, ...)
+{
+	char text[300];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(text), format, args);
+	va_end(args);
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s", text);
+	PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
+	return error;
+}
+
+struct core_mpi_bound *core_mpi_bound_find(core_handle comm)
+{
+	struct core_mpi_bound *bound;
+
+	pthread_mutex_lock(&lock);
+	for (bound = all; bound && bound->comm != comm;)
+		bound = bound->next;
+	pthread_mutex_unlock(&lock);
+	return bound;
+}
+
+static struct core_mpi_bound *take(core_handle comm)
+{
+	struct core_mpi_bound **link = &all, *bound;
+
+	pthread_mutex_lock(&lock);
+	while (*link && (*link)->comm != comm)
+		link = &(*link)->next;
+	bound = *link;
+	if (bound)
+		*link = bound->next;
+	pthread_mutex_unlock(&lock);
+	return bound;
+}
+
+static void add(struct core_mpi_bound *bound)
+{
+	pthread_mutex_lock(&lock);
+	bound->next = all;
+	all = bound;
+	pthread_mutex_unlock(&lock);
+}
+
+/* Why the communicator can't be had for streams, as all its ranks find; NULL: it can. */
+static const char *why_not(MPI_Comm comm)
+{
+	int inter = 0;
+
+	if (!core_awake)
+		return "the library is not at work in this job: there is no CUDA driver, or it is "
+		       "disabled";
+	PMPI_Comm_test_inter(comm, &inter);
+	if (inter)
+		return "an intercommunicator can't be for a stream";
+	if (!core_mpi_comm_find((core_handle)comm))
+		return "the communicator has processes of another job";
+	return NULL;
+}
+
+/* Also one that is not accelerated has to know how long the arrays of a call are. */
+static void identify(MPI_Comm comm)
+{
+	struct core_comm *state;
+
+	core_mpi_comm_identify((core_handle)comm);
+	state = core_mpi_comm_find((core_handle)comm);
+	if (state && !state->graph && !core_mpi_find_graph(comm, state))
+		PMPI_Abort(comm, 1); /* who has no memory for that would leave the others waiting */
+}
+
+static int dup(MPI_Comm comm, MPI_Comm *made, MPI_Comm *hidden)
+{
+	int result = PMPI_Comm_dup(comm, made);
+
+	if (result != MPI_SUCCESS)
+		return result;
+	identify(*made);
+	result = PMPI_Comm_dup(*made, hidden);
+	if (result == MPI_SUCCESS)
+		PMPI_Comm_set_errhandler(*hidden, MPI_ERRORS_RETURN);
+	else
+		PMPI_Comm_free(made);
+	return result;
+}
+
+static int fail_to_open(core_handle comm, enum util_status mine, enum util_status worst)
+{
+	const char *why = mine == UTIL_ERR_UNSUPPORTED
+				  ? "the device of the stream can't write words "
+				    "and wait for them in stream order"
+			  : mine == UTIL_OK ? "another rank can't"
+					    : "see above";
+
+	return core_mpi_bound_refuse(comm, core_mpi_error_of(worst),
+				     "gpucoll_stream_comm failed: %s", why);
+}
+
+/* A thread of the library's makes the calls. */
+static bool may_call(void)
+{
+	int level = MPI_THREAD_SINGLE;
+
+	PMPI_Query_thread(&level);
+	return level == MPI_THREAD_MULTIPLE;
+}
+
+/* ---- the beginning and the end ---- */
+
+int core_mpi_bound_open(core_handle comm, void *stream, core_handle *newcomm)
+{
+	struct core_mpi_bound *bound = NULL;
+	MPI_Comm made = MPI_COMM_NULL, hidden = MPI_COMM_NULL;
+	const char *why = why_not(core_mpi_as_comm(comm));
+	struct core_stream *opened = NULL;
+	enum util_status status, worst;
+	int result;
+
+	if (why)
+		return core_mpi_bound_refuse(comm, MPI_ERR_COMM, "gpucoll_stream_comm failed: %s",
+					     why);
+	result = dup(core_mpi_as_comm(comm), &made, &hidden);
+	if (result != MPI_SUCCESS)
+		return result;
+	/* No call may have looked for the driver yet, which the program has loaded since. */
+	status = gpu_driver_present() ? core_stream_open(stream, &opened) : UTIL_ERR_UNSUPPORTED;
+	if (status == UTIL_OK && !(bound = calloc(1, sizeof(*bound))))
+		status = UTIL_ERR_NO_MEMORY;
+	worst = core_fused_agree(hidden, status);
+	if (worst != UTIL_OK) {
+		if (opened)
+			core_stream_close(opened);
+		free(bound);
+		PMPI_Comm_free(&hidden);
+		PMPI_Comm_free(&made);
+		return fail_to_open(comm, status, worst);
+	}
+	*bound = (struct core_mpi_bound){.comm = (core_handle)made,
+					 .hidden = hidden,
+					 .stream = opened,
+					 .may_call = may_call()};
+	core_fused_open(&bound->fused, hidden, core_stream_of(opened));
+	add(bound);
+	*newcomm = (core_handle)made;
+	return MPI_SUCCESS;
+}
+
+/* This rank's calls have ended, or never will; begin to find out whether all ranks' have. */
+static void begin_end(struct core_mpi_bound *bound)
+{
+	char name[64];
+
+	core_mpi_name(bound->comm, name, sizeof(name));
+	bound->drained = core_stream_drain(bound->stream, name);
+	core_fused_drain(&bound->fused, name);
+}
+
+/* Where the device is lost the engine may yet look at it. */
+static void end(struct core_mpi_bound *bound)
+{
+	core_fused_close(&bound->fused);
+	if (!bound->drained)
+		return;
+	core_stream_close(bound->stream);
+	if (!bound->fused.left)
+		PMPI_Comm_free(&bound->hidden);
+	free(bound);
+}
+
+void core_mpi_bound_end(core_handle comm)
+{
+	struct core_mpi_bound *bound = take(comm);
+
+	if (!bound)
+		return;
+	begin_end(bound);
+	end(bound);
+}
+
+/* Ranks may have made their communicators in different orders. */
+void core_mpi_bound_stop(void)
+{
+	struct core_mpi_bound *bound;
+
+	for (bound = all; bound; bound = bound->next)
+		begin_end(bound);
+	while ((bound = all)) {
+		all = bound->next;
+		end(bound);
+	}
+	core_fused_stop();
+	core_stream_stop();
+}
+
+int core_mpi_bound_take_error(core_handle comm, int *error)
+{
+	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+
+	if (!bound)
+		return core_mpi_bound_refuse(
+			comm, MPI_ERR_COMM,
+			"gpucoll_stream_error was given a communicator that is for no stream");
+	*error = core_stream_take_error(bound->stream);
+	if (!*error && core_fused_is_open(&bound->fused) &&
+	    core_standing_take_failure(bound->fused.standing))
+		*error = core_mpi_error_of(UTIL_ERR_PEER);
+	return MPI_SUCCESS;
+}
+
+void core_mpi_bound_barrier_words(core_handle comm, const int **from, int **to)
+{
+	static int words[2]; /* the second is written by the engine */
+	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+	int *pair = bound && core_fused_is_open(&bound->fused)
+			    ? core_standing_barrier(bound->fused.standing)
+			    : words;
+
+	*from = &pair[0];
+	*to = &pair[1];
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Communicators that are bound to a stream of the application's (gpucoll.h; src/core/stream). Under
+ * the door's guard. What returns an int returns MPI's code, and has raised an error on the
+ * communicator that it was given.
+ */
+#ifndef CORE_MPI_BOUND_H
+#define CORE_MPI_BOUND_H
+
+#include "core/call/core_mpi_handle.h"
+#include "core/core_mpi_fused.h"
+
+#include <stdbool.h>
+
+/* A communicator for a stream. */
+struct core_mpi_bound {
+	struct core_mpi_bound *next;
+	core_handle comm; /* the application's */
+	MPI_Comm hidden;  /* on which the engine makes the real MPI's calls */
+	struct core_stream *stream;
+	struct core_fused fused;
+	bool may_call; /* as the MPI's level says */
+	bool broken;   /* a call has failed here, and perhaps not elsewhere. Atomic */
+	bool drained;  /* at the end: all of the engine's calls have ended */
+};
+
+/* The communicator's; NULL: it is for no stream. Thread-safe; it lives as long as that. */
+struct core_mpi_bound *core_mpi_bound_find(core_handle comm);
+
+/* Say the text, raise the error on the communicator, and return it. */
+int core_mpi_bound_refuse(core_handle comm, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Make a duplicate of the communicator for a stream, by its handle. Collective. */
+int core_mpi_bound_open(core_handle comm, void *stream, core_handle *newcomm);
+
+/* Two numbers for a barrier on it: what is added up, and where the sum, which nobody reads, goes.
+ */
+void core_mpi_bound_barrier_words(core_handle comm, const int **from, int **to);
+
+/* The code of the first enqueued call that failed since this was last asked, or MPI_SUCCESS. */
+int core_mpi_bound_take_error(core_handle comm, int *error);
+
+/* The communicator is about to be freed: what is enqueued on it ends before. Any communicator. */
+void core_mpi_bound_end(core_handle comm);
+
+/* Before MPI_Finalize: the same of all that are left. */
+void core_mpi_bound_stop(void);
+
+#endif

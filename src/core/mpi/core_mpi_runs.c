@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Where the bytes of a derived datatype lie, and in which order MPI sends them. */
+#include "core/call/core_mpi_handle.h"
+#include "core/mpi/core_mpi.h"
+#include "core/mpi/core_mpi_type.h"
+#include "util/util_limit.h"
+#include "util/util_log.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static pthread_mutex_t keyval_lock = PTHREAD_MUTEX_INITIALIZER;
+static int type_keyval =
+	MPI_KEYVAL_INVALID; /* under the lock; on derived types: a struct core_runs */
+
+static int delete_runs(MPI_Datatype type, int keyval, void *value, void *extra)
+{
+	(void)type;
+	(void)keyval;
+	(void)extra;
+	core_runs_put(value);
+	return MPI_SUCCESS;
+}
+
+static int get_type_keyval(void)
+{
+	pthread_mutex_lock(&keyval_lock);
+	if (type_keyval == MPI_KEYVAL_INVALID)
+		PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, delete_runs, &type_keyval, NULL);
+	int keyval = type_keyval;
+	pthread_mutex_unlock(&keyval_lock);
+	return keyval;
+}
+
+/*
+ * The runs of a derived type with gaps, in the order in which MPI sends them. MPI has no call for
+ * them, and taking the type apart by its constructors is long; unpacking bytes that tell their own
+ * numbers lets the real MPI say where each belongs, for every kind of type that it has. A byte has
+ * room for DIGIT_BITS of its number and a bit that says that it was written, so there are several
+ * passes.
+ *
+ * Each is into sparse memory, one at a time: a type under MPI_BOTTOM may span terabytes.
+ */
+enum { DIGIT_BITS = 7, WRITTEN = 1 << DIGIT_BITS };
+
+struct scan {
+	int digit;
+	bool last;
+	size_t num;        /* bytes that were written, so far */
+	uint32_t *numbers; /* of each, by rising offsets: the digits before this one */
+	struct core_run_list *list;
+};
+
+static _Thread_local MPI_Comm call_comm = MPI_COMM_NULL;
+
+void core_mpi_note_comm(core_handle comm)
+{
+	call_comm = comm ? core_mpi_as_comm(comm) : MPI_COMM_NULL;
+}
+
+/* One to unpack with: with sessions only, there is none but the call's. */
+static MPI_Comm comm_to_unpack(void)
+{
+	if (core_mpi_private_comm != MPI_COMM_NULL)
+		return core_mpi_private_comm;
+	return call_comm != MPI_COMM_NULL ? call_comm : MPI_COMM_SELF;
+}
+
+static enum util_status unpack_digit(MPI_Datatype type, size_t size, int digit, void *origin)
+{
+	unsigned char *data = malloc(size);
+	enum util_status status = UTIL_ERR_MPI;
+	int position = 0;
+
+	if (!data)
+		return UTIL_ERR_NO_MEMORY;
+	for (size_t i = 0; i < size; i++)
+		data[i] = (unsigned char)(WRITTEN | (i >> (digit * DIGIT_BITS)) % WRITTEN);
+	if (PMPI_Unpack(data, (int)size, &position, origin, 1, type, comm_to_unpack()) ==
+	    MPI_SUCCESS)
+		status = UTIL_OK;
+	free(data);
+	return status;
+}
+
+/* In a part of the memory that was written to, in pages; `base`: the offset of its first byte. */
+static enum util_status scan_part(struct scan *scan, const unsigned char *bytes, size_t num,
+				  ptrdiff_t base)
+{
+	enum util_status status = UTIL_OK;
+
+	for (size_t i = 0; i < num && status == UTIL_OK; i++) {
+		uint32_t *number = &scan->numbers[scan->num];
+
+		if (!bytes[i])
+			continue;
+		*number |= (uint32_t)(bytes[i] % WRITTEN) << (scan->digit * DIGIT_BITS);
+		if (scan->last)
+			status = core_run_list_add(scan->list, base + (ptrdiff_t)i, *number);
+		scan->num++;
+	}
+	return status;
+}
+
+static enum util_status scan_memory(struct scan *scan, int fd, const unsigned char *bytes,
+				    size_t span, ptrdiff_t base)
+{
+	enum util_status status = UTIL_OK;
+	off_t from = 0, to, end = (off_t)span;
+
+	scan->num = 0;
+	while (status == UTIL_OK && from < end) {
+		from = lseek(fd, from, SEEK_DATA);
+		if (from < 0)
+			return errno == ENXIO ? UTIL_OK : UTIL_ERR_SYSTEM;
+		to = lseek(fd, from, SEEK_HOLE);
+		if (to < 0 || to > end)
+			to = end;
+		status = scan_part(scan, bytes + from, (size_t)(to - from), base + from);
+		from = to;
+	}
+	return status;
+}
+
+static enum util_status find_digit(MPI_Datatype type, const struct core_typemap *map,
+				   struct scan *scan)
+{
+	size_t span = (size_t)(map->hi - map->lo);
+	enum util_status status = UTIL_ERR_SYSTEM;
+	int fd = memfd_create("gpucoll-mask", MFD_CLOEXEC);
+	unsigned char *bytes = MAP_FAILED;
+
+	if (fd >= 0 && util_file_may_have(span) && !ftruncate(fd, (off_t)span))
+		bytes = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	if (bytes == MAP_FAILED) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "a datatype spans %zu bytes, which can't be mapped: %s", span,
+			 strerror(errno));
+	} else {
+		status = unpack_digit(type, map->size, scan->digit, core_address(bytes, -map->lo));
+		if (status == UTIL_OK)
+			status = scan_memory(scan, fd, bytes, span, map->lo);
+		munmap(bytes, span);
+	}
+	if (fd >= 0)
+		close(fd);
+	return status;
+}
+
+/*
+ * Whether the real MPI takes the type. Of one that was not committed Open MPI complains in the
+ * first of these calls, and would die in MPI_Unpack; MPICH complains in the second one.
+ */
+static bool is_committed(MPI_Datatype type)
+{
+	char nothing = 0;
+	int bytes;
+
+	if (core_mpi_private_comm == MPI_COMM_NULL)
+		return true;
+	return PMPI_Send(&nothing, 1, type, MPI_PROC_NULL, 0, core_mpi_private_comm) ==
+		       MPI_SUCCESS &&
+	       PMPI_Pack_size(1, type, core_mpi_private_comm, &bytes) == MPI_SUCCESS;
+}
+
+static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *map,
+				  struct core_run_list *list)
+{
+	struct scan scan = {.list = list};
+	enum util_status status = UTIL_OK;
+
+	if (map->size > INT_MAX)
+		return UTIL_ERR_UNSUPPORTED;
+	if (!is_committed(type))
+		return UTIL_ERR_MPI;
+	scan.numbers = calloc(map->size, sizeof(*scan.numbers));
+	if (!scan.numbers)
+		return UTIL_ERR_NO_MEMORY;
+	for (; status == UTIL_OK && !scan.last; scan.digit++) {
+		scan.last = !((map->size - 1) >> ((scan.digit + 1) * DIGIT_BITS));
+		status = find_digit(type, map, &scan);
+	}
+	free(scan.numbers);
+	if (status == UTIL_OK)
+		core_run_list_sort(list, map->size);
+	return status;
+}
+
+/*
+ * The type's own runs, if it has them, with a reference for the caller. The callers look twice,
+ * since two threads may have asked for the same type at once; whoever comes second throws its own
+ * away. The lock is not taken by delete_runs, which MPI calls under locks of its own.
+ */
+static struct core_runs *get_runs(MPI_Datatype type)
+{
+	struct core_runs *runs = NULL;
+	int found = 0;
+
+	PMPI_Type_get_attr(type, get_type_keyval(), &runs, &found);
+	if (!found)
+		return NULL;
+	atomic_fetch_add_explicit(&runs->refs, 1, memory_order_relaxed);
+	return runs;
+}
+
+/* So that nobody has to look through them again. */
+static void note_pitch(struct core_runs *runs)
+{
+	const struct core_span *run = runs->runs;
+
+	runs->pitch = runs->num_runs > 1 ? run[1].offset - run[0].offset : 0;
+	runs->regular = true;
+	for (size_t i = 1; i < runs->num_runs && runs->regular; i++)
+		runs->regular = run[i].length == run[0].length &&
+				run[i].offset - run[i - 1].offset == runs->pitch;
+}
+
+static struct core_runs *keep_runs(MPI_Datatype type, struct core_run_list *list)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct core_runs *runs, *mine = calloc(1, sizeof(*mine));
+
+	if (!mine) {
+		free(list->runs);
+		return NULL;
+	}
+	*mine = (struct core_runs){.refs = 2,
+				   .num_runs = list->num_runs,
+				   .runs = list->runs,
+				   .in_order = list->in_order};
+	note_pitch(mine);
+	pthread_mutex_lock(&lock);
+	runs = get_runs(type);
+	if (!runs && PMPI_Type_set_attr(type, get_type_keyval(), mine) == MPI_SUCCESS)
+		runs = mine;
+	pthread_mutex_unlock(&lock);
+	if (runs != mine) {
+		core_runs_put(mine);
+		core_runs_put(mine);
+	}
+	return runs;
+}
+
+static enum util_status map_runs(struct core_typemap *map)
+{
+	struct core_run_list list = {0};
+	MPI_Datatype type = core_mpi_as_type(map->type);
+	enum util_status status;
+
+	map->shared = get_runs(type);
+	if (!map->shared) {
+		status = find_runs(type, map, &list);
+		if (status != UTIL_OK) {
+			free(list.runs);
+			free(list.numbers);
+			return status;
+		}
+		map->shared = keep_runs(type, &list);
+	}
+	if (!map->shared)
+		return UTIL_ERR_NO_MEMORY;
+	map->runs = map->shared->runs;
+	map->num_runs = map->shared->num_runs;
+	map->in_order = map->shared->in_order;
+	return UTIL_OK;
+}
+
+enum util_status core_mpi_find_runs(struct core_operand *operand)
+{
+	enum util_status status = UTIL_OK;
+
+	for (size_t i = 0; i < operand->num_maps && status == UTIL_OK; i++) {
+		if (operand->maps[i].size && !operand->maps[i].runs)
+			status = map_runs(&operand->maps[i]);
+	}
+	return status;
+}
+
+enum util_status core_mpi_find_order(struct core_typemap *map)
+{
+	return map->shared ? UTIL_OK : map_runs(map);
+}
+
+void core_mpi_forget_types(void)
+{
+	pthread_mutex_lock(&keyval_lock);
+	if (type_keyval != MPI_KEYVAL_INVALID)
+		PMPI_Type_free_keyval(&type_keyval);
+	pthread_mutex_unlock(&keyval_lock);
+}
