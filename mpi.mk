@@ -10,9 +10,9 @@ CORE_MPI = comm/core_mpi_graph.c core_mpi_async.c core_mpi_bound.c core_mpi_chec
 	io/core_mpi_io.c rma/core_mpi_rma.c p2p/core_mpi_exchange.c p2p/core_mpi_message.c p2p/core_mpi_pack.c p2p/core_mpi_side.c p2p/core_mpi_trial.c \
 	request/core_mpi_freed.c request/core_mpi_pending.c request/core_mpi_request.c request/core_mpi_request_several.c request/core_mpi_several.c request/core_mpi_start.c request/core_mpi_table.c request/core_mpi_waiting.c
 MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_session.o pmpi_spawn.o pmpi_stream.o wrappers.o
-MPI_TEST_PROGRAMS = test_nccl test_agree test_async test_queue test_coll test_desync test_io test_stream test_fused test_message test_ordered test_rma test_half test_types test_life test_edges test_sessions demo
+MPI_TEST_PROGRAMS = test_nccl test_pieces test_agree test_async test_queue test_coll test_desync test_io test_stream test_fused test_message test_ordered test_rma test_half test_types test_life test_edges test_sessions demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead streams
-NCCL_OBJECTS = nccl_absent.o nccl_call.o nccl_comm.o nccl_driver.o nccl_error.o nccl_group.o nccl_memory.o nccl_number.o nccl_type.o
+NCCL_OBJECTS = nccl_absent.o nccl_call.o nccl_comm.o nccl_driver.o nccl_error.o nccl_group.o nccl_memory.o nccl_number.o nccl_pieces.o nccl_type.o
 NCCL_SONAME = libnccl.so.2
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME)) $(MPI_NAMES:%=mpi/%/nccl/$(NCCL_SONAME))
 MPI_BENCH = $(foreach m,$(MPI_NAMES),$(MPI_BENCH_PROGRAMS:%=mpi/$(m)/%))
@@ -56,6 +56,9 @@ mpi/$(1)/nccl/$(NCCL_SONAME): $(NCCL_OBJECTS:%=mpi/$(1)/%) mpi/$(1)/$(SONAME) $(
 mpi/$(1)/test_nccl: $(top_srcdir)/test/nccl/test_nccl.c mpi/$(1)/nccl_number.o mpi/$(1)/nccl/$(NCCL_SONAME) emu/.stamp
 	$$(AM_V_CCLD)$(CC) $$(MPI_COMPILE) -I$(top_srcdir)/test/nccl $(LDFLAGS) -o $$@ $$< mpi/$(1)/nccl_number.o -Lmpi/$(1)/nccl -l:$(NCCL_SONAME) \
 		-Wl,-rpath,'$$$$ORIGIN/nccl' -Wl,-rpath-link,mpi/$(1) -Wl,--allow-shlib-undefined $(EMU_LINK) -lm
+mpi/$(1)/test_pieces: $(top_srcdir)/test/nccl/test_pieces.c mpi/$(1)/nccl_number.o mpi/$(1)/nccl_pieces.o mpi/$(1)/nccl/$(NCCL_SONAME) emu/.stamp
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< mpi/$(1)/nccl_number.o mpi/$(1)/nccl_pieces.o \
+		-Lmpi/$(1)/nccl -l:$(NCCL_SONAME) -Wl,-rpath,'$$$$ORIGIN/nccl' -Wl,-rpath-link,mpi/$(1) -Wl,--allow-shlib-undefined $(EMU_LINK) -lm
 mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(JANSSON_CFLAGS) $(EMU_LINK) $(JANSSON_LIBS)

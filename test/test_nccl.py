@@ -39,6 +39,14 @@ def test_collectives(run_mpi, tmp_path, mpi, ranks):
 
 
 @each_mpi
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_pieces(run_mpi, mpi, ranks):
+    """Of which calls are made that have more elements than MPI counts."""
+    result = run_mpi(mpi, ranks, "test_pieces", env={"CUEMU_DEVICES": "2"})
+    assert result.status == 0 and " checks passed, 0 failed" in result.output, result.output
+
+
+@each_mpi
 @pytest.mark.parametrize("way", ["fused", "staged"])
 def test_sums_in_order(run_mpi, tmp_path, mpi, way):
     """All operations, types and averages, too, by which results are what they are in any order."""

@@ -62,10 +62,6 @@ ncclResult_t nccl_call_check(struct nccl_call *call)
 		return nccl_fail(ncclInvalidArgument,
 				 "%s: operation %d is for datatype %d, and was given %d",
 				 call->name, (int)call->op, (int)call->user.type, (int)call->type);
-	if (call->count > INT_MAX)
-		return nccl_fail(ncclInvalidArgument,
-				 "%s: %zu elements are more than MPI counts, 2^31 - 1", call->name,
-				 call->count);
 	return ncclSuccess;
 }
 
@@ -182,7 +178,7 @@ static int enqueue_move(const struct nccl_call *call, MPI_Datatype type)
 	}
 }
 
-static ncclResult_t begin_here(const struct nccl_call *call)
+static ncclResult_t begin_counted(const struct nccl_call *call)
 {
 	MPI_Datatype type;
 	ncclResult_t result;
@@ -195,6 +191,14 @@ static ncclResult_t begin_here(const struct nccl_call *call)
 	if (call->kind == NCCL_BROADCAST)
 		return begin_broadcast(call, type);
 	return nccl_of_mpi(enqueue_move(call, type), call->name);
+}
+
+/* Pieces are as long as MPI counts, and begin where vectors may be loaded. */
+static ncclResult_t begin_here(const struct nccl_call *call)
+{
+	enum { MOST = 1 << 30 };
+
+	return call->count > INT_MAX ? nccl_pieces(call, MOST, begin_counted) : begin_counted(call);
 }
 
 /* ---- between the program's stream and ours ---- */

@@ -159,4 +159,13 @@ ncclResult_t nccl_call_before(const struct nccl_call *call);
 ncclResult_t nccl_call_begin(const struct nccl_call *call);
 ncclResult_t nccl_call_after(const struct nccl_call *call);
 
+/* ---- calls of more elements than MPI counts (nccl_pieces.c) ---- */
+
+/*
+ * Begin the call by others that are `begin`: of its kind, or, where each rank has a block in a
+ * buffer, of others that do the same, with `most` elements at most.
+ */
+ncclResult_t nccl_pieces(const struct nccl_call *call, size_t most,
+			 ncclResult_t (*begin)(const struct nccl_call *call));
+
 #endif
