@@ -148,14 +148,16 @@ static void store_word(unsigned char *to, unsigned bytes, bool visible, uint64_t
 
 /*
  * Who looks at others' memory again and again, and stores nothing, waits for somebody, who may need
- * the core: soon where it is the same word, and at last where they are several in turn.
+ * the core: soon where it is the same word, or several warps look at one each, and at last where
+ * they are many in turn.
  */
 static void note_look(struct ptx_block *block, uint64_t address)
 {
-	enum { SAME = 32, LOOKS = 64 };
+	enum { SAME = 32, AGAIN = 16, LOOKS = 64 };
+	uint64_t *seen = &block->looked[address * UINT64_C(0x9e3779b97f4a7c15) >> 60];
 
-	block->looks += address == block->looked_at ? SAME : 1;
-	block->looked_at = address;
+	block->looks += address == block->looked_at ? SAME : address == *seen ? AGAIN : 1;
+	block->looked_at = *seen = address;
 	if (block->looks < LOOKS)
 		return;
 	block->looks = 0;
