@@ -4,13 +4,13 @@
 # own compiler wrapper compiles and links, driving the compiler that configure chose.
 
 SONAME = libgpucoll.so.0
-CORE_MPI = comm/core_mpi_graph.c core_mpi_async.c core_mpi_bound.c core_mpi_check.c core_mpi_comm.c core_mpi_enqueue.c core_mpi_fused.c core_mpi_packed.c core_mpi_late.c core_mpi_order.c core_mpi_ordered.c core_mpi_queued.c core_mpi_persistent.c job/core_mpi_clock.c job/core_mpi_drive.c job/core_mpi_job.c job/core_mpi_muster.c \
-	core_mpi_args.c mpi/core_mpi_arithmetic.c mpi/core_mpi_blocks.c mpi/core_mpi_extreme.c mpi/core_mpi_fold.c mpi/core_mpi_half.c mpi/core_mpi_hold.c mpi/core_mpi_kept.c mpi/core_mpi_name.c \
+CORE_MPI = comm/core_mpi_graph.c core_mpi_args.c core_mpi_async.c core_mpi_bound.c core_mpi_check.c core_mpi_comm.c core_mpi_enqueue.c core_mpi_fused.c core_mpi_packed.c core_mpi_late.c core_mpi_order.c core_mpi_ordered.c core_mpi_queued.c core_mpi_persistent.c job/core_mpi_clock.c job/core_mpi_drive.c job/core_mpi_job.c job/core_mpi_muster.c \
+	mpi/core_mpi_arithmetic.c mpi/core_mpi_blocks.c mpi/core_mpi_extreme.c mpi/core_mpi_fold.c mpi/core_mpi_half.c mpi/core_mpi_hold.c mpi/core_mpi_kept.c mpi/core_mpi_name.c \
 	mpi/core_mpi_operands.c mpi/core_mpi_predefined.c mpi/core_mpi_raise.c mpi/core_mpi_runs.c mpi/core_mpi_shape.c mpi/core_mpi_type.c \
 	io/core_mpi_io.c rma/core_mpi_rma.c p2p/core_mpi_exchange.c p2p/core_mpi_message.c p2p/core_mpi_pack.c p2p/core_mpi_side.c p2p/core_mpi_trial.c \
 	request/core_mpi_freed.c request/core_mpi_pending.c request/core_mpi_request.c request/core_mpi_request_several.c request/core_mpi_several.c request/core_mpi_start.c request/core_mpi_table.c request/core_mpi_waiting.c
 MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_session.o pmpi_spawn.o pmpi_stream.o wrappers.o
-MPI_TEST_PROGRAMS = test_nccl test_pieces test_agree test_async test_queue test_coll test_desync test_io test_stream test_fused test_message test_ordered test_rma test_half test_types test_life test_edges test_sessions demo
+MPI_TEST_PROGRAMS = pieces/$(NCCL_SONAME) test_nccl test_agree test_async test_queue test_coll test_desync test_io test_stream test_fused test_message test_ordered test_rma test_half test_types test_life test_edges test_sessions demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead streams
 NCCL_OBJECTS = nccl_absent.o nccl_call.o nccl_comm.o nccl_driver.o nccl_error.o nccl_group.o nccl_memory.o nccl_number.o nccl_pieces.o nccl_type.o
 NCCL_SONAME = libnccl.so.2
@@ -56,9 +56,14 @@ mpi/$(1)/nccl/$(NCCL_SONAME): $(NCCL_OBJECTS:%=mpi/$(1)/%) mpi/$(1)/$(SONAME) $(
 mpi/$(1)/test_nccl: $(top_srcdir)/test/nccl/test_nccl.c mpi/$(1)/nccl_number.o mpi/$(1)/nccl/$(NCCL_SONAME) emu/.stamp
 	$$(AM_V_CCLD)$(CC) $$(MPI_COMPILE) -I$(top_srcdir)/test/nccl $(LDFLAGS) -o $$@ $$< mpi/$(1)/nccl_number.o -Lmpi/$(1)/nccl -l:$(NCCL_SONAME) \
 		-Wl,-rpath,'$$$$ORIGIN/nccl' -Wl,-rpath-link,mpi/$(1) -Wl,--allow-shlib-undefined $(EMU_LINK) -lm
-mpi/$(1)/test_pieces: $(top_srcdir)/test/nccl/test_pieces.c mpi/$(1)/nccl_number.o mpi/$(1)/nccl_pieces.o mpi/$(1)/nccl/$(NCCL_SONAME) emu/.stamp
-	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< mpi/$(1)/nccl_number.o mpi/$(1)/nccl_pieces.o \
-		-Lmpi/$(1)/nccl -l:$(NCCL_SONAME) -Wl,-rpath,'$$$$ORIGIN/nccl' -Wl,-rpath-link,mpi/$(1) -Wl,--allow-shlib-undefined $(EMU_LINK) -lm
+# For the tests: NCCL's interface with few elements in a call of MPI.
+mpi/$(1)/nccl_call_pieces.o: $(top_srcdir)/src/nccl/nccl_call.c
+	$$(AM_V_CC)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) -DNCCL_MOST=1000 -DNCCL_PIECE=3000 -c -o $$@ $$<
+mpi/$(1)/pieces/$(NCCL_SONAME): mpi/$(1)/nccl_call_pieces.o mpi/$(1)/nccl/$(NCCL_SONAME)
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) -shared -Wl,-soname,$(NCCL_SONAME) $(AM_CFLAGS) $(CFLAGS) $(LDFLAGS) -o $$@ \
+		$(subst nccl_call.o,nccl_call_pieces.o,$(NCCL_OBJECTS:%=mpi/$(1)/%)) -Wl,@mpi/$(1)/nccl/profiling -Lmpi/$(1) -l:$(SONAME) \
+		-Wl,-rpath,'$$$$ORIGIN/..' -lpthread -ldl -lm
 mpi/$(1)/gpucoll-bench: $(top_srcdir)/bench/gpucoll-bench.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(JANSSON_CFLAGS) $(EMU_LINK) $(JANSSON_LIBS)

@@ -148,7 +148,7 @@ struct core_mpi_args core_mpi_args_of(const struct core_call *call, const char *
 	return args;
 }
 
-bool core_mpi_args_exchange(const struct core_call *call)
+bool core_mpi_args_is_exchange(const struct core_call *call)
 {
 	return is_gather(call->coll) || is_scatter(call->coll) || is_allgather(call->coll) ||
 	       is_alltoall(call->coll);

@@ -32,7 +32,7 @@ int core_mpi_args_compare(const struct core_mpi_args *a, const struct core_mpi_a
 void core_mpi_args_describe(const struct core_mpi_args *args, char *text, size_t bytes);
 
 /* Whether each rank has blocks for each, or for one, of which both sides say how long they are. */
-bool core_mpi_args_exchange(const struct core_call *call);
+bool core_mpi_args_is_exchange(const struct core_call *call);
 
 /*
  * The bytes that `rank` of `size` sends to each, and takes from each, in such a call; -1: not

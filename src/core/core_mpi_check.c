@@ -162,7 +162,7 @@ static struct check *create(const struct core_call *call, const char *name,
 	check->number = comm->made - 1;
 	check->mine = core_mpi_args_of(call, name, comm->rank);
 	check->heads = must(calloc(size, sizeof(*check->heads)));
-	check->exchanges = call && core_mpi_args_exchange(call);
+	check->exchanges = call && core_mpi_args_is_exchange(call);
 	check->request = MPI_REQUEST_NULL;
 	if (!check->exchanges)
 		return check;

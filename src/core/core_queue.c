@@ -343,7 +343,7 @@ void core_queue_yield(struct core_comm *comm)
 		return;
 	since = util_now();
 	drive.newest = core_queue_list_newest();
-	/* Other threads may go on queueing. */
+	/* What was there by now, but for what waits for this thread; others may go on queueing. */
 	while (core_queue_list_has(comm, drive.newest, is_mine)) {
 		drive.yields = util_now() - since > moment;
 		drive_all(&drive);

@@ -5,8 +5,8 @@
 
 /* Held for moments only: the application appends, and only who drives takes out. */
 static pthread_mutex_t lists = PTHREAD_MUTEX_INITIALIZER;
-static struct core_comm *busy; /* the newest first. Changed under the lock */
-static uint64_t tickets;       /* drawn. Under the lock */
+static struct core_comm *busy; /* with something in the queue. Changed under `lists` */
+static uint64_t tickets;       /* drawn. Under `lists` */
 
 bool core_queue_list_any(void)
 {

@@ -46,7 +46,7 @@ uint64_t core_queue_list_newest(void);
 
 /*
  * Whether the oldest call of a queue, of that of `of` or, NULL, of any, has a ticket up to this
- * one, and is none that `leaves_out` names.
+ * one, and is none that `leaves_out` names, which is called under a lock.
  */
 bool core_queue_list_has(const struct core_comm *of, uint64_t newest,
 			 bool (*leaves_out)(const struct core_queued *queued));

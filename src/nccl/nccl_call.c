@@ -4,6 +4,15 @@
 
 #include <limits.h>
 
+/*
+ * The elements that MPI counts. Calls of more are done by pieces of so many bytes, as the library
+ * takes datatypes with gaps up to 2 GiB. Tests have less.
+ */
+#ifndef NCCL_MOST
+#define NCCL_MOST INT_MAX
+#define NCCL_PIECE (1 << 30)
+#endif
+
 /* ---- what is wrong with a call ---- */
 
 static bool is_rooted(enum nccl_kind kind)
@@ -62,6 +71,10 @@ ncclResult_t nccl_call_check(struct nccl_call *call)
 		return nccl_fail(ncclInvalidArgument,
 				 "%s: operation %d is for datatype %d, and was given %d",
 				 call->name, (int)call->op, (int)call->user.type, (int)call->type);
+	if (call->count >
+	    (size_t)PTRDIFF_MAX / nccl_number_size(call->type) / (size_t)call->comm->size)
+		return nccl_fail(ncclInvalidArgument, "%s: there is no memory for %zu elements",
+				 call->name, call->count);
 	return ncclSuccess;
 }
 
@@ -141,40 +154,92 @@ static ncclResult_t begin_broadcast(const struct nccl_call *call, MPI_Datatype t
 			   call->name);
 }
 
-static int enqueue_move(const struct nccl_call *call, MPI_Datatype type)
+/* What stands `stride` elements from one rank's to the next. */
+struct blocks {
+	int count;
+	MPI_Datatype type;
+	size_t bytes; /* from one to the next */
+};
+
+/* One element each, where they do not follow on each other; end_blocks. */
+static int begin_blocks(const struct nccl_call *call, MPI_Datatype type, struct blocks *blocks)
 {
-	enum { TAG = 1 };
+	size_t stride = call->stride ? call->stride : call->count;
+	MPI_Datatype solid;
+	int error;
+
+	*blocks = (struct blocks){(int)call->count, type, stride * nccl_number_size(call->type)};
+	if (stride == call->count)
+		return MPI_SUCCESS;
+	blocks->count = 1;
+	error = MPI_Type_contiguous((int)call->count, type, &solid);
+	if (error != MPI_SUCCESS)
+		return error;
+	error = MPI_Type_create_resized(solid, 0, (MPI_Aint)blocks->bytes, &blocks->type);
+	MPI_Type_free(&solid);
+	return error == MPI_SUCCESS ? MPI_Type_commit(&blocks->type) : error;
+}
+
+static void end_blocks(struct blocks *blocks, MPI_Datatype type)
+{
+	if (blocks->type != type)
+		MPI_Type_free(&blocks->type);
+}
+
+static int enqueue_blocks(const struct nccl_call *call, MPI_Datatype type,
+			  const struct blocks *blocks)
+{
 	const struct core_hooks apart = {.apart = true};
 	const struct ncclComm *comm = call->comm;
-	size_t bytes = call->count * nccl_number_size(call->type);
 	bool at_root = comm->rank == call->root;
 	const void *send = call->send;
 	void *recv = call->recv;
-	int count = (int)call->count;
+	int count = (int)call->count, num = blocks->count;
 
 	switch (call->kind) {
 	case NCCL_ALL_GATHER:
 		gpucoll_hook_next(&apart);
-		return gpucoll_allgather_enqueue(send, count, type, recv, count, type,
+		return gpucoll_allgather_enqueue(send, count, type, recv, num, blocks->type,
 						 comm->ordered, comm->stream);
 	case NCCL_ALL_TO_ALL:
 		gpucoll_hook_next(&apart);
-		return gpucoll_alltoall_enqueue(send, count, type, recv, count, type, comm->ordered,
-						comm->stream);
+		return gpucoll_alltoall_enqueue(send, num, blocks->type, recv, num, blocks->type,
+						comm->ordered, comm->stream);
 	case NCCL_GATHER:
-		send = at_root && is_at(send, recv, comm->rank, bytes) ? MPI_IN_PLACE : send;
-		return gpucoll_gather_enqueue(send, count, type, recv, count, type, call->root,
-					      comm->ordered, comm->stream);
-	case NCCL_SCATTER:
-		recv = at_root && is_at(recv, send, comm->rank, bytes) ? MPI_IN_PLACE : recv;
-		return gpucoll_scatter_enqueue(send, count, type, recv, count, type, call->root,
-					       comm->ordered, comm->stream);
+		send = at_root && is_at(send, recv, comm->rank, blocks->bytes) ? MPI_IN_PLACE
+									       : send;
+		return gpucoll_gather_enqueue(send, count, type, recv, num, blocks->type,
+					      call->root, comm->ordered, comm->stream);
+	default:
+		recv = at_root && is_at(recv, send, comm->rank, blocks->bytes) ? MPI_IN_PLACE
+									       : recv;
+		return gpucoll_scatter_enqueue(send, num, blocks->type, recv, count, type,
+					       call->root, comm->ordered, comm->stream);
+	}
+}
+
+static int enqueue_move(const struct nccl_call *call, MPI_Datatype type)
+{
+	enum { TAG = 1 };
+	const struct ncclComm *comm = call->comm;
+	const void *send = call->send;
+	void *recv = call->recv;
+	int count = (int)call->count, error;
+	struct blocks blocks;
+
+	switch (call->kind) {
 	case NCCL_SEND:
 		return gpucoll_send_enqueue(send, count, type, call->root, TAG, comm->ordered,
 					    comm->stream);
-	default:
+	case NCCL_RECV:
 		return gpucoll_recv_enqueue(recv, count, type, call->root, TAG, comm->ordered,
 					    MPI_STATUS_IGNORE, comm->stream);
+	default:
+		error = begin_blocks(call, type, &blocks);
+		if (error == MPI_SUCCESS)
+			error = enqueue_blocks(call, type, &blocks);
+		end_blocks(&blocks, type);
+		return error;
 	}
 }
 
@@ -193,12 +258,11 @@ static ncclResult_t begin_counted(const struct nccl_call *call)
 	return nccl_of_mpi(enqueue_move(call, type), call->name);
 }
 
-/* Pieces are as long as MPI counts, and begin where vectors may be loaded. */
 static ncclResult_t begin_here(const struct nccl_call *call)
 {
-	enum { MOST = 1 << 30 };
-
-	return call->count > INT_MAX ? nccl_pieces(call, MOST, begin_counted) : begin_counted(call);
+	if (call->count <= NCCL_MOST)
+		return begin_counted(call);
+	return nccl_pieces(call, NCCL_PIECE / nccl_number_size(call->type), begin_counted);
 }
 
 /* ---- between the program's stream and ours ---- */

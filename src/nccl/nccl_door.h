@@ -135,6 +135,7 @@ struct nccl_call {
 	const void *send;
 	void *recv;
 	size_t count;
+	size_t stride; /* elements from one rank's block to the next; 0: as many as a block has */
 	ncclDataType_t type;
 	ncclRedOp_t op;
 	struct nccl_user_op user; /* a copy of it, which may end before the group does */
@@ -162,8 +163,8 @@ ncclResult_t nccl_call_after(const struct nccl_call *call);
 /* ---- calls of more elements than MPI counts (nccl_pieces.c) ---- */
 
 /*
- * Begin the call by others that are `begin`: of its kind, or, where each rank has a block in a
- * buffer, of others that do the same, with `most` elements at most.
+ * Begin the call by others, with `most` elements in a block at most: of its kind; a scattered
+ * reduction by reductions to one rank after the other.
  */
 ncclResult_t nccl_pieces(const struct nccl_call *call, size_t most,
 			 ncclResult_t (*begin)(const struct nccl_call *call));

@@ -91,7 +91,7 @@ def read_table(path):
         if not line or line.startswith("#"):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
-        if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own",
+        if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own", "ask",
                                           "block", "poll", "late", "end", "revoke", "shrink", "free"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
@@ -187,9 +187,9 @@ def body(f, door):
         return f"{yields}\treturn {forward};\n"
     if f.kind == "poll":
         return f"{yields.replace('yield', 'drive')}\treturn {forward};\n"
-    if f.kind == "own":
+    if f.kind in ("own", "ask"):
         separator = ", " if f.arguments else ""
-        return (f"\tpmpi_bind_once();\n{yields}"
+        return (f"\tpmpi_bind_once();\n{yields if f.kind == 'own' else ''}"
                 f"\treturn pmpi_own_{f.name}(next_{f.symbol}[{door}]{separator}{f.arguments});\n")
     if f.kind in ("comm", "late"):
         leave = "pmpi_leave_constructor" if f.kind == "comm" else "pmpi_leave_late_constructor"

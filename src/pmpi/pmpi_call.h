@@ -236,13 +236,16 @@ void pmpi_look_at_start(void);
 void pmpi_start(void);
 
 /*
- * The program initialises MPI. Whether that was done for it (GPUCOLL_SESSIONS): from now on it is
- * the program's to finalise.
+ * The program initialises MPI: with the lock until it is done. Whether that was done for it
+ * (GPUCOLL_SESSIONS): from now on it is the program's to finalise.
  */
+void pmpi_session_lock(void);
+void pmpi_session_unlock(void);
 bool pmpi_session_hand_over(void);
 
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv);
 int pmpi_own_Finalize(int (*next)(void));
+int pmpi_own_Initialized(int (*next)(int *), int *flag);
 int pmpi_own_Query_thread(int (*next)(int *), int *provided);
 int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
 			 int required, int *provided);

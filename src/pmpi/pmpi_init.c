@@ -125,13 +125,11 @@ int pmpi_own_Query_thread(int (*next)(int *), int *provided)
 	return result;
 }
 
-int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
+static int init(int (*next)(int *, char ***), int *argc, char ***argv)
 {
 	bool threads = wants_threads();
 	int level = MPI_THREAD_SINGLE, provided, result;
 
-	if (pmpi_session_hand_over())
-		return MPI_SUCCESS;
 	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
@@ -146,14 +144,25 @@ int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
 	return result;
 }
 
-int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
-			 int required, int *provided)
+int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv)
+{
+	int result = MPI_SUCCESS;
+
+	if (pmpi_is_inside())
+		return init(next, argc, argv);
+	pmpi_session_lock();
+	if (!pmpi_session_hand_over())
+		result = init(next, argc, argv);
+	pmpi_session_unlock();
+	return result;
+}
+
+static int init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
+		       int required, int *provided)
 {
 	bool threads = wants_threads();
 	int level = MPI_THREAD_SINGLE, result;
 
-	if (pmpi_session_hand_over())
-		return PMPI_Query_thread(provided);
 	came_in = true;
 	refuse_other_mpi();
 	pmpi_enter(PMPI_DOOR_MPI);
@@ -164,6 +173,20 @@ int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, ch
 		note_level(result, required, level, provided);
 	if (result == MPI_SUCCESS && !pmpi_depth)
 		pmpi_start();
+	return result;
+}
+
+int pmpi_own_Init_thread(int (*next)(int *, char ***, int, int *), int *argc, char ***argv,
+			 int required, int *provided)
+{
+	int result;
+
+	if (pmpi_is_inside())
+		return init_thread(next, argc, argv, required, provided);
+	pmpi_session_lock();
+	result = pmpi_session_hand_over() ? PMPI_Query_thread(provided)
+					  : init_thread(next, argc, argv, required, provided);
+	pmpi_session_unlock();
 	return result;
 }
 

@@ -10,67 +10,93 @@
 
 #include <pthread.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all here, also while MPI starts */
-static bool is_ours; /* MPI was initialised here, and is to be finalised here */
+/* Held while MPI is initialised, by the program, too. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool is_ours;  /* MPI was initialised here, and is to be finalised here. Atomic */
+static bool is_ended; /* it was finalised here. Under the lock */
+
+void pmpi_session_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void pmpi_session_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
 
 bool pmpi_session_hand_over(void)
 {
-	bool was_ours;
+	if (is_ended)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
+			 "MPI_Init after the last session was finalised, and with it MPI "
+			 "(GPUCOLL_SESSIONS): MPI can't be initialised again");
+	return __atomic_exchange_n(&is_ours, false, __ATOMIC_RELAXED);
+}
 
-	if (pmpi_is_inside()) /* as when it is done here */
-		return false;
-	pthread_mutex_lock(&lock);
-	was_ours = is_ours;
-	is_ours = false;
-	pthread_mutex_unlock(&lock);
-	return was_ours;
+/* A program that asks so as to initialise MPI itself, and finalise it, is to do so. */
+int pmpi_own_Initialized(int (*next)(int *), int *flag)
+{
+	int result = next(flag);
+
+	if (result == MPI_SUCCESS && __atomic_load_n(&is_ours, __ATOMIC_RELAXED) &&
+	    !pmpi_is_inside())
+		*flag = 0;
+	return result;
 }
 
 #if PMPI_HAS_MPI4
-static int num_open;  /* the program's sessions */
-static bool is_ended; /* what was begun here */
+static int num_open; /* the program's sessions. Under the lock */
 
-/* Sessions may each ask for another level, the later ones too: this is one that serves all. */
+/* Later sessions may ask for more than the first one; this serves all. */
 static bool init(void)
 {
-	int was = 0, level;
+	int was = 0, level, result = MPI_SUCCESS;
 
 	pmpi_enter(PMPI_DOOR_MPI);
 	PMPI_Initialized(&was);
-	if (!was && PMPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level) != MPI_SUCCESS) {
+	if (!was)
+		result = PMPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+	pmpi_leave();
+	if (result != MPI_SUCCESS)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
 			 "GPUCOLL_SESSIONS: MPI could not be initialised: calls are staged");
-		was = true;
-	}
-	pmpi_leave();
-	if (!was)
-		pmpi_start();
-	return !was;
+	if (was || result != MPI_SUCCESS)
+		return false;
+	pmpi_start();
+	return true;
 }
 
-int pmpi_own_Session_init(int (*next)(MPI_Info, MPI_Errhandler, MPI_Session *), MPI_Info info,
-			  MPI_Errhandler errhandler, MPI_Session *session)
+/* Before the session, whose level would be MPI's otherwise. */
+static void begin_first(void)
 {
-	bool is_inside = pmpi_is_inside();
-	int result = next(info, errhandler, session);
-
-	if (result != MPI_SUCCESS || is_inside)
-		return result;
 	util_config_load();
-	pthread_mutex_lock(&lock);
 	if (is_ended)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_INIT,
 			 "a session after the last one was finalised, and with it MPI "
 			 "(GPUCOLL_SESSIONS): its communicators' calls are staged. Another session "
 			 "that stays open keeps MPI");
-	else if (!num_open && util_config.sessions)
-		is_ours = init();
-	num_open++;
+	else if (util_config.sessions && !is_ours)
+		__atomic_store_n(&is_ours, init(), __ATOMIC_RELAXED);
+}
+
+int pmpi_own_Session_init(int (*next)(MPI_Info, MPI_Errhandler, MPI_Session *), MPI_Info info,
+			  MPI_Errhandler errhandler, MPI_Session *session)
+{
+	int result;
+
+	if (pmpi_is_inside())
+		return next(info, errhandler, session);
+	pthread_mutex_lock(&lock);
+	if (!num_open)
+		begin_first();
+	result = next(info, errhandler, session);
+	num_open += result == MPI_SUCCESS;
 	pthread_mutex_unlock(&lock);
 	return result;
 }
 
-/* Unless the program has done it. */
+/* Unless the program has done it. In it the program's callbacks may come here. */
 static void finalize(void)
 {
 	int done = 0;
@@ -82,15 +108,25 @@ static void finalize(void)
 
 int pmpi_own_Session_finalize(int (*next)(MPI_Session *), MPI_Session *session)
 {
-	if (!pmpi_is_inside()) {
-		pthread_mutex_lock(&lock);
-		if (!--num_open && is_ours) {
-			is_ours = false;
-			is_ended = true;
-			finalize();
-		}
-		pthread_mutex_unlock(&lock);
+	bool counts = !pmpi_is_inside() && *session != MPI_SESSION_NULL, ends = false;
+	int result;
+
+	if (!counts)
+		return next(session);
+	pthread_mutex_lock(&lock);
+	if (!--num_open && is_ours) {
+		__atomic_store_n(&is_ours, false, __ATOMIC_RELAXED);
+		is_ended = ends = true;
 	}
-	return next(session);
+	pthread_mutex_unlock(&lock);
+	if (ends)
+		finalize();
+	result = next(session);
+	if (result == MPI_SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	num_open++;
+	pthread_mutex_unlock(&lock);
+	return result;
 }
 #endif

@@ -197,7 +197,8 @@ static const struct option options[] = {
 	{"GPUCOLL_SESSIONS", TYPE_BOOL, FIELD(sessions), "0", NULL,
 	 "Whether a program that has MPI sessions only, and does not call MPI_Init, may have MPI "
 	 "initialised with its first session, and finalised with its last: its communicators are "
-	 "accelerated then. All processes of the job have to make one, alike."},
+	 "accelerated then. All processes of the job have to make one, alike; so this holds with "
+	 "GPUCOLL_DISABLE, too."},
 	{"GPUCOLL_STREAM_EXEC", TYPE_ENUM, FIELD(stream_exec), "auto", stream_exec_words,
 	 "How what is enqueued is done (see gpucoll-streams(7)). fused: by kernels of a node's ranks "
 	 "that wait for each other, where that can be, else with a warning as staged. staged: by "

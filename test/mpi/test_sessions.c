@@ -7,6 +7,8 @@
 
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 
+#include <pthread.h>
+
 #pragma weak gpucoll_last_path
 
 #if defined(OPEN_MPI) ? OMPI_MAJOR_VERSION >= 5 : MPI_VERSION >= 4
@@ -101,6 +103,14 @@ static void finish(MPI_Comm comm)
 	test_failed = all[1];
 }
 
+static bool is_initialized(void)
+{
+	int flag = -1;
+
+	MPI_Initialized(&flag);
+	return flag == 1;
+}
+
 static void run_session(const char *level, const char *what)
 {
 	MPI_Session session = open_session(level);
@@ -149,11 +159,18 @@ static void init_later(void)
 {
 	MPI_Session session = open_session("MPI_THREAD_SINGLE");
 	bool is_last = getenv("FINALIZE_LAST") != NULL;
+	int level = -1, asked = -1;
 	MPI_Comm comm;
-	int level;
 
-	MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
-	check(level >= MPI_THREAD_SINGLE && level <= MPI_THREAD_MULTIPLE, "the level");
+	check(!is_initialized(), "MPI is not initialised yet, for the program");
+	if (is_last)
+		MPI_Init(NULL, NULL);
+	else
+		MPI_Init_thread(NULL, NULL, MPI_THREAD_SINGLE, &level);
+	check(is_initialized(), "MPI is initialised");
+	MPI_Query_thread(&asked);
+	check(is_last || level == asked, "the level");
+	check(!is_fast || asked == MPI_THREAD_MULTIPLE, "the level serves all sessions");
 	comm = make(session, false, false, "later");
 	is_fast = true;
 	call_on(MPI_COMM_WORLD, "MPI_COMM_WORLD");
@@ -166,6 +183,43 @@ static void init_later(void)
 	MPI_Finalize();
 	if (!is_last)
 		MPI_Session_finalize(&session);
+}
+
+static pthread_barrier_t together;
+
+static void *open_and_close(void *argument)
+{
+	MPI_Session *session = argument;
+
+	pthread_barrier_wait(&together);
+	*session = open_session("MPI_THREAD_MULTIPLE");
+	pthread_barrier_wait(&together);
+	pthread_barrier_wait(&together);
+	MPI_Session_finalize(session);
+	return NULL;
+}
+
+/* Several at once, which end at once. */
+static void threads(void)
+{
+	enum { NUM = 4 };
+	MPI_Session sessions[NUM];
+	pthread_t all[NUM];
+	MPI_Comm comm;
+
+	pthread_barrier_init(&together, NULL, NUM + 1);
+	for (int i = 0; i < NUM; i++)
+		pthread_create(&all[i], NULL, open_and_close, &sessions[i]);
+	pthread_barrier_wait(&together);
+	pthread_barrier_wait(&together);
+	comm = make(sessions[1], false, false, "threads");
+	call_on(comm, "a session of a thread's");
+	check(!is_initialized(), "MPI is not the program's");
+	finish(comm);
+	MPI_Comm_free(&comm);
+	pthread_barrier_wait(&together);
+	for (int i = 0; i < NUM; i++)
+		pthread_join(all[i], NULL);
 }
 
 static void alone(void)
@@ -187,6 +241,7 @@ int main(int argc, char **argv)
 	static const struct test_case cases[] = {{"alone", alone},
 						 {"overlap", overlap},
 						 {"again", again},
+						 {"threads", threads},
 						 {"init_later", init_later}};
 	int devices = 0;
 

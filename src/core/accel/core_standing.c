@@ -97,6 +97,8 @@ void core_standing_close(struct core_standing *standing, bool idle)
 	free(standing);
 }
 
+/* ---- its state ---- */
+
 int *core_standing_barrier(const struct core_standing *standing)
 {
 	return standing->words->barrier;

@@ -15,7 +15,7 @@ struct core_standing_held {
 };
 
 struct core_standing {
-	struct core_standing *next; /* under `lock` */
+	struct core_standing *next; /* under the lock of core_standing_watch.c */
 	struct core_comm *comm;
 	struct gpu_stream *own; /* one of ours in the stream's context */
 	int device;

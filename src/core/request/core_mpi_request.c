@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI's completion calls, where some requests are of calls with buffers in device memory. They are
- * the real MPI's own; what is to be done when they complete hangs in a table (core_mpi_table.h).
- * Requests that are complete when they are made, whose handles many may have, have no entry there.
+ * MPI's completion calls of one request (of several: core_mpi_request_several.c), where some
+ * requests are of calls with buffers in device memory. They are the real MPI's own; what is to be
+ * done when they complete hangs in a table (core_mpi_table.h). Requests that are complete when they
+ * are made, whose handles many may have, have no entry there.
  */
 #include "core/request/core_mpi_request.h"
 #include "core/job/core_drive.h"

@@ -8,7 +8,7 @@
 
 #include "core/request/core_mpi_pending.h"
 
-enum { CORE_MPI_FEW = 64 };
+enum { CORE_MPI_FEW = 64 }; /* requests for which no memory is taken */
 
 /*
  * Those of ours among the requests of a call, and where they are among them; and room for statuses
@@ -28,22 +28,25 @@ struct core_mpi_several {
 	MPI_Status *statuses, few_statuses[CORE_MPI_FEW];
 };
 
-/* `statuses`: the application's, or to be replaced if it wants none. False: no memory. */
+/*
+ * Take those of ours among the requests. `statuses`: the application's, or to be replaced if it
+ * wants none. False: no memory.
+ */
 bool core_mpi_several_take(struct core_mpi_several *all, int count, const MPI_Request requests[],
 			   MPI_Status **statuses);
 
-/* Those that a call inside the real MPI's has done with are not ours any more. */
+/* Leave out those that a call inside the real MPI's has done with, which are not ours any more. */
 void core_mpi_several_look(struct core_mpi_several *all);
 
-/* What is left of them was not completed. */
+/* What is left of them was not completed: put it back, and give back the memory. */
 void core_mpi_several_put_back(struct core_mpi_several *all);
 
 /* Give back its own memory only. */
 void core_mpi_several_close(struct core_mpi_several *all);
 
 /*
- * The real MPI's call has returned `result` and `num` statuses: what is complete is copied, what is
- * not put back. `status_of`: of each of ours, which of the statuses is its; -1: it was not
+ * The real MPI's call has returned `result` and `num` statuses: what is complete is copied, the
+ * rest put back. `status_of`: of each of ours, which of the statuses is its; -1: it was not
  * completed. NULL: that of its index. Returns MPI's result.
  */
 int core_mpi_several_complete(struct core_mpi_several *all, MPI_Request requests[],

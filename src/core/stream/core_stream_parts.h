@@ -20,6 +20,8 @@ struct core_stream_words {
 
 struct core_enqueued; /* core_stream.h */
 
+/* `lists`: the lock of core_stream_engine.c. */
+
 struct core_stream {
 	struct core_stream *next;     /* under `lists` */
 	uint64_t id;                  /* grows from one to the next */
