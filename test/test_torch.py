@@ -80,7 +80,7 @@ def python_headers():
     return run_command([PYTHON, "-c", "import sysconfig; print(sysconfig.get_paths()['include'])"], environment(), 20).output.strip()
 
 
-def run(mpi, ranks, command, options=(), timeout=100, **env):
+def run(mpi, ranks, command, options=(), timeout=200, **env):
     variables = [f"{key}={value}" for key, value in env.items()]
     return run_command([*launcher(mpi, ranks), *options, "env", *variables, *map(str, command)],
                        environment(OMPI_MCA_mpi_yield_when_idle="1"), timeout)
