@@ -349,10 +349,10 @@ struct ptx_block {
 	uint32_t arrived[PTX_BARRIERS], awaited[PTX_BARRIERS];
 	uint32_t votes[PTX_BARRIERS]; /* of bar.red */
 	uint64_t seed, turns, executed;
-	uint32_t looks; /* at others' memory since something was stored; weighed */
+	uint32_t looks;                 /* at others' memory since something was stored; weighed */
 	uint64_t looked_at, looked[16]; /* the last address, and the last of each hash */
-	bool switches; /* the group that runs now is to give way */
-	bool ended;    /* some threads have, which others of their warps may wait for */
+	bool switches;                  /* the group that runs now is to give way */
+	bool ended; /* some threads have, which others of their warps may wait for */
 	struct ptx_warp **warps;
 	struct ptx_watch *watch; /* of shared memory; NULL: nobody asks */
 	struct ptx_end *end;
