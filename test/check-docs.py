@@ -20,27 +20,10 @@ def files(root, patterns):
     return [path for pattern in patterns for path in sorted(root.glob(pattern)) if path.is_file()]
 
 
-# Where reasons stand: a string, or several that follow each other.
-TEXT = r'((?:"[^"]*"\s*)+)'
-REASONS = {"src/core/accel/*.c": [r"core_accel_stage\([^\"]*?" + TEXT, r"accel->reason = " + TEXT, r'accel->reason : ' + TEXT],
-           "src/core/agree/core_terms.c": [r"core_terms_refuse\(.*?\n}\n"], "src/core/core_comm_life.c": [r"return " + TEXT, r"NULL : " + TEXT],
-           "src/core/core_mpi_comm.c": [r"return " + TEXT], "src/core/agree/core_meet.c": [r"no_area = " + TEXT],
-           "src/core/core_mpi_async.c": [r"persistent \? " + TEXT, r"persistent \? [^:]*: " + TEXT],
-           "src/core/comm/core_graph.c": [r"why = " + TEXT], "src/core/exec/core_schedule.c": [r"why = " + TEXT],
-           "src/core/mpi/core_mpi_shape.c": [r"gaps = " + TEXT, r"bad = " + TEXT, r"refuse\(s, " + TEXT, r"return " + TEXT]}
-NO_REASONS = {"eager", "another rank's failure"}
-
-
 def reasons(root):
-    """Each, and the file that has it."""
-    for pattern, expressions in REASONS.items():
-        for path in sorted(root.glob(pattern)):
-            for expression in expressions:
-                for match in re.finditer(expression, path.read_text(), re.S):
-                    found = match[1] if match.groups() else match[0]
-                    # Those of a whole function each return one.
-                    texts = [found] if match.groups() else re.findall(r"return (?:[^;\"]*)" + TEXT, found)
-                    yield from (("".join(re.findall(r'"([^"]*)"', text)), path) for text in texts)
+    """The texts of core_reason.c's table, each a string, or several that follow each other."""
+    table = (root / "src/core/call/core_reason.c").read_text()
+    return ["".join(re.findall(r'"([^"]*)"', texts)) for texts in re.findall(r'\] =\s*((?:"[^"]*"\s*)+),', table)]
 
 
 def unlisted(root):
@@ -48,8 +31,8 @@ def unlisted(root):
     if not manual.exists():  # of a bundle
         return []
     listed = re.sub(r"\\f.|\.B |\.BR |\"", "", manual.read_text()).replace("\n", " ")
-    return [f"man/gpucoll.7 does not say what it is that a call is staged for: {reason} ({path.relative_to(root)})"
-            for reason, path in sorted(set(reasons(root))) if reason not in listed and reason not in NO_REASONS]
+    return [f"man/gpucoll.7 does not say what it is that a call is staged for: {reason}"
+            for reason in reasons(root) if reason not in listed]
 
 
 def main():

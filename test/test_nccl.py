@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import BUILD, MPIS, ON_GPU, SOURCE, launcher, run_command
+from conftest import BUILD, MPIS, ON_GPU, SOURCE, environment, launcher, run_command
 from helpers import each_mpi, emulated_only, run_tool
 
 ABSENT = set("ncclAllGatherConfig ncclAllReduceConfig ncclAlltoAllConfig ncclBroadcastConfig ncclReduceScatterConfig ncclCommQueryProperties "
@@ -109,5 +109,6 @@ def test_names():
         for name in ABSENT:
             call = ("import ctypes, sys; nccl = ctypes.CDLL(sys.argv[1]); nccl.ncclGetLastError.restype = ctypes.c_char_p\n"
                     "print(getattr(nccl, sys.argv[2])(), nccl.ncclGetLastError(None).decode())")
-            result = run_command([sys.executable, "-c", call, str(BUILD / "mpi" / mpi / "nccl/libnccl.so.2"), name], os.environ.copy(), 20)
+            result = run_command([sys.executable, "-c", call, str(BUILD / "mpi" / mpi / "nccl/libnccl.so.2"), name],
+                                 os.environ | environment(mpi, []), 20)
             assert result.output == f"5 {name}: not in this library; see gpucoll-nccl(7)\n", result.output

@@ -62,13 +62,13 @@ def test_docs_name_what_is_there(tmp_path):
     result = run_command([*check, str(SOURCE)], os.environ, 60)
     assert result.status == 0, result.output
     (tmp_path / "README.md").write_text("See `core_gone()` in `src/gone.c`, and `README.md`.\n")
-    (tmp_path / "src/core/accel").mkdir(parents=True)
+    (tmp_path / "src/core/call").mkdir(parents=True)
     (tmp_path / "man").mkdir()
     (tmp_path / "man/gpucoll.7").write_text("")
-    (tmp_path / "src/core/accel/core_x.c").write_text('	return core_accel_stage(accel, "for what "\n				       "nobody knows");\n')
+    (tmp_path / "src/core/call/core_reason.c").write_text('	[CORE_REASON_X] = "for what "\n			"nobody knows",\n')
     result = run_command([*check, str(tmp_path)], os.environ, 60)
     assert result.status != 0 and re.findall(r"there is no (\S+)", result.output) == ["core_gone", "src/gone.c"], result.output
-    assert "a call is staged for: for what nobody knows (src/core/accel/core_x.c)" in result.output, result.output
+    assert "a call is staged for: for what nobody knows\n" in result.output, result.output
 
 
 @pytest.mark.quick

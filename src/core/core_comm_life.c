@@ -14,21 +14,21 @@
 
 #include <stdlib.h>
 
-const char *core_comm_life_why_no_slot(int size, const struct core_member *members)
+enum core_reason core_comm_life_why_no_slot(int size, const struct core_member *members)
 {
 	if (size == 1)
-		return "one process";
+		return CORE_REASON_ONE_PROCESS;
 	if (size > CORE_MAX_RANKS)
-		return "more ranks than a schedule is made for";
+		return CORE_REASON_MANY_RANKS;
 	if (core_comm_most_on_a_node(size, members) > CORE_MAX_NEAR)
-		return "more ranks of a node than a kernel takes";
+		return CORE_REASON_MANY_NEAR;
 	if (!core_comm_spans(size, members))
-		return NULL;
+		return CORE_REASON_NONE;
 	for (int i = 0; i < size; i++) {
 		if (!core_mpi_node_has_driver(members[i].node))
-			return "a node has no CUDA driver";
+			return CORE_REASON_NO_DRIVER;
 	}
-	return core_mail_is_up() ? NULL : "several nodes, without a network";
+	return core_mail_is_up() ? CORE_REASON_NONE : CORE_REASON_NO_NETWORK;
 }
 
 static struct core_board_slot *join_board(uint64_t id, int size, const struct core_member *members)
@@ -71,13 +71,13 @@ static bool join(struct core_comm *comm)
 {
 	comm->slot = join_board(comm->id, comm->size, comm->members);
 	comm->area = core_board_area(comm->slot);
-	comm->no_area = comm->area ? NULL : "no shared memory";
+	comm->no_area = comm->area ? CORE_REASON_NONE : CORE_REASON_NO_SHARED_MEMORY;
 	comm->spans = comm->area && comm->num_nodes > 1;
 	return !comm->spans || open_wire(comm) == UTIL_OK;
 }
 
 struct core_comm *core_comm_life_begin(uint64_t id, int rank, int size,
-				       const struct core_member *members, const char *no_slot)
+				       const struct core_member *members, enum core_reason no_slot)
 {
 	struct core_comm *comm = core_comm_new(id, rank, size, members);
 

@@ -6,6 +6,7 @@
 #ifndef CORE_COMM_LIFE_H
 #define CORE_COMM_LIFE_H
 
+#include "core/call/core_reason.h"
 #include "core/comm/core_comm.h"
 
 /*
@@ -13,12 +14,13 @@
  * same answer. Then one process of each node takes the slot there before the others begin their
  * states; all are told whether all could, so that they are of one mind.
  */
-const char *core_comm_life_why_no_slot(int size, const struct core_member *members);
+enum core_reason core_comm_life_why_no_slot(int size, const struct core_member *members);
 bool core_comm_life_take_slot(uint64_t id, int size, const struct core_member *members);
 
-/* Make the state. `no_slot`: why there is none for it; NULL: there is. NULL: out of memory. */
+/* Make the state. `no_slot`: why there is none for it; CORE_REASON_NONE: there is. NULL: out of
+ * memory. */
 struct core_comm *core_comm_life_begin(uint64_t id, int rank, int size,
-				       const struct core_member *members, const char *no_slot);
+				       const struct core_member *members, enum core_reason no_slot);
 
 /* Give back all, when MPI frees the communicator. */
 void core_comm_life_end(struct core_comm *comm);

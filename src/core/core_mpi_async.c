@@ -5,6 +5,7 @@
  * are the real MPI's, on stages in host memory; what is to be copied out hangs at their requests
  * (src/core/request).
  */
+#include "core/call/core_reason.h"
 #include "core/core_mpi_async.h"
 #include "core/agree/core_meet.h"
 #include "core/call/core_flags.h"
@@ -138,7 +139,8 @@ struct place {
 /* Persistent calls are matched by their initialisation, and so are not counted. */
 static struct place place_of(const struct core_call *call)
 {
-	struct place place = {.since = util_now(), .why = "nonblocking"};
+	struct place place = {.since = util_now(),
+			      .why = core_reason_text(CORE_REASON_NONBLOCKING)};
 
 	if (!call->persistent) {
 		place.comm = core_number(call, &place.number);
@@ -146,7 +148,7 @@ static struct place place_of(const struct core_call *call)
 	}
 	if (core_awake)
 		place.comm = core_mpi_comm_find(call->comm);
-	place.why = "persistent";
+	place.why = core_reason_text(CORE_REASON_PERSISTENT);
 	return place;
 }
 

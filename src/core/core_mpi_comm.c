@@ -119,10 +119,10 @@ static bool take_slot(uint64_t id, int size, const struct core_member *members, 
 }
 
 /* On one node, who draws the id also takes the slot, so that one broadcast is enough. */
-static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
-			      const struct core_member *members, unsigned most)
+static enum core_reason take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
+				   const struct core_member *members, unsigned most)
 {
-	const char *why = core_comm_life_why_no_slot(size, members);
+	enum core_reason why = core_comm_life_why_no_slot(size, members);
 	bool first = is_first_of_node(rank, members);
 	enum { NO_ROOM, LOST, WELL };
 	int mine = WELL, all = WELL;
@@ -149,10 +149,10 @@ static const char *take_slots(MPI_Comm comm, uint64_t *id, int rank, int size,
 	if (why || all == WELL)
 		return why;
 	if (all == LOST)
-		return "a node is out of reach";
+		return CORE_REASON_NODE_LOST;
 	if (rank == 0)
 		tell_no_room(size, (int)most);
-	return "no room on a node's board";
+	return CORE_REASON_BOARD_FULL;
 }
 
 static struct core_comm *begin(MPI_Comm comm, int rank, int size, const struct core_member *members,
@@ -160,7 +160,7 @@ static struct core_comm *begin(MPI_Comm comm, int rank, int size, const struct c
 {
 	struct core_comm *state;
 	uint64_t id;
-	const char *why = take_slots(comm, &id, rank, size, members, most);
+	enum core_reason why = take_slots(comm, &id, rank, size, members, most);
 
 	if (!id)
 		return NULL;

@@ -129,7 +129,7 @@ void core_fused_open(struct core_fused *fused, MPI_Comm hidden, struct gpu_strea
 	fused->own = core_mpi_comm_draw((core_handle)hidden, false);
 	if (!fused->own || !fused->own->area || fused->own->spans) {
 		tell_staged(fused, !fused->own           ? "the node's board is full"
-				   : fused->own->no_area ? fused->own->no_area
+				   : fused->own->no_area ? core_reason_text(fused->own->no_area)
 							 : "ranks are on several nodes");
 		drop_standing(fused);
 		return;

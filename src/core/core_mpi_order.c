@@ -139,7 +139,7 @@ static bool is_of_kind(const struct core_call *call)
 {
 	MPI_Op op = (MPI_Op)call->op;
 	struct core_shape shape = {0};
-	const char *why;
+	enum core_reason why;
 
 	if (op == MPI_OP_NULL || op == MPI_REPLACE || op == MPI_NO_OP ||
 	    type_of(call) == MPI_DATATYPE_NULL)

@@ -257,7 +257,7 @@ void core_mpi_comm_identify(core_handle comm)
 	int index = threads_index(group, core_mpi_job.rank), i = 0;
 	uint64_t id = index ? 0 : core_mpi_draw_id();
 	bool first = true, well = true;
-	const char *why;
+	enum core_reason why;
 
 	for (int j = 0; j < group->size; j++) {
 		members[j] = processes[group->ranks[j]];
@@ -268,7 +268,7 @@ void core_mpi_comm_identify(core_handle comm)
 	if (!why && first)
 		well = core_comm_life_take_slot(id, group->size, members);
 	if (!all_say(group, well) && !why)
-		why = "no room on a node's board";
+		why = CORE_REASON_BOARD_FULL;
 	while (comms[i].group)
 		i++;
 	comms[i].state = core_comm_life_begin(id, index, group->size, members, why);
@@ -488,8 +488,8 @@ static void set_in_place(const struct core_call *call, int index, struct core_sh
 	in->hi = (int64_t)in->blocks[0].bytes;
 }
 
-const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
-			   struct core_shape *shape)
+enum core_reason core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
+				struct core_shape *shape)
 {
 	uint64_t bytes = 4 * (uint64_t)call->recvcount;
 	struct side in, out;
@@ -515,7 +515,7 @@ const char *core_mpi_shape(const struct core_call *call, const struct core_comm 
 		shape->counts = bytes;
 	if (works_in_place(call))
 		set_in_place(call, comm->rank, shape);
-	return NULL;
+	return CORE_REASON_NONE;
 }
 
 core_handle core_mpi_real_op(const struct core_call *call)

@@ -471,7 +471,7 @@ static void run_phase(struct a_case *c, int phase)
 static void run_case(struct a_case *c)
 {
 	int n = c->request.ranks, peers[MAX_RANKS];
-	const char *why;
+	enum core_reason why;
 
 	c->sched = algo_make(c->algo, &c->request);
 	assert_non_null(c->sched);
@@ -629,7 +629,7 @@ static void blocks_give_up(void **state)
 			   .slots = 2,
 			   .piece_bytes = 8192};
 	uint64_t abort = 1;
-	const char *why;
+	enum core_reason why;
 
 	(void)state;
 	c.sched = algo_make(c.algo, &c.request);
@@ -678,7 +678,7 @@ static void programs_of_all_sizes_can_be_made(void **state)
 				.num_nodes = (ranks + 7) / 8,
 				.nodes = nodes};
 			struct sched *sched;
-			const char *why;
+			enum core_reason why;
 
 			if (algo_refuses(algo, &request, false))
 				continue;
@@ -691,7 +691,7 @@ static void programs_of_all_sizes_can_be_made(void **state)
 				if (!program)
 					print_error("%s %s %d: %s\n", algo->name,
 						    sched_coll_name(request.coll), request.ranks,
-						    why);
+						    core_reason_text(why));
 				assert_non_null(program);
 				core_program_free(program);
 			}
@@ -718,11 +718,11 @@ static void large_nodes_have_rails(void **state)
 						.num_nodes = i < 4 ? 2 : 4,
 						.nodes = nodes};
 		struct sched *sched = algo_make(algo, &request);
-		const char *why = NULL;
+		enum core_reason why;
 		struct core_program *program = core_program_make(sched, 0, NULL, &why);
 
 		if (!program)
-			fail_msg("%s: %s", names[i % 4], why);
+			fail_msg("%s: %s", names[i % 4], core_reason_text(why));
 		core_program_free(program);
 		sched_free(sched);
 	}
@@ -747,7 +747,7 @@ static void ranks_refuse_alike(void **state)
 							.num_nodes = rest + 1,
 							.nodes = nodes};
 			struct sched *sched;
-			const char *why;
+			enum core_reason why;
 
 			for (int rank = first; rank < request.ranks; rank++)
 				nodes[rank] = rank - first + 1;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What follows from the facts of a call, without a job: the offers of some ranks, made up. */
-#include "core/agree/core_terms.h"
-#include "core/job/core_mpi_job.h"
+#include "made_up.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,119 +10,31 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { RANKS = 4 };
-
-/* What core_comm.c and core_mail.c ask of the job, in which each node is a machine. */
-struct core_mpi_job core_mpi_job = {.size = RANKS, .local_size = RANKS};
-
-uint64_t core_mpi_node_machine(int node)
-{
-	return (uint64_t)node + 1;
-}
-
-int core_mpi_node_leader(int node)
-{
-	return node;
-}
-
-/* There is no board. */
-enum util_status core_mpi_node_bcast(void *data, int bytes)
-{
-	(void)data;
-	(void)bytes;
-	return UTIL_ERR_MPI;
-}
-
-bool core_mpi_node_all(bool yes)
-{
-	return yes;
-}
-
-/* Of a call of four ranks, of which rank 0 is this one. */
-struct made_up {
-	const char *what;
-	const char *nodes;   /* of each rank: the digit of its node */
-	const char *devices; /* ... of the GPU of its offer */
-	uint32_t any, all;   /* flags of the offers */
-	enum core_together together;
-	const char *cut;   /* two digits: ranks that do not reach each other's device memory */
-	bool shm;          /* all have arenas in host memory, which all reach */
-	bool without_data; /* some rank is */
-	bool no_arena;     /* some rank has none */
-};
-
-struct call {
-	struct core_comm *comm;
-	struct core_agree agree;
-	struct core_facts facts;
-};
-
-static void make_offers(struct call *call, const struct made_up *m)
-{
-	for (int i = 0; i < call->comm->num_near; i++) {
-		int rank = call->comm->near[i];
-		struct core_offer *offer = &core_area_desk_of(call->comm, 0, rank)->offer;
-
-		offer->device = (uint64_t)m->devices[rank];
-		offer->regions[CORE_REGION_ARENAS + GPU_TRANSPORT_SHM].buffer_id = m->shm;
-	}
-}
-
-static struct call make(const struct made_up *m)
-{
-	struct core_member members[RANKS];
-	struct call call = {0};
-	size_t bytes;
-	int near = 0;
-
-	for (int i = 0; i < RANKS; i++) {
-		int node = m->nodes[i] - '0';
-
-		members[i] = (struct core_member){i, node, node == m->nodes[0] - '0' ? near++ : -1};
-	}
-	call.comm = core_comm_new(1, 0, RANKS, members);
-	assert_non_null(call.comm);
-	call.comm->spans = core_comm_spans(RANKS, members);
-	call.comm->together = m->together;
-	bytes = core_area_bytes(RANKS, near, RANKS, true);
-	call.comm->area = aligned_alloc(64, (bytes + 63) / 64 * 64);
-	assert_non_null(call.comm->area);
-	memset(call.comm->area, 0, bytes);
-	if (m->cut) {
-		int a = m->cut[0] - '0', b = m->cut[1] - '0';
-
-		call.comm->reach[GPU_TRANSPORT_P2P][a] &= ~(UINT64_C(1) << b);
-		call.comm->reach[GPU_TRANSPORT_P2P][b] &= ~(UINT64_C(1) << a);
-	}
-	call.agree.comm = call.comm;
-	make_offers(&call, m);
-	return call;
-}
-
-static struct core_facts facts_of(const struct call *call, const struct made_up *m)
-{
-	return (struct core_facts){.comm = call->comm,
-				   .agree = &call->agree,
-				   .common = {.any = m->any | m->all,
-					      .all = m->all,
-					      .any_without_data = m->without_data,
-					      .arena = m->no_arena ? 0 : 1 << 20},
-				   .coll = CORE_ALLREDUCE,
-				   .knows_sizes = true};
-}
-
-static void unmake(struct call *call)
-{
-	free(call->comm->area);
-	free(call->comm);
-}
-
 /* NULL in both, or the one in the other. */
 static void must_say(const char *what, const char *said, const char *wanted)
 {
 	if (!said != !wanted || (said && !strstr(said, wanted)))
 		fail_msg("%s: says \"%s\", not \"%s\"", what, said ? said : "nothing",
 			 wanted ? wanted : "nothing");
+}
+
+static void must_be(const char *what, enum core_reason said, enum core_reason wanted)
+{
+	must_say(what, core_reason_text(said), core_reason_text(wanted));
+}
+
+/* Each has a text of its own. */
+static void reasons_have_texts(void **state)
+{
+	(void)state;
+	assert_null(core_reason_text(CORE_REASON_NONE));
+	for (int i = 1; i < CORE_NUM_REASONS; i++) {
+		const char *text = core_reason_text((enum core_reason)i);
+
+		assert_non_null(text);
+		for (int j = 1; j < i; j++)
+			assert_string_not_equal(text, core_reason_text((enum core_reason)j));
+	}
 }
 
 static void kernels_that_may_wait(void **state)
@@ -208,13 +119,13 @@ static void kernels_that_may_wait(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const struct made_up *m = &rows[i].made;
-		struct call call = make(m);
-		struct core_facts facts = facts_of(&call, m);
+		struct made_up_call call = made_up_make(m);
+		struct core_facts facts = made_up_facts(&call, m);
 
 		must_say(m->what, core_terms_why_never_fused(&facts, rows[i].gdr), rows[i].never);
 		if (core_terms_may_fuse(&facts, rows[i].gdr) != rows[i].fused)
 			fail_msg("%s: %sfused", m->what, rows[i].fused ? "not " : "");
-		unmake(&call);
+		made_up_free(&call);
 	}
 }
 
@@ -222,55 +133,55 @@ static void messages_that_can_be(void **state)
 {
 	static const struct {
 		struct made_up made;
-		const char *refused;
+		enum core_reason refused;
 	} rows[] = {
 		{.made = {.what = "all reach all", .nodes = "0000", .devices = "1234"},
-		 .refused = NULL},
+		 .refused = CORE_REASON_NONE},
 		{.made = {.what = "no data",
 			  .nodes = "0000",
 			  .devices = "1234",
 			  .without_data = true},
-		 .refused = "no data"},
+		 .refused = CORE_REASON_RANK_WITHOUT_DATA},
 		{.made = {.what = "a window in",
 			  .nodes = "0000",
 			  .devices = "1234",
 			  .any = CORE_OFFER_WINDOW_IN},
-		 .refused = "can't be exported"},
+		 .refused = CORE_REASON_NOT_EXPORTED},
 		{.made = {.what = "a window out",
 			  .nodes = "0000",
 			  .devices = "1234",
 			  .any = CORE_OFFER_WINDOW_OUT},
-		 .refused = "can't be exported"},
+		 .refused = CORE_REASON_NOT_EXPORTED},
 		{.made = {.what = "no arena", .nodes = "0000", .devices = "1234", .no_arena = true},
-		 .refused = "no memory for messages"},
+		 .refused = CORE_REASON_RANK_WITHOUT_ARENA},
 		{.made = {.what = "a failure on one node",
 			  .nodes = "0000",
 			  .devices = "1234",
 			  .any = CORE_OFFER_LINKS_FAILED},
-		 .refused = NULL},
+		 .refused = CORE_REASON_NONE},
 		{.made = {.what = "a failure on two",
 			  .nodes = "0011",
 			  .devices = "1212",
 			  .any = CORE_OFFER_LINKS_FAILED},
-		 .refused = "failed earlier"},
+		 .refused = CORE_REASON_LINKS_FAILED},
 		{.made = {.what = "two apart", .nodes = "0000", .devices = "1234", .cut = "13"},
-		 .refused = "can't be mapped"},
+		 .refused = CORE_REASON_NOT_MAPPED},
 		{.made = {.what = "two apart, with host memory",
 			  .nodes = "0000",
 			  .devices = "1234",
 			  .cut = "13",
 			  .shm = true},
-		 .refused = NULL},
+		 .refused = CORE_REASON_NONE},
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const struct made_up *m = &rows[i].made;
-		struct call call = make(m);
-		struct core_facts facts = facts_of(&call, m);
+		struct made_up_call call = made_up_make(m);
+		struct core_facts facts = made_up_facts(&call, m);
 
-		must_say(m->what, core_terms_refuse(&facts), rows[i].refused);
-		unmake(&call);
+		must_be(m->what, core_terms_refuse(&facts), rows[i].refused);
+		made_up_free(&call);
 	}
 }
 
@@ -278,7 +189,7 @@ static void how_links_go(void **state)
 {
 	const struct made_up m = {
 		.what = "two apart", .nodes = "0001", .devices = "1231", .cut = "02", .shm = true};
-	struct call call = make(&m);
+	struct made_up_call call = made_up_make(&m);
 
 	(void)state;
 	assert_int_equal(core_terms_transport(call.comm, 1), GPU_TRANSPORT_P2P);
@@ -287,12 +198,13 @@ static void how_links_go(void **state)
 	assert_false(core_terms_all_reach(call.comm, GPU_TRANSPORT_P2P));
 	assert_true(core_terms_all_reach(call.comm, GPU_TRANSPORT_SHM));
 	assert_true(core_terms_have_own_gpus(&call.agree));
-	unmake(&call);
+	made_up_free(&call);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(reasons_have_texts),
 		cmocka_unit_test(kernels_that_may_wait),
 		cmocka_unit_test(messages_that_can_be),
 		cmocka_unit_test(how_links_go),

@@ -23,9 +23,9 @@
 
 #include <string.h>
 
-enum util_status core_accel_stage(struct core_accel *accel, const char *reason)
+enum util_status core_accel_stage(struct core_accel *accel, enum core_reason reason)
 {
-	accel->reason = reason;
+	accel->reason = core_reason_text(reason);
 	return UTIL_STAGE;
 }
 
@@ -48,7 +48,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->number = number;
 	accel->note = NULL;
 	accel->shape.many = NULL;
-	accel->inside = accel->launches = accel->truncates = accel->enqueued = false;
+	accel->inside = accel->launches = accel->truncates = false;
 	accel->running = accel->copying = accel->withdrawn = accel->ready = false;
 	accel->steps.args.enqueued = 0;
 	accel->marks = NULL;
@@ -63,7 +63,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->polls = 0;
 	accel->moves = accel->steps.moves = 0;
 	accel->failed_at = accel->missed_at = 0;
-	accel->rounds = 1;
+	accel->rounds = (struct core_rounds){.num = 1};
 	accel->round = 0;
 	accel->schedule = NULL;
 	accel->sched = NULL;
@@ -78,23 +78,23 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 enum util_status core_accel_start(struct core_accel *accel, const struct core_call *call,
 				  struct core_comm *comm, uint64_t number)
 {
-	const char *reason;
+	enum core_reason reason;
 
 	init(accel, comm, number);
 	accel->nonblocking = call->request != NULL;
 	if (!util_config.accel)
-		return core_accel_stage(accel, "GPUCOLL_ACCEL=0");
+		return core_accel_stage(accel, CORE_REASON_ACCEL_OFF);
 	if (call->coll == CORE_REDUCE_LOCAL)
-		return core_accel_stage(accel, "no accelerated form");
+		return core_accel_stage(accel, CORE_REASON_NO_FORM);
 	/* A call on host buffers that is to be the library's for its order. */
 	if (!gpu_driver_present())
-		return core_accel_stage(accel, "host buffer");
+		return core_accel_stage(accel, CORE_REASON_HOST_BUFFER);
 	if (!comm)
-		return core_accel_stage(accel, "communicator without identity");
+		return core_accel_stage(accel, CORE_REASON_NO_IDENTITY);
 	if (!comm->area)
 		return core_accel_stage(accel, comm->no_area);
 	if (!core_shape_clear(&accel->shape, comm->size))
-		return core_accel_stage(accel, "no memory");
+		return core_accel_stage(accel, CORE_REASON_NO_MEMORY);
 	reason = core_mpi_shape(call, comm, &accel->shape);
 	return reason ? core_accel_stage(accel, reason) : UTIL_OK;
 }
@@ -118,19 +118,19 @@ static enum util_status offer(struct core_accel *accel)
 	if (!comm->area) /* a call before this one in the queue has failed */
 		return core_accel_stage(accel, comm->no_area);
 	if (accel->withdrawn)
-		return core_accel_stage(accel, "a call that came after it");
+		return core_accel_stage(accel, CORE_REASON_LATER_CALL);
 	if (accel->nonblocking && has_been_passed(accel) && !core_meet_is_lost(comm))
-		return core_accel_stage(accel, "another rank's choice");
+		return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
 	/* All members on the node are through the last probe's call. */
 	if (comm->together == CORE_TOGETHER_LATE)
 		comm->together = CORE_TOGETHER_UNKNOWN;
 	if (core_eager_is_left(accel))
-		return core_accel_stage(accel, "short, better left to the real MPI");
+		return core_accel_stage(accel, CORE_REASON_SHORT);
 	if (core_meet_is_lost(comm))
 		return core_failure_refuse(accel);
 	/* A rank with no data goes with those that have some, where they may be on devices. */
 	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
-		return core_accel_stage(accel, "no data");
+		return core_accel_stage(accel, CORE_REASON_NO_DATA);
 	core_reach_enter(accel);
 	return core_prepare_offer(accel);
 }
@@ -141,14 +141,14 @@ static enum util_status stage_withdrawn(struct core_accel *accel)
 	enum util_status status = accel->fetching ? gpu_stream_poll(accel->stream) : UTIL_OK;
 
 	return status == UTIL_IN_PROGRESS ? status
-					  : core_accel_stage(accel, "a call that came after it");
+					  : core_accel_stage(accel, CORE_REASON_LATER_CALL);
 }
 
 void core_accel_withdraw(struct core_accel *accel)
 {
 	if (!accel->withdrawn && accel->state == CORE_ACCEL_AGREE &&
 	    core_agree_withdraw(&accel->agree))
-		accel->reason = "a call that came after it";
+		accel->reason = core_reason_text(CORE_REASON_LATER_CALL);
 	accel->withdrawn = true;
 }
 

@@ -7,8 +7,10 @@
 #ifndef CORE_ACCEL_CALL_H
 #define CORE_ACCEL_CALL_H
 
+#include "core/accel/core_rounds.h"
 #include "core/agree/core_agree.h"
 #include "core/agree/core_facts.h"
+#include "core/call/core_reason.h"
 #include "core/call/core_shape.h"
 #include "core/comm/core_note.h"
 #include "core/exec/core_schedule.h"
@@ -64,7 +66,6 @@ struct core_accel {
 	struct core_agree agree;
 	struct core_facts facts; /* once it is agreed on */
 	bool nonblocking;
-	bool enqueued;            /* see core_standing.h: nobody tells others anything of it */
 	bool withdrawn;           /* this process has no time for it */
 	bool ready;               /* earlier work on the buffers is done; until then, perhaps: */
 	struct gpu_stream *marks; /* see core_ready.h */
@@ -79,11 +80,8 @@ struct core_accel {
 	struct gpu_scratch *scratch;     /* for results that are moved last */
 	struct gpu_staging_block *times; /* of kernels' steps, see core_times.h; NULL: none */
 	struct gpu_scratch *window_in, *window_out; /* NULL: none; may be one and the same */
-	/*
-	 * Rounds over slices of `width` bytes of each block; 0: there is one, over everything. Odd
-	 * rounds are `half` bytes further on in the windows.
-	 */
-	uint64_t width, half, round, rounds;
+	struct core_rounds rounds;
+	uint64_t round; /* which is on its way */
 	/*
 	 * By the members' numbers on this node; and whose memory of a kind was mapped, a bit for
 	 * each.
@@ -120,11 +118,11 @@ struct core_accel {
 	bool truncates; /* some round's did */
 	uint64_t spent[CORE_STATS_NUM_STAGES], since; /* ns, where statistics are wanted */
 	enum util_status result;
-	const char *reason; /* for staging; then the algorithm */
+	const char *reason; /* the text of that for staging; then the algorithm */
 };
 
 /* Note why the call is to be staged. Returns UTIL_STAGE. */
-enum util_status core_accel_stage(struct core_accel *accel, const char *reason);
+enum util_status core_accel_stage(struct core_accel *accel, enum core_reason reason);
 
 /* Above all that the words of messages count of earlier calls on the communicator. */
 static inline uint64_t core_accel_epoch(const struct core_accel *accel)

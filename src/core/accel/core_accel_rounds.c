@@ -61,14 +61,14 @@ void core_accel_start_round(struct core_accel *accel)
 	start_steps(accel, core_place_begin);
 	if (accel->round > 0)
 		start_copies(accel, accel->round - 1, core_window_drain);
-	if (accel->round + 1 < accel->rounds)
+	if (accel->round + 1 < accel->rounds.num)
 		start_copies(accel, accel->round + 1, core_window_fill);
 	core_accel_go(accel, CORE_ACCEL_RUN);
 }
 
 void core_accel_begin(struct core_accel *accel)
 {
-	if (accel->width) {
+	if (accel->rounds.width) {
 		start_copies(accel, 0, core_window_fill);
 		core_accel_go(accel, CORE_ACCEL_FILL);
 	} else {
@@ -152,7 +152,7 @@ void core_accel_muster(struct core_accel *accel)
 
 void core_accel_end_round(struct core_accel *accel)
 {
-	if (accel->round + 1 == accel->rounds) {
+	if (accel->round + 1 == accel->rounds.num) {
 		pass(accel);
 		return;
 	}

@@ -25,7 +25,7 @@ enum util_status core_failure_refuse(struct core_accel *accel)
 	comm->lost = true;
 	if (comm->spans && !comm->told_loss)
 		core_nodes_tell_failure(comm, accel->number);
-	accel->reason = "a rank is lost";
+	accel->reason = core_reason_text(CORE_REASON_RANK_LOST);
 	core_meet_pass(comm, accel->number);
 	return core_failure_of_loss(comm);
 }

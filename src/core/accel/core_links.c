@@ -1,21 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What an accelerated call with messages needs: how they fit their slots, and who waits for them.
- *
- * Everything is decided from the offers and from what votes said, so all ranks decide alike.
+ * What an accelerated call with messages needs, as core_protocol.c has decided: slots in the
+ * arenas, blocks of the kernel, what the wire expects.
  */
 #include "core/accel/core_links.h"
 #include "algos/sched_carry.h"
-#include "algos/sched_slots.h"
+#include "core/accel/core_protocol.h"
 #include "core/accel/core_say.h"
 #include "core/agree/core_terms.h"
-#include "core/choose/core_choice.h"
 #include "core/wire/core_arena.h"
 #include "core/wire/core_arena_layout.h"
 #include "core/wire/core_mail.h"
 #include "core/wire/core_wire.h"
 #include "util/util_config.h"
-#include "util/util_log.h"
 
 #include <stdio.h>
 
@@ -27,102 +24,21 @@ _Static_assert((int)SCHED_SIMPLE == GPU_PROTOCOL_SIMPLE && (int)SCHED_LL == GPU_
 		       (int)SCHED_NUM_PROTOS == GPU_PROTOCOL_NUM,
 	       "protocols have the same numbers");
 
-/* False: messages do not fit, or are too many to be counted. */
-static bool lay_out(struct core_accel *accel, enum sched_proto proto)
+static void lay_out(struct core_accel *accel, enum sched_proto proto, const struct core_fit *fit)
 {
-	const struct core_schedule *schedule = accel->schedule;
+	uint64_t arena = accel->facts.common.arena;
 	struct gpu_execute_args *args = &accel->steps.args;
-	uint64_t arena = accel->facts.common.arena, longest = accel->facts.common.longest, rounds;
-	struct sched_room room = core_terms_room(accel->comm, arena, accel->gdr);
-	struct sched_slots slots;
 
-	if (!sched_slots_fit(accel->sched, schedule->program->most_links,
-			     (uint32_t)schedule->algo->slots, &room, proto, &slots))
-		return false;
-	args->num_slots = slots.num;
-	args->slot_bytes = slots.bytes;
-	args->piece_bytes = slots.bytes / (uint64_t)accel->sched->most_span;
-	args->width = slots.width;
+	args->num_slots = fit->slots.num;
+	args->slot_bytes = fit->slots.bytes;
+	args->piece_bytes = fit->slots.bytes / (uint64_t)accel->sched->most_span;
+	args->width = fit->slots.width;
 	args->protocol = proto;
-	rounds = longest ? (longest + args->width - 1) / args->width : 1;
 	for (int i = 0; i < SCHED_NUM_PROTOS; i++)
 		args->slots[i] = core_arena_layout_start(arena, (enum sched_proto)i);
 	accel->scratch_start = arena - (uint64_t)accel->sched->scratch_blocks * args->width;
-	accel->steps.rounds = (uint32_t)rounds;
-	accel->messages = rounds * (accel->schedule->program->most_messages + 1);
-	return accel->messages < UINT64_C(1) << GPU_EPOCH_SHIFT;
-}
-
-/* ---- who waits ---- */
-
-/*
- * Why kernels can't wait, apart from what a probe would show; NULL: they can. All ranks of a node
- * come to the same answer; of why_nowhere_fused, all ranks. Between nodes both ways are the same:
- * messages are as long, and cut alike.
- */
-static const char *why_nowhere_fused(const struct core_accel *accel)
-{
-	if (accel->schedule->program->most_lanes > accel->facts.common.blocks)
-		return "the algorithm takes more blocks than can be resident";
-	return core_terms_why_never_fused(&accel->facts, accel->gdr);
-}
-
-static const char *why_stepped(const struct core_accel *accel)
-{
-	const char *why = why_nowhere_fused(accel);
-
-	if (!why && core_terms_is_any_apart(&accel->facts))
-		return "the kernels of ranks that share a GPU do not run at the same time";
-	return why;
-}
-
-static bool are_flags_left(const struct core_accel *accel)
-{
-	return accel->comm->ll_flag + accel->messages < UINT32_MAX;
-}
-
-/* Packets that were cleared by all begin anew. */
-static void renew_flags(struct core_accel *accel)
-{
-	if (accel->facts.common.all & CORE_OFFER_FLAGS_CLEAR)
-		accel->comm->ll_flag = 0;
-}
-
-/* Whether lines arrive whole on all links of the schedule. */
-static bool keeps_lines(const struct core_accel *accel)
-{
-	const struct sched *sched = accel->sched;
-
-	for (uint32_t i = 0; i < sched->num_connections; i++) {
-		const struct sched_connection *c = &sched->connections[i];
-
-		if (!core_terms_reaches(accel->comm, c->from, c->to, GPU_TRANSPORT_P2P))
-			return false;
-	}
-	return core_choice_keeps_lines(&accel->facts, sched);
-}
-
-/* Over several nodes all come to the same answer, as the length of messages depends on it. */
-static const char *why_no_flags(struct core_accel *accel, enum sched_proto proto, bool fused)
-{
-	if (proto == SCHED_LL128 && accel->comm->spans)
-		return "ranks are on several nodes";
-	if (!sched_has_near_messages(accel->sched))
-		return "no message stays within a node";
-	if (accel->facts.common.any & CORE_OFFER_PADDED)
-		return "elements have padding";
-	if (!fused)
-		return "the execution is not fused";
-	if (!accel->facts.knows_sizes)
-		return "sizes are not known to both ends";
-	if (accel->comm->flags_moved)
-		return "the room for messages has just changed";
-	if (proto == SCHED_LL128 && !keeps_lines(accel))
-		return "between some ranks lines of 128 bytes may be cut";
-	renew_flags(accel);
-	if (!lay_out(accel, proto) || (proto == SCHED_LL && !are_flags_left(accel)))
-		return "there is no room for its messages";
-	return NULL;
+	accel->steps.rounds = (uint32_t)fit->rounds;
+	accel->messages = fit->messages;
 }
 
 /* "ll,ll128" */
@@ -137,30 +53,18 @@ static void list_protos(uint32_t protos, char *text, size_t bytes)
 	}
 }
 
-/*
- * The chosen one; if that can't be, the other with flags where the wish grants it, but not Simple;
- * else Simple.
- */
 static void choose_protocol(struct core_accel *accel, bool fused)
 {
-	enum sched_proto proto = accel->proto, other = proto == SCHED_LL ? SCHED_LL128 : SCHED_LL;
-	uint32_t granted = accel->facts.common.wish.protos;
-	bool settles = !granted || granted >> SCHED_SIMPLE & 1;
-	const char *why = proto == SCHED_SIMPLE ? NULL : why_no_flags(accel, proto, fused);
+	struct core_protocol chosen = core_protocol_choose(&accel->facts, accel->schedule,
+							   accel->gdr, accel->proto, fused);
 	char text[32];
 
-	if (why && !settles && granted >> other & 1 && !why_no_flags(accel, other, fused)) {
-		proto = other;
-		why = NULL;
+	if (chosen.why) {
+		list_protos(accel->facts.common.wish.protos, text, sizeof(text));
+		core_say_complaint(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", text, chosen.why);
 	}
-	/* Room that has just changed is there again in the next call. */
-	if (why && !settles && !accel->comm->flags_moved) {
-		list_protos(granted, text, sizeof(text));
-		core_say_complaint(accel, CORE_COMPLAINT_PROTO, "GPUCOLL_PROTO", text, why);
-	}
-	if (why || proto == SCHED_SIMPLE) {
-		lay_out(accel, SCHED_SIMPLE);
-	} else if (proto == SCHED_LL) {
+	lay_out(accel, chosen.proto, &chosen.fit);
+	if (chosen.proto == SCHED_LL) {
 		accel->steps.args.flag = accel->comm->ll_flag;
 		accel->comm->ll_flag += (uint32_t)accel->messages;
 	}
@@ -209,12 +113,14 @@ static void choose_carried(struct core_accel *accel)
 
 void core_links_decide(struct core_accel *accel)
 {
-	const char *why = why_stepped(accel);
+	const struct core_facts *facts = &accel->facts;
+	const char *why = core_protocol_why_stepped(facts, accel->schedule, accel->gdr), *never;
 
+	never = core_protocol_why_never_fused(facts, accel->schedule, accel->gdr);
 	if (why && util_config.exec == UTIL_EXEC_FUSED)
 		core_say_complaint(accel, CORE_COMPLAINT_EXEC, "GPUCOLL_EXEC", "fused", why);
 	accel->steps.args.waits = !why;
-	choose_protocol(accel, accel->comm->spans ? !why_nowhere_fused(accel) : !why);
+	choose_protocol(accel, accel->comm->spans ? !never : !why);
 	/*
 	 * On this node hosts wait, and on others perhaps kernels, of messages of the same lengths.
 	 */
@@ -227,7 +133,8 @@ void core_links_decide(struct core_accel *accel)
 
 /*
  * Where flags are follows from the arenas' common size. When that has changed, which all see alike,
- * old data may stand in their places, until all have cleared them.
+ * old data may stand in their places, until all have cleared them. Packets that were cleared by all
+ * begin anew.
  */
 static void note_room(struct core_accel *accel)
 {
@@ -235,20 +142,27 @@ static void note_room(struct core_accel *accel)
 
 	comm->flags_moved |= comm->room && comm->room != accel->facts.common.arena;
 	comm->room = accel->facts.common.arena;
-	if (accel->facts.common.all & CORE_OFFER_FLAGS_CLEAR)
+	if (accel->facts.common.all & CORE_OFFER_FLAGS_CLEAR) {
 		comm->flags_moved = false;
+		comm->ll_flag = 0;
+	}
 }
 
-const char *core_links_make(struct core_accel *accel)
+enum core_reason core_links_make(struct core_accel *accel)
 {
+	const struct core_facts *facts = &accel->facts;
+	struct core_fit fit;
+
 	note_room(accel);
-	if (!lay_out(accel, SCHED_SIMPLE))
-		return "there is no room for its messages";
-	accel->tries = !why_stepped(accel) && accel->comm->together == CORE_TOGETHER_UNKNOWN &&
+	if (!core_protocol_fit(facts, accel->schedule, accel->gdr, SCHED_SIMPLE, &fit))
+		return CORE_REASON_NO_ROOM;
+	lay_out(accel, SCHED_SIMPLE, &fit);
+	accel->tries = accel->comm->together == CORE_TOGETHER_UNKNOWN &&
+		       !core_protocol_why_stepped(facts, accel->schedule, accel->gdr) &&
 		       !core_terms_have_own_gpus(&accel->agree);
 	if (!accel->tries)
 		core_links_decide(accel);
-	return NULL;
+	return CORE_REASON_NONE;
 }
 
 /* ---- launches ---- */

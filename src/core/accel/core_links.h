@@ -7,9 +7,9 @@
 
 /*
  * After a schedule with links was taken: what must be tried first, whether there is room for its
- * messages. Returns a reason, or NULL, as above.
+ * messages. Returns why it can't be, or CORE_REASON_NONE.
  */
-const char *core_links_make(struct core_accel *accel);
+enum core_reason core_links_make(struct core_accel *accel);
 
 /*
  * Once a probe is over, or where there is none, decide whether kernels or hosts wait for messages,

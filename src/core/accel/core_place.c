@@ -128,11 +128,11 @@ static struct gpu_place look_up(struct core_accel *accel, const struct core_plac
 		block = mine ? own_block(accel, place, &index) : others_block(accel, place, &index);
 		address = address_of(accel, place);
 	}
-	if (phase == 0 && accel->width)
-		block = core_window_slice(
-			accel, accel->round, block,
+	if (phase == 0 && accel->rounds.width)
+		block = core_rounds_slice(
+			&accel->rounds, accel->round, block,
 			place->buffer != SCHED_HOLD &&
-				core_window_is_used(accel, place->rank, place->buffer),
+				core_window_is_used(&accel->agree, place->rank, place->buffer),
 			index);
 	else if (phase > 0 && place->buffer == SCHED_OUT)
 		address = accel->shape.out.address;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_plan.h"
 #include "core/accel/core_links.h"
+#include "core/accel/core_mapped.h"
 #include "core/accel/core_say.h"
-#include "core/accel/core_window.h"
 #include "core/agree/core_terms.h"
 #include "core/call/core_coll.h"
 #include "core/choose/core_choice.h"
@@ -42,157 +42,116 @@ static bool is_sent_too_much(const struct core_accel *accel)
 /* Windows have no one-shot form. */
 static const char *direct_name(const struct core_accel *accel, const struct algo *algo)
 {
-	if (!accel->width)
+	if (!accel->rounds.width)
 		return algo->name;
 	return !strcmp(algo->name, "twoshot") ? "twoshot through windows"
 					      : "direct through windows";
 }
 
-static const char *const not_offered = "buffers that others need not touch are not offered to them";
-
-static bool is_all_mapped(const struct core_accel *accel)
-{
-	return !accel->comm->spans && !accel->enqueued &&
-	       core_terms_all_reach(accel->comm, CORE_REACH_BUFFERS);
-}
-
-/* Why an algorithm on mapped memory can't be taken, where that is not in the catalogue. */
-static const char *why_not_mapped(const struct core_accel *accel, const struct algo *algo,
-				  bool all_mapped)
-{
-	if (!is_all_mapped(accel))
-		return "memory that can't be mapped";
-	/* See others_write and others_read in core_prepare.c. */
-	if (algo->needs & ALGO_NEEDS_ALL_MAPPED && !all_mapped)
-		return not_offered;
-	if (strcmp(algo->name, "oneshot"))
-		return NULL;
-	if (accel->width)
-		return "it can't go through windows";
-	if (accel->facts.common.any & CORE_OFFER_IN_PLACE)
-		return "it can't work in place, as some rank does";
-	return NULL;
-}
-
-/* Whether to be in place is the root's matter, by which nobody else's steps change. */
-static bool is_roots_matter(enum sched_coll coll)
-{
-	return coll == SCHED_GATHER || coll == SCHED_SCATTER;
-}
-
-/* Of one that does the work of all on a GPU: two blocks for each two of its ranks and all. */
-static bool has_too_many_places(const struct core_comm *comm, enum sched_coll coll)
-{
-	struct sched_request request = {.coll = coll, .ranks = comm->size};
-	bool square = !is_roots_matter(coll) && sched_num_blocks(&request) > 1;
-
-	return square && 2 * comm->size * core_choices_most_sharers(comm) > GPU_MAX_PLACES;
-}
-
 /*
- * Whether ranks may do others' work in all buffers of the call. Who is in place is each rank's own
- * matter, and shapes its schedule: where one does the work of several, they must be alike.
+ * Why an enqueued call can't be done so, apart from what its facts say; CORE_REASON_NONE: it can.
+ * Launches that follow on each other have nothing but their arguments to be told by.
  */
-static bool is_all_shared(const struct core_accel *accel, enum sched_coll coll)
-{
-	const struct core_summary *common = &accel->facts.common;
-
-	if (!(common->all & CORE_OFFER_EXPORTED) || accel->comm->spans ||
-	    has_too_many_places(accel->comm, coll))
-		return false;
-	if (!(common->any & CORE_OFFER_IN_PLACE) || is_roots_matter(coll))
-		return true;
-	/* See algo_direct.c: in place results are in order where blocks are of one size. */
-	if (accel->shape.coll == CORE_REDUCE_SCATTER)
-		return false;
-	return common->all & CORE_OFFER_IN_PLACE;
-}
-
-/*
- * Why an enqueued call can't be done so, apart from what its facts say; NULL: it can. Launches that
- * follow on each other have nothing but their arguments to be told by.
- */
-static const char *why_not_enqueued(const struct core_accel *accel)
+static enum core_reason why_not_enqueued(const struct core_accel *accel)
 {
 	const struct sched *sched = accel->sched;
 	int places = 2 * sched_num_blocks(&sched->request) + sched->scratch_blocks + 2;
 
 	if (accel->touches)
-		return "memory that can't be mapped";
+		return CORE_REASON_NOT_MAPPED;
 	if (accel->schedule->program->most_lanes > GPU_FEW_LANES)
-		return "it has more lanes than a launch's arguments";
+		return CORE_REASON_LAUNCH_LANES;
 	if (places > GPU_FEW_PLACES)
-		return "it has more places than a launch's arguments";
+		return CORE_REASON_LAUNCH_PLACES;
 	if (!accel->steps.args.waits)
-		return "its kernels can't wait";
-	return NULL;
+		return CORE_REASON_CANT_WAIT;
+	return CORE_REASON_NONE;
 }
 
-/*
- * Take the algorithm, unless there is a reason against it, which is returned; `status` is that of
- * taking its schedule.
- */
-static const char *take(struct core_accel *accel, const struct algo_choice *choice,
-			const struct sched_request *request, enum util_status *status)
+/* On the way to an algorithm: the first reason against one, and the status of the last. */
+struct attempt {
+	enum core_reason reason;
+	const char *refusal; /* the same in the algorithm's words, or the reason's text */
+	enum util_status status;
+};
+
+static void refuse(struct attempt *attempt, enum core_reason reason, const char *refusal)
 {
-	const struct algo *algo = choice->algo;
-	struct sched_request mine = *request, alike = *request;
-	bool linked = !(algo->needs & ALGO_NEEDS_MAPPED);
-	const char *why;
+	if (attempt->reason)
+		return;
+	attempt->reason = reason;
+	attempt->refusal = refusal ? refusal : core_reason_text(reason);
+}
 
-	/*
-	 * Whether a call is in place is a matter of all in an alltoall, and of each rank elsewhere.
-	 */
-	alike.in_place &= request->coll == SCHED_ALLTOALL;
-	why = algo_refuses(algo, &alike, core_coll_sizes_differ(accel->shape.coll));
+/* Why the algorithm can't be taken, before its schedule is looked at. */
+static enum core_reason why_not(const struct core_accel *accel, const struct algo *algo,
+				bool shared)
+{
+	enum core_reason why =
+		algo->needs & ALGO_NEEDS_MAPPED
+			? core_mapped_refuse(&accel->facts, algo, shared, accel->rounds.width != 0)
+			: core_terms_refuse(&accel->facts);
 
-	if (!why)
-		why = linked ? core_terms_refuse(&accel->facts)
-			     : why_not_mapped(accel, algo, request->all_mapped);
 	if (!why && algo->needs & ALGO_NEEDS_NODES_MAPPED &&
 	    !core_summary_is_mapped(&accel->facts.common))
-		why = "memory that can't be mapped";
-	if (why)
-		return why;
+		return CORE_REASON_NOT_MAPPED;
+	return why;
+}
+
+/* With its schedule, unless that can't be had, or not be done in this call. */
+static enum core_reason take_schedule(struct core_accel *accel, const struct algo_choice *choice,
+				      const struct sched_request *request, enum util_status *status)
+{
+	struct sched_request mine = *request;
+	enum core_reason why;
+
 	mine.channels = choice->channels;
-	*status = core_schedule_take(accel->comm, algo, &mine, &accel->schedule, &why);
+	*status = core_schedule_take(accel->comm, choice->algo, &mine, &accel->schedule, &why);
 	if (*status != UTIL_OK)
-		return why ? why : "its schedule can't be had";
+		return why ? why : CORE_REASON_NO_SCHEDULE;
 	accel->sched = accel->schedule->sched;
-	accel->linked = linked;
+	accel->linked = !(choice->algo->needs & ALGO_NEEDS_MAPPED);
 	accel->touches = accel->schedule->program->is_mapped;
 	accel->proto = choice->proto;
-	why = linked ? core_links_make(accel) : NULL;
-	if (!why && accel->enqueued)
+	why = accel->linked ? core_links_make(accel) : CORE_REASON_NONE;
+	if (!why && accel->facts.enqueued)
 		why = why_not_enqueued(accel);
 	if (!why)
-		return NULL;
+		return CORE_REASON_NONE;
 	core_schedule_put(accel->schedule);
 	accel->schedule = NULL;
 	return why;
 }
 
+/* Whether the algorithm was taken. */
+static bool take(struct core_accel *accel, const struct algo_choice *choice,
+		 const struct sched_request *request, struct attempt *attempt)
+{
+	struct sched_request alike = *request;
+	const char *refusal;
+	enum core_reason why;
+
+	/*
+	 * Whether a call is in place is a matter of all in an alltoall, and of each rank elsewhere.
+	 */
+	alike.in_place &= request->coll == SCHED_ALLTOALL;
+	attempt->status = UTIL_OK;
+	refusal = algo_refuses(choice->algo, &alike, core_coll_sizes_differ(accel->shape.coll));
+	if (refusal) {
+		refuse(attempt, CORE_REASON_NO_ALGORITHM, refusal);
+		return false;
+	}
+	why = why_not(accel, choice->algo, request->all_mapped);
+	if (!why)
+		why = take_schedule(accel, choice, request, &attempt->status);
+	if (why)
+		refuse(attempt, why, NULL);
+	return !why;
+}
+
 static bool is_fatal(enum util_status status)
 {
 	return status != UTIL_OK && status != UTIL_ERR_UNSUPPORTED;
-}
-
-/* On the way to an algorithm: the first reason against one, and the status of the last. */
-struct attempt {
-	const char *why;
-	enum util_status status;
-};
-
-/* Whether the algorithm was taken. */
-static bool try_to_take(struct core_accel *accel, const struct algo_choice *choice,
-			const struct sched_request *request, struct attempt *attempt)
-{
-	const char *why;
-
-	attempt->status = UTIL_OK;
-	why = take(accel, choice, request, &attempt->status);
-	attempt->why = attempt->why ? attempt->why : why;
-	return !why;
 }
 
 /* The fastest that is possible of those that the wish grants. */
@@ -207,14 +166,14 @@ static bool take_fastest(struct core_accel *accel, struct sched_request *request
 	if (accel->facts.common.any_without_data)
 		return false;
 	alike.in_place = accel->facts.common.any & CORE_OFFER_IN_PLACE;
-	num = core_choice_make(accel->comm, &accel->facts, &alike, is_all_mapped(accel), wish,
-			       choices, &accel->gdr);
+	num = core_choice_make(accel->comm, &accel->facts, &alike,
+			       core_mapped_is_possible(&accel->facts), wish, choices, &accel->gdr);
 	attempt->status = num < 0 ? UTIL_ERR_NO_MEMORY : UTIL_OK;
 	request->num_rings = alike.num_rings;
 	request->rings = alike.rings;
 	request->gpus = alike.gpus;
 	for (int i = 0; i < num && !is_fatal(attempt->status); i++) {
-		if (try_to_take(accel, &choices[i], request, attempt))
+		if (take(accel, &choices[i], request, attempt))
 			return true;
 		/* The next call brings what it takes. */
 		accel->comm->wants_links |= !(choices[i].algo->needs & ALGO_NEEDS_MAPPED);
@@ -246,7 +205,7 @@ static bool take_any(struct core_accel *accel, const struct sched_request *reque
 		if (!(algo->colls >> request->coll & 1) || !algo_wish_grants(wish, algo) ||
 		    (!wish->algos && algo_refuses(algo, request, differ)))
 			continue;
-		if (try_to_take(accel, &choice, request, attempt))
+		if (take(accel, &choice, request, attempt))
 			return true;
 		if (is_fatal(attempt->status))
 			return false;
@@ -292,11 +251,11 @@ static bool take_wished(struct core_accel *accel, struct sched_request *request,
 }
 
 /*
- * What the configuration wishes for, or else the fastest of all. Returns NULL, or why there is
- * none.
+ * What the configuration wishes for, or else the fastest of all. Returns why there is none, or
+ * CORE_REASON_NONE.
  */
-static const char *choose(struct core_accel *accel, struct sched_request *request,
-			  enum util_status *status)
+static enum core_reason choose(struct core_accel *accel, struct sched_request *request,
+			       enum util_status *status)
 {
 	struct algo_wish wish = accel->facts.common.wish;
 	struct attempt attempt = {0};
@@ -309,14 +268,17 @@ static const char *choose(struct core_accel *accel, struct sched_request *reques
 		 */
 		if (!accel->facts.common.any_without_data && !request->pairs &&
 		    !accel->comm->standing &&
-		    (attempt.why != not_offered || core_choices_most_sharers(accel->comm) == 1))
-			complain_about_algos(accel, request, attempt.why);
+		    (attempt.reason != CORE_REASON_NOT_OFFERED ||
+		     core_choices_most_sharers(accel->comm) == 1))
+			complain_about_algos(accel, request, attempt.refusal);
 		wish.algos = 0;
-		attempt.why = NULL;
+		attempt.reason = CORE_REASON_NONE;
 		taken = take_wished(accel, request, &wish, &attempt);
 	}
 	*status = attempt.status;
-	return taken ? NULL : attempt.why ? attempt.why : "memory that can't be mapped";
+	if (taken)
+		return CORE_REASON_NONE;
+	return attempt.reason ? attempt.reason : CORE_REASON_NOT_MAPPED;
 }
 
 /*
@@ -327,7 +289,7 @@ static enum util_status take_eager(struct core_accel *accel, struct sched_reques
 {
 	const struct algo *algo = algo_find("oneshot", request->coll);
 	enum util_status status;
-	const char *why;
+	enum core_reason why;
 
 	request->in_place &= request->coll == SCHED_SCATTER || request->coll == SCHED_ALLGATHER;
 	status = core_schedule_take(accel->comm, algo ? algo : algo_find("direct", request->coll),
@@ -361,10 +323,8 @@ enum util_status core_plan_make_enqueued(struct core_accel *accel)
 {
 	struct sched_request request = request_of(accel);
 	enum util_status status = UTIL_OK;
-	const char *why;
+	enum core_reason why;
 
-	accel->enqueued = true;
-	accel->width = 0;
 	/* Of an alltoall all are in place, or none. */
 	if (accel->shape.coll == CORE_ALLTOALL && !accel->shape.in_place)
 		accel->facts.common.any &= ~(uint32_t)CORE_OFFER_IN_PLACE;
@@ -378,19 +338,18 @@ enum util_status core_plan_make(struct core_accel *accel)
 {
 	struct sched_request request = request_of(accel);
 	enum util_status status = UTIL_OK;
-	const char *why = NULL;
+	enum core_reason why;
 
-	accel->width = 0;
 	if (accel->facts.common.all & CORE_OFFER_EAGER)
 		return take_eager(accel, &request);
-	request.all_mapped = is_all_shared(accel, request.coll);
-	if (request.all_mapped && is_roots_matter(request.coll))
+	request.all_mapped = core_mapped_is_shared(&accel->facts);
+	if (request.all_mapped && core_mapped_is_roots_matter(request.coll))
 		request.in_place = accel->facts.common.any & CORE_OFFER_IN_PLACE;
-	core_window_plan(accel, sched_num_blocks(&request));
+	accel->rounds = core_rounds_of(&accel->facts, sched_num_blocks(&request));
 	why = choose(accel, &request, &status);
 	if (why && accel->comm->spans && !accel->facts.common.arena)
 		accel->comm->wants_links = true;
-	else if (why && !is_all_mapped(accel))
+	else if (why && !core_mapped_is_possible(&accel->facts))
 		accel->comm->wants_links = accel->comm->wants_shm = true;
 	/* Only what all find alike may have the call staged now. */
 	if (why && !is_fatal(status))

@@ -106,11 +106,11 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 		return UTIL_OK;
 	gpu_pointer_classify(first, &c->where);
 	if (c->where.memory == GPU_MEMORY_HOST)
-		return core_accel_stage(accel, "host buffer");
+		return core_accel_stage(accel, CORE_REASON_HOST_BUFFER);
 	gpu_synchronous_make(first, &c->where);
 	covered = gpu_pointer_covers(&c->where, first, bytes);
 	if (!covered && accel->shape.padded != GPU_TYPE_NONE)
-		return core_accel_stage(accel, "pairs with padding in several allocations");
+		return core_accel_stage(accel, CORE_REASON_PADDED_PARTS);
 	accel->scattered |= !covered;
 	/* Memory of pools, and of the virtual memory API, has no context. */
 	accel->plain &= covered && c->where.memory == GPU_MEMORY_DEVICE && c->where.context;
@@ -119,7 +119,7 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 		c->windowed =
 			!core_offer_export(&accel->offer, c->number, (uint64_t)first, &c->where);
 	if (accel->comm->spans && c->where.memory == GPU_MEMORY_HOST_VMM)
-		return core_accel_stage(accel, "memory on the host's side");
+		return core_accel_stage(accel, CORE_REASON_HOST_SIDE);
 	/* Over several nodes there are no windows: what others can't have they get in messages. */
 	if (accel->comm->spans && c->windowed) {
 		c->exported = c->windowed = false;
@@ -209,7 +209,7 @@ static enum util_status offer_buffers(struct core_accel *accel)
 	if (!has_in && !has_out)
 		return core_reserve_without_data(accel);
 	if (has_in && has_out && !gpu_pointer_in_one_context(&in.where, &out.where))
-		return core_accel_stage(accel, "buffers in two contexts");
+		return core_accel_stage(accel, CORE_REASON_TWO_CONTEXTS);
 	status = core_reserve_resources(
 		accel, has_out && (out.where.context || !has_in) ? &out.where : &in.where);
 	return status == UTIL_OK ? core_reserve_windows(accel, &in, &out) : status;

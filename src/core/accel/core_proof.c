@@ -132,12 +132,12 @@ enum util_status core_proof_offer(struct core_accel *accel)
 	if (accel->comm->proven || !accel->stream || !is_in_doubt(accel))
 		return UTIL_OK;
 	if (!take_cards(accel))
-		return core_accel_stage(accel, "no device memory to try others' with");
+		return core_accel_stage(accel, CORE_REASON_NO_TRIAL_MEMORY);
 	gpu_card_make(seed_of(accel), (uint32_t)number_of_mine(accel), accel->proof.card);
 	cards = (void *)accel->comm->arena->cards->address;
 	accel->clearing = true;
 	if (gpu_stream_copy(accel->stream, cards, accel->proof.card, GPU_CARD_BYTES) != UTIL_OK)
-		return core_accel_stage(accel, "earlier work failed");
+		return core_accel_stage(accel, CORE_REASON_EARLIER_WORK);
 	accel->offer.flags |= CORE_OFFER_SHOWS_CARDS;
 	gpu_pointer_classify(cards, &where);
 	accel->offer.regions[CORE_REGION_CARDS].address = (uint64_t)cards;

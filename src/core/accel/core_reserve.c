@@ -78,16 +78,16 @@ enum util_status core_reserve_windows(struct core_accel *accel, struct core_cand
 	if (!num)
 		return UTIL_OK;
 	if (gpu_stream_get(gpu_stream_where(accel->stream), &accel->copies) != UTIL_OK)
-		return core_accel_stage(accel, "no stream");
+		return core_accel_stage(accel, CORE_REASON_NO_STREAM);
 	while (bytes >= LEAST_WINDOW && !take_windows(accel, bytes, windows, num))
 		bytes /= 2;
 	if (bytes < LEAST_WINDOW)
-		return core_accel_stage(accel, "no device memory for a window");
+		return core_accel_stage(accel, CORE_REASON_NO_WINDOW);
 	if (is_one && out->windowed)
 		accel->window_out = accel->window_in;
 	if ((in->windowed && !offer_window(&accel->offer, in, accel->window_in)) ||
 	    (out->windowed && !offer_window(&accel->offer, out, accel->window_out)))
-		return core_accel_stage(accel, "memory that can't be exported");
+		return core_accel_stage(accel, CORE_REASON_NOT_EXPORTED);
 	accel->offer.window = bytes;
 	accel->offer.flags |= in->windowed ? CORE_OFFER_WINDOW_IN : 0;
 	accel->offer.flags |= out->windowed ? CORE_OFFER_WINDOW_OUT : 0;
@@ -99,16 +99,16 @@ enum util_status core_reserve_resources(struct core_accel *accel, const struct g
 	const struct core_shape *shape = &accel->shape;
 
 	if (gpu_stream_get(where, &accel->stream) != UTIL_OK)
-		return core_accel_stage(accel, "no stream");
+		return core_accel_stage(accel, CORE_REASON_NO_STREAM);
 	if (gpu_launch_open(&accel->launch, accel->stream) != UTIL_OK)
-		return core_accel_stage(accel, "no kernels, or no pinned memory");
+		return core_accel_stage(accel, CORE_REASON_NO_LAUNCH);
 	accel->launches = true;
 	accel->offer.device = gpu_device_identity(where->device);
 	accel->sharers = core_board_share_gpu(accel->offer.device, core_shape_has_data(shape));
 	if (!shape->own.bytes || !shape->in_place)
 		return UTIL_OK;
 	if (gpu_scratch_get(shape->own.bytes, accel->stream, &accel->scratch) != UTIL_OK)
-		return core_accel_stage(accel, "no device memory for scratch");
+		return core_accel_stage(accel, CORE_REASON_NO_SCRATCH);
 	return UTIL_OK;
 }
 
@@ -232,9 +232,9 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 	if (may_do_without_arenas(accel))
 		return core_wire_open_ahead(comm->wire, accel->stream) == UTIL_OK
 			       ? UTIL_OK
-			       : core_accel_stage(accel, "no memory for messages");
+			       : core_accel_stage(accel, CORE_REASON_NO_ARENA);
 	if (open_arenas(accel) != UTIL_OK)
-		return comm->spans ? core_accel_stage(accel, "no memory for messages") : UTIL_OK;
+		return comm->spans ? core_accel_stage(accel, CORE_REASON_NO_ARENA) : UTIL_OK;
 	if ((comm->ll_flag >= LL_FLAGS || comm->flags_moved) &&
 	    core_arena_clear_flags(comm->arena, accel->stream) == UTIL_OK) {
 		accel->clearing = true;

@@ -84,12 +84,13 @@ void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t
 		snprintf(text, bytes, "rank %d of %d to be ready for round %llu of %llu",
 			 core_meet_not_arrived(accel->comm, accel->number, accel->round + 1),
 			 accel->comm->size, (unsigned long long)accel->round + 1,
-			 (unsigned long long)accel->rounds);
+			 (unsigned long long)accel->rounds.num);
 		break;
 	default:
 		snprintf(text, bytes, "rank %d of %d to do its part in round %llu of %llu",
 			 core_meet_behind(accel->comm, accel->number), accel->comm->size,
-			 (unsigned long long)accel->round + 1, (unsigned long long)accel->rounds);
+			 (unsigned long long)accel->round + 1,
+			 (unsigned long long)accel->rounds.num);
 		break;
 	}
 }

@@ -163,6 +163,7 @@ static void set_facts(struct core_standing *standing)
 	uint64_t in = core_buffer_longest(&shape->in), out = core_buffer_longest(&shape->out);
 
 	accel->facts = standing->facts;
+	accel->facts.enqueued = true;
 	accel->facts.coll = shape->coll;
 	accel->facts.knows_sizes = shape->coll != CORE_GATHER && shape->coll != CORE_SCATTER;
 	accel->facts.common.longest = in > out ? in : out;
@@ -270,7 +271,7 @@ static enum util_status put(struct core_standing *standing, struct gpu_stream *o
 
 	set_facts(standing);
 	if (!accel->facts.common.longest) {
-		accel->reason = "no data";
+		accel->reason = core_reason_text(CORE_REASON_NO_DATA);
 		return UTIL_OK;
 	}
 	set_reach(standing);
@@ -293,12 +294,12 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 	struct core_accel *accel = &standing->accel;
 	enum util_status status;
 
-	out->reason = "not all ranks know its sizes";
+	out->reason = core_reason_text(CORE_REASON_SIZES);
 	out->bytes = 0;
 	out->refused = out->unreached = false;
 	if (!is_for_kernels(call->coll))
 		return UTIL_STAGE;
-	out->reason = "a rank is lost";
+	out->reason = core_reason_text(CORE_REASON_RANK_LOST);
 	if (core_standing_is_lost(standing))
 		return UTIL_ERR_LOST;
 	status = core_accel_start(accel, call, standing->comm, 0);
@@ -311,7 +312,7 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 		out->bytes = core_accel_bytes(accel);
 		status = put(standing, on, captured);
 	}
-	out->reason = out->unreached ? "memory that kernels don't reach" : accel->reason;
+	out->reason = out->unreached ? core_reason_text(CORE_REASON_NOT_REACHED) : accel->reason;
 	core_shape_release(&accel->shape);
 	return status;
 }

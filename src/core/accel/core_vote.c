@@ -59,9 +59,9 @@ enum util_status core_vote_announce(struct core_accel *accel)
 	if (status == UTIL_IN_PROGRESS)
 		return status;
 	if (status != UTIL_OK)
-		return core_accel_stage(accel, "earlier work failed");
+		return core_accel_stage(accel, CORE_REASON_EARLIER_WORK);
 	if (!core_agree_open(&accel->agree, accel->comm, accel->number, accel->nonblocking))
-		return core_accel_stage(accel, "ranks too far apart");
+		return core_accel_stage(accel, CORE_REASON_TOO_FAR_APART);
 	if (accel->comm->spans) {
 		core_wire_begin(accel->comm->wire, accel->number);
 		core_eager_publish(accel);
@@ -84,11 +84,11 @@ static enum util_status answer(struct core_accel *accel)
 	if (status == UTIL_IN_PROGRESS && accel->agree.vote)
 		return status;
 	if (!common.fits)
-		accel->reason = "arguments that differ between ranks";
+		accel->reason = core_reason_text(CORE_REASON_ARGUMENTS);
 	else if (!fit)
-		accel->reason = "another node that is far behind";
+		accel->reason = core_reason_text(CORE_REASON_NODE_BEHIND);
 	else if (status != UTIL_OK)
-		accel->reason = "memory that can't be passed on, or mapped now";
+		accel->reason = core_reason_text(CORE_REASON_NOT_PASSED);
 	core_agree_answer(&accel->agree, fit && (status == UTIL_OK || !accel->agree.vote),
 			  accel->reach);
 	return UTIL_OK;
@@ -138,6 +138,7 @@ static void fill_facts(struct core_accel *accel)
 	facts->comm = accel->comm;
 	facts->agree = &accel->agree;
 	facts->coll = accel->shape.coll;
+	facts->enqueued = false;
 	facts->knows_sizes = know_sizes(&accel->shape);
 	if (accel->comm->spans)
 		facts->common = *core_agree_common(&accel->agree);
@@ -157,8 +158,8 @@ static enum util_status give_way(struct core_accel *accel)
 		core_proof_doubt(accel);
 	if (accel->reason)
 		return UTIL_STAGE;
-	return core_accel_stage(accel, accel->withdrawn ? "a call that came after it"
-							: "another rank's choice");
+	return core_accel_stage(accel, accel->withdrawn ? CORE_REASON_LATER_CALL
+							: CORE_REASON_OTHERS_CHOICE);
 }
 
 enum util_status core_vote_progress(struct core_accel *accel)

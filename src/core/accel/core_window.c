@@ -2,63 +2,11 @@
 #include "core/accel/core_window.h"
 #include "gpu/gpu_launch.h"
 
-enum { SLICE_ALIGNMENT = 16 }; /* where 16-byte accesses can begin */
-
-bool core_window_is_used(const struct core_accel *accel, int rank, enum sched_buffer buffer)
+bool core_window_is_used(const struct core_agree *agree, int rank, enum sched_buffer buffer)
 {
 	uint32_t flag = buffer == SCHED_IN ? CORE_OFFER_WINDOW_IN : CORE_OFFER_WINDOW_OUT;
 
-	return core_agree_offer(&accel->agree, rank)->flags & flag;
-}
-
-/* As many rounds as the longest block needs with so many bytes for a round's slices. */
-static void set_rounds(struct core_accel *accel, uint64_t bytes, int slices, uint64_t longest)
-{
-	accel->width = bytes / (uint64_t)slices / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
-	accel->rounds = (longest + accel->width - 1) / accel->width;
-}
-
-void core_window_plan(struct core_accel *accel, int slices)
-{
-	uint64_t longest = accel->facts.common.longest, window = UINT64_MAX;
-
-	accel->width = accel->half = accel->round = 0;
-	accel->rounds = 1;
-	if (!(accel->facts.common.any & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT)))
-		return;
-	for (int i = 0; i < accel->comm->num_near; i++) {
-		const struct core_offer *offer =
-			core_agree_offer(&accel->agree, accel->comm->near[i]);
-
-		window = offer->window < window ? offer->window : window;
-	}
-	set_rounds(accel, window, slices, longest);
-	if (accel->rounds == 1)
-		return;
-	accel->half = window / 2 / SLICE_ALIGNMENT * SLICE_ALIGNMENT;
-	set_rounds(accel, accel->half, slices, longest);
-}
-
-/* Where the round's slices begin in windows. */
-static int64_t window_start(const struct core_accel *accel, uint64_t round)
-{
-	return round % 2 ? (int64_t)accel->half : 0;
-}
-
-struct core_block core_window_slice(const struct core_accel *accel, uint64_t round,
-				    struct core_block block, bool windowed, int index)
-{
-	uint64_t start = round * accel->width, rest;
-
-	if (!accel->width)
-		return block;
-	if (start >= block.bytes)
-		return (struct core_block){0, 0};
-	rest = block.bytes - start;
-	block.offset = windowed ? window_start(accel, round) + (int64_t)accel->width * index
-				: block.offset + (int64_t)start;
-	block.bytes = rest < accel->width ? rest : accel->width;
-	return block;
+	return core_agree_offer(agree, rank)->flags & flag;
 }
 
 /* In place, the rank's own block of an allgather or scatter stays where it is. */
@@ -100,9 +48,9 @@ static enum util_status copy_slices(struct core_accel *accel, uint64_t round,
 
 	for (int i = 0; i < buffer->num_blocks && status == UTIL_OK; i++) {
 		struct core_block user =
-			core_window_slice(accel, round, buffer->blocks[i], false, i);
+			core_rounds_slice(&accel->rounds, round, buffer->blocks[i], false, i);
 		struct core_block ours =
-			core_window_slice(accel, round, buffer->blocks[i], true, i);
+			core_rounds_slice(&accel->rounds, round, buffer->blocks[i], true, i);
 		void *at_user = (void *)(buffer->address + (uint64_t)user.offset);
 		void *at_window = (void *)(window->address + (uint64_t)ours.offset);
 

@@ -6,17 +6,7 @@
 #include "core/accel/core_accel_call.h"
 
 /* Whether the member, on this node, has a window for the buffer. */
-bool core_window_is_used(const struct core_accel *accel, int rank, enum sched_buffer buffer);
-
-/*
- * Decide on the rounds: a window has a slice of each of the collective's blocks, of which there are
- * `slices`.
- */
-void core_window_plan(struct core_accel *accel, int slices);
-
-/* A round's slice of a block of this rank's or another's buffer; in a window it is the index-th. */
-struct core_block core_window_slice(const struct core_accel *accel, uint64_t round,
-				    struct core_block block, bool windowed, int index);
+bool core_window_is_used(const struct core_agree *agree, int rank, enum sched_buffer buffer);
 
 /*
  * Put on the stream of copies those of a round's slice between this rank's buffers and its windows.

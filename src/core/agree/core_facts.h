@@ -16,6 +16,7 @@ struct core_facts {
 	enum core_coll coll;
 	/* Both ends of each message know its size. */
 	bool knows_sizes;
+	bool enqueued; /* nobody tells others anything of it: see core_standing.h */
 };
 
 #endif

@@ -29,7 +29,7 @@ void core_meet_retire(struct core_comm *comm)
 		return;
 	comm->retired = true;
 	/* Before what it is the reason of: a queued call may have failed in another thread. */
-	comm->no_area = "a call failed earlier";
+	comm->no_area = CORE_REASON_CALL_FAILED;
 	__atomic_store_n(&comm->area, NULL, __ATOMIC_RELEASE);
 	core_board_publish(comm->slot, UINT64_MAX);
 }

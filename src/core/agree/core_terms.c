@@ -81,17 +81,17 @@ bool core_terms_are_mapped(const struct core_agree *agree)
 	return holds_for_all(agree, are_mapped);
 }
 
-const char *core_terms_refuse(const struct core_facts *facts)
+enum core_reason core_terms_refuse(const struct core_facts *facts)
 {
 	if (facts->common.any_without_data)
-		return "a rank has no data";
+		return CORE_REASON_RANK_WITHOUT_DATA;
 	if (facts->common.any & (CORE_OFFER_WINDOW_IN | CORE_OFFER_WINDOW_OUT))
-		return "memory that can't be exported";
+		return CORE_REASON_NOT_EXPORTED;
 	if (!facts->common.arena)
-		return "a rank has no memory for messages";
+		return CORE_REASON_RANK_WITHOUT_ARENA;
 	if (facts->common.any & CORE_OFFER_LINKS_FAILED && facts->comm->spans)
-		return "a call with messages failed earlier";
-	return core_terms_are_whole(facts->agree) ? NULL : "memory that can't be mapped";
+		return CORE_REASON_LINKS_FAILED;
+	return core_terms_are_whole(facts->agree) ? CORE_REASON_NONE : CORE_REASON_NOT_MAPPED;
 }
 
 struct sched_room core_terms_room(const struct core_comm *comm, size_t arena, bool gdr)
@@ -147,7 +147,7 @@ const char *core_terms_why_never_fused(const struct core_facts *facts, bool gdr)
 	if (gdr)
 		return "messages between nodes arrive in device memory";
 	if (facts->common.any & CORE_OFFER_LINKS_FAILED)
-		return "a call with messages failed earlier";
+		return core_reason_text(CORE_REASON_LINKS_FAILED);
 	if (facts->common.arena && !(facts->common.all & CORE_OFFER_CAN_FUSE))
 		return "a rank's GPU has no room for a kernel that waits, or GPUCOLL_EXEC=stepped "
 		       "there";

@@ -9,6 +9,7 @@
 
 #include "algos/sched_slots.h"
 #include "core/agree/core_facts.h"
+#include "core/call/core_reason.h"
 
 /* Whether each of two ranks of this node reaches the other's memory of the kind. */
 bool core_terms_reaches(const struct core_comm *comm, int a, int b, int kind);
@@ -24,8 +25,9 @@ bool core_terms_all_reach(const struct core_comm *comm, int kind);
  */
 struct sched_room core_terms_room(const struct core_comm *comm, size_t arena, bool gdr);
 
-/* Why there can be no messages in this call; NULL: there can. All come to the same answer. */
-const char *core_terms_refuse(const struct core_facts *facts);
+/* Why there can be no messages in this call; CORE_REASON_NONE: there can. All come to the same
+ * answer. */
+enum core_reason core_terms_refuse(const struct core_facts *facts);
 
 /* Whether there can be links between all ranks of this node, after a vote or without one. */
 bool core_terms_are_whole(const struct core_agree *agree);

@@ -11,6 +11,7 @@
 #ifndef CORE_COMM_H
 #define CORE_COMM_H
 
+#include "core/call/core_reason.h"
 #include "core/comm/core_known.h"
 #include "core/comm/core_note.h"
 #include "core/job/core_mpi_job.h"
@@ -69,7 +70,7 @@ struct core_comm {
 	uint64_t id;                  /* unique in the job */
 	struct core_board_slot *slot; /* NULL: nobody counts */
 	void *area;                   /* for the agreement; NULL: every call is staged */
-	const char *no_area;          /* then why */
+	enum core_reason no_area;     /* then why */
 	uint64_t calls;               /* collective calls of this process that have begun */
 	/* For core_journal.h: the same, with those that carry no data; and of enqueued ones. */
 	uint64_t made, enqueued;

@@ -57,8 +57,7 @@ bool core_graph_set_pairs(struct core_graph *graph, int size, const int *counts,
 {
 	for (int i = 0; i < size; i++) {
 		if (counts[i] < 0) {
-			graph->why = "a rank is a neighbour twice, or has more neighbours than "
-				     "there are ranks";
+			graph->why = CORE_REASON_NEIGHBORS;
 			return true;
 		}
 	}

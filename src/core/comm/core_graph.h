@@ -9,6 +9,7 @@
 
 #include "algos/sched_pairs.h"
 #include "core/call/core_call.h"
+#include "core/call/core_reason.h"
 #include "core/comm/core_comm.h"
 
 struct core_graph {
@@ -16,7 +17,7 @@ struct core_graph {
 	int num_in, num_out;
 	int *in, *out;
 	struct sched_pairs *pairs; /* of all; NULL: its calls can't be accelerated, and why: */
-	const char *why;
+	enum core_reason why;
 };
 
 /* With room for so many neighbours. NULL: no memory. */

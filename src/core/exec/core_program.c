@@ -75,26 +75,27 @@ static bool count(struct maker *m)
 	       m->most_places < UINT32_MAX;
 }
 
-static const char *check(struct maker *m)
+static enum core_reason check(struct maker *m)
 {
 	struct core_program *program = m->program;
 
 	if (m->sched->phases > CORE_MAX_PHASES)
-		return "it has too many phases";
+		return CORE_REASON_PHASES;
 	if (m->sched->pieces > UINT16_MAX)
-		return "it has too many pieces";
+		return CORE_REASON_PIECES;
 	look_at_lanes(m);
 	for (uint32_t i = 0; i < m->sched->num_connections; i++) {
 		if (m->links[i].per_round > program->most_messages)
 			program->most_messages = m->links[i].per_round;
 	}
 	if (program->most_links > GPU_MAX_LINKS)
-		return "it has too many connections";
+		return CORE_REASON_CONNECTIONS;
 	if (program->most_lanes > GPU_MAX_LANES)
-		return "it has too many lanes";
+		return CORE_REASON_LANES;
 	if (m->most_places > GPU_MAX_PLACES)
-		return "it touches too many blocks";
-	return sched_most_operands(m->sched) > GPU_MAX_OPERANDS ? "it has too wide steps" : NULL;
+		return CORE_REASON_BLOCKS;
+	return sched_most_operands(m->sched) > GPU_MAX_OPERANDS ? CORE_REASON_WIDE_STEPS
+								: CORE_REASON_NONE;
 }
 
 /* ---- the rank's steps ---- */
@@ -289,10 +290,10 @@ static bool find_carried(struct maker *m)
 	return m->levels && sched_find_carried(m->sched, m->levels);
 }
 
-/* Why it can't be done; NULL: it is. */
-static const char *fill(struct maker *m)
+/* Why it can't be done; CORE_REASON_NONE: it is. */
+static enum core_reason fill(struct maker *m)
 {
-	const char *why = check(m);
+	enum core_reason why = check(m);
 
 	if (why)
 		return why;
@@ -300,7 +301,7 @@ static const char *fill(struct maker *m)
 	list_messages(m->program);
 	for (int i = 0; i < CORE_MAX_PHASES; i++)
 		m->program->spreads[i] = spreads(m->program, i);
-	return NULL;
+	return CORE_REASON_NONE;
 }
 
 static bool make_entries(struct core_program *program)
@@ -317,7 +318,7 @@ _Static_assert(GPU_ARENA_SEEN + 8 * GPU_MAX_PROBED <= GPU_ARENA_SLOTS, "words be
 _Static_assert(GPU_MAX_PLACES <= UINT16_MAX, "operands have 16 bits for a place");
 
 struct core_program *core_program_make(const struct sched *sched, int rank, const int *peers,
-				       const char **why)
+				       enum core_reason *why)
 {
 	struct maker m = {.sched = sched,
 			  .rank = rank,
@@ -326,7 +327,7 @@ struct core_program *core_program_make(const struct sched *sched, int rank, cons
 	bool enough =
 		m.program && count(&m) && number_links(&m) && allocate(&m) && find_carried(&m);
 
-	*why = enough ? fill(&m) : NULL;
+	*why = enough ? fill(&m) : CORE_REASON_NONE;
 	free(m.links);
 	free(m.levels);
 	if (enough && !*why && make_entries(m.program))

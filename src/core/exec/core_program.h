@@ -6,6 +6,7 @@
 #ifndef CORE_PROGRAM_H
 #define CORE_PROGRAM_H
 
+#include "core/call/core_reason.h"
 #include "algos/algo.h"
 #include "gpu/gpu_scratch.h"
 #include "gpu/gpu_staging.h"
@@ -77,7 +78,7 @@ struct core_program {
  * static text in `why`; or there is no memory, with NULL there.
  */
 struct core_program *core_program_make(const struct sched *sched, int rank, const int *peers,
-				       const char **why);
+				       enum core_reason *why);
 
 /* Free a program; NULL: there is none. */
 void core_program_free(struct core_program *program);

@@ -78,11 +78,11 @@ static enum util_status prove_and_translate(struct core_schedule *entry,
 	if (entry->why) {
 		/* All ranks say the same. */
 		if (comm->rank == 0)
-			log_refusal(entry, UTIL_LOG_INFO, entry->why);
+			log_refusal(entry, UTIL_LOG_INFO, core_reason_text(entry->why));
 	} else if ((util_config.check & UTIL_CHECK_SCHEDULES) &&
 		   !sched_verify(sched, entry->algo->slots, proof, sizeof(proof))) {
 		log_refusal(entry, UTIL_LOG_WARN, proof);
-		entry->why = "its proof failed";
+		entry->why = CORE_REASON_PROOF_FAILED;
 	}
 	/* Of many ranks they take much memory, and this one's are in the program. */
 	sched_forget_steps(sched);
@@ -113,13 +113,13 @@ static enum util_status add(struct core_comm *comm, const struct algo *algo,
 
 enum util_status core_schedule_take(struct core_comm *comm, const struct algo *algo,
 				    const struct sched_request *request, struct core_schedule **out,
-				    const char **why)
+				    enum core_reason *why)
 {
 	enum util_status status = UTIL_OK;
 	struct core_schedule *entry = find(comm, algo, request);
 
 	*out = NULL;
-	*why = NULL;
+	*why = CORE_REASON_NONE;
 	if (!entry) {
 		make_room(comm);
 		status = add(comm, algo, request, &entry);

@@ -14,7 +14,7 @@ struct core_schedule {
 	const struct algo *algo;
 	struct sched *sched;
 	struct core_program *program;
-	const char *why; /* it can't be used; NULL: it can */
+	enum core_reason why; /* it can't be used; CORE_REASON_NONE: it can */
 	int users;
 };
 
@@ -25,7 +25,7 @@ struct core_schedule {
  */
 enum util_status core_schedule_take(struct core_comm *comm, const struct algo *algo,
 				    const struct sched_request *request, struct core_schedule **out,
-				    const char **why);
+				    enum core_reason *why);
 
 /* Give a schedule back, which may be dropped then. */
 void core_schedule_put(struct core_schedule *schedule);

@@ -8,6 +8,7 @@
 
 #include "core/call/core_call.h"
 #include "core/call/core_layout.h"
+#include "core/call/core_reason.h"
 #include "core/call/core_shape.h"
 
 enum { CORE_MAX_OPERANDS = 2 };
@@ -33,10 +34,10 @@ struct core_comm;
 
 /*
  * The call as the accelerated path takes it, into a shape that was cleared for the communicator's
- * ranks. Returns NULL, or the reason why that path can't take it. Cheap; thread-safe.
+ * ranks. Returns why that path can't take it, or CORE_REASON_NONE. Cheap; thread-safe.
  */
-const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
-			   struct core_shape *shape);
+enum core_reason core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
+				struct core_shape *shape);
 
 enum core_half { CORE_FLOAT16, CORE_BFLOAT16, CORE_NUM_HALVES };
 

@@ -180,7 +180,7 @@ static bool op_is_valid(enum class_of_type class, enum gpu_op op)
 	}
 }
 
-const char *core_mpi_find_arithmetic(const struct core_call *call, struct core_shape *shape)
+enum core_reason core_mpi_find_arithmetic(const struct core_call *call, struct core_shape *shape)
 {
 	MPI_Datatype type = core_mpi_as_type(call->recvtype);
 	enum core_half half = core_mpi_half_of(call->recvtype);
@@ -193,7 +193,7 @@ const char *core_mpi_find_arithmetic(const struct core_call *call, struct core_s
 	} while (row.class != CLASS_NONE && row.type != type);
 	shape->op = gpu_op_of((MPI_Op)call->op);
 	if (shape->op == GPU_OP_NONE)
-		return "user-defined operation";
+		return CORE_REASON_USERS_OP;
 	if (row.class != CLASS_NONE && !core_mpi_find_solid(type, &solid))
 		row.class = CLASS_NONE;
 	shape->type = gpu_type_of(&row, solid.bytes);
@@ -202,6 +202,6 @@ const char *core_mpi_find_arithmetic(const struct core_call *call, struct core_s
 		shape->type = half == CORE_FLOAT16 ? GPU_TYPE_FLOAT16 : GPU_TYPE_BFLOAT16;
 	}
 	if (shape->type == GPU_TYPE_NONE)
-		return "type that no kernel computes with";
-	return op_is_valid(row.class, shape->op) ? NULL : "operation that the type does not have";
+		return CORE_REASON_TYPE;
+	return op_is_valid(row.class, shape->op) ? CORE_REASON_NONE : CORE_REASON_OP;
 }

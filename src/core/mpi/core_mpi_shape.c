@@ -13,16 +13,14 @@
 
 #include <string.h>
 
-static const char *const gaps = "datatype of several parts", *const bad = "arguments to be refused";
-
 struct shaper {
 	const struct core_call *call;
 	const struct core_comm *comm;
 	struct core_shape *shape;
-	const char *refusal;
+	enum core_reason refusal;
 };
 
-static void refuse(struct shaper *s, const char *reason)
+static void refuse(struct shaper *s, enum core_reason reason)
 {
 	if (!s->refusal)
 		s->refusal = reason;
@@ -68,7 +66,7 @@ static void note_padding(struct shaper *s, const struct core_mpi_solid *solid)
 	if (solid->padded == GPU_TYPE_NONE)
 		return;
 	if (is_of_some(shape->coll) || is_swapped(shape))
-		refuse(s, gaps);
+		refuse(s, CORE_REASON_SEVERAL_PARTS);
 	shape->padded = solid->padded;
 }
 
@@ -79,9 +77,9 @@ static void add_solid(struct shaper *s, struct core_buffer *buffer, int64_t offs
 	struct core_mpi_solid solid = {0};
 
 	if (count < 0 || (count && !core_mpi_find_solid(core_mpi_as_type(type), &solid)))
-		refuse(s, count < 0 ? bad : gaps);
+		refuse(s, count < 0 ? CORE_REASON_REFUSED : CORE_REASON_SEVERAL_PARTS);
 	else if (count > 1 && !solid.follows)
-		refuse(s, gaps);
+		refuse(s, CORE_REASON_SEVERAL_PARTS);
 	if (count > 0)
 		note_padding(s, &solid);
 	if (!s->refusal)
@@ -113,24 +111,24 @@ static void shape_blocks(struct shaper *s, struct core_buffer *buffer, const voi
 
 	buffer->address = (uintptr_t)address;
 	if (blocks->each_type && !blocks->types)
-		refuse(s, bad);
+		refuse(s, CORE_REASON_REFUSED);
 	for (int i = 0; i < blocks->num && !s->refusal; i++) {
 		int64_t count = core_mpi_block_count(blocks, i);
 
 		if (count <= 0) {
 			if (count < 0)
-				refuse(s, bad);
+				refuse(s, CORE_REASON_REFUSED);
 			add_bytes(s, buffer, 0, 0);
 			continue;
 		}
 		if ((blocks->each_type || !solid.bytes) &&
 		    !core_mpi_find_solid(core_mpi_as_type(core_mpi_block_type(blocks, i)),
 					 &solid)) {
-			refuse(s, gaps);
+			refuse(s, CORE_REASON_SEVERAL_PARTS);
 			break;
 		}
 		if (count > 1 && !solid.follows)
-			refuse(s, gaps);
+			refuse(s, CORE_REASON_SEVERAL_PARTS);
 		note_padding(s, &solid);
 		add_bytes(s, buffer, core_mpi_block_offset(blocks, i, solid.extent) + solid.lb,
 			  (uint64_t)count * solid.bytes);
@@ -179,14 +177,14 @@ static void shape_reduce_scatter(struct shaper *s)
 
 	s->refusal = core_mpi_find_arithmetic(call, shape);
 	if (!equal && !call->recvcounts)
-		refuse(s, bad);
+		refuse(s, CORE_REASON_REFUSED);
 	if (!s->refusal && !core_mpi_find_solid(core_mpi_as_type(call->recvtype), &solid))
-		refuse(s, gaps);
+		refuse(s, CORE_REASON_SEVERAL_PARTS);
 	for (int i = 0; i < all.num && !s->refusal; i++) {
 		int64_t count = core_mpi_block_count(&all, i);
 
 		if (count < 0) {
-			refuse(s, bad);
+			refuse(s, CORE_REASON_REFUSED);
 			return;
 		}
 		if (count)
@@ -236,7 +234,7 @@ static void shape_gather(struct shaper *s)
 
 	if (shape->root == s->comm->rank) {
 		if (call->coll == CORE_GATHERV && core_mpi_lacks_arrays(&all))
-			refuse(s, bad);
+			refuse(s, CORE_REASON_REFUSED);
 		else
 			shape_blocks(s, &shape->out, call->recvbuf, &all);
 	}
@@ -255,7 +253,7 @@ static void shape_scatter(struct shaper *s)
 
 	if (shape->root == s->comm->rank) {
 		if (call->coll == CORE_SCATTERV && core_mpi_lacks_arrays(&all))
-			refuse(s, bad);
+			refuse(s, CORE_REASON_REFUSED);
 		else
 			shape_blocks(s, &shape->in, call->sendbuf, &all);
 	}
@@ -276,7 +274,7 @@ static void shape_allgather(struct shaper *s)
 	struct core_mpi_blocks all = core_mpi_received_blocks(call, s->comm->size);
 
 	if (call->coll == CORE_ALLGATHERV && core_mpi_lacks_arrays(&all)) {
-		refuse(s, bad);
+		refuse(s, CORE_REASON_REFUSED);
 		return;
 	}
 	shape_blocks(s, &shape->out, call->recvbuf, &all);
@@ -298,7 +296,7 @@ static void shape_alltoall(struct shaper *s)
 
 	if (call->coll != CORE_ALLTOALL &&
 	    (core_mpi_lacks_arrays(&to) || (!shape->in_place && core_mpi_lacks_arrays(&from)))) {
-		refuse(s, bad);
+		refuse(s, CORE_REASON_REFUSED);
 		return;
 	}
 	if (!shape->in_place)
@@ -309,7 +307,7 @@ static void shape_alltoall(struct shaper *s)
 	shape->bytes = shape->out.blocks[0].bytes;
 	/* All sizes are one, as who waits for flags relies on. */
 	if (!shape->in_place && shape->in.blocks[0].bytes != shape->bytes)
-		refuse(s, bad);
+		refuse(s, CORE_REASON_REFUSED);
 }
 
 /* From a block for each neighbour to one for each rank. */
@@ -339,9 +337,9 @@ static void shape_neighbor_input(struct shaper *s)
 		in->blocks[i] = in->blocks[0];
 }
 
-static const char *why_no_neighbors(const struct core_graph *graph)
+static enum core_reason why_no_neighbors(const struct core_graph *graph)
 {
-	return graph ? graph->why : bad;
+	return graph ? graph->why : CORE_REASON_REFUSED;
 }
 
 /* An exchange of those who are neighbours. */
@@ -351,13 +349,13 @@ static void shape_neighbor(struct shaper *s)
 	const struct core_call *call = s->call;
 	struct core_mpi_blocks from, to;
 
-	s->refusal = s->shape->in_place ? bad : why_no_neighbors(graph);
+	s->refusal = s->shape->in_place ? CORE_REASON_REFUSED : why_no_neighbors(graph);
 	if (s->refusal)
 		return;
 	from = core_mpi_sent_blocks(call, graph->num_out);
 	to = core_mpi_received_blocks(call, graph->num_in);
 	if (core_mpi_neighbors_lack_arrays(call->coll, &from, &to)) {
-		refuse(s, bad);
+		refuse(s, CORE_REASON_REFUSED);
 		return;
 	}
 	if (core_coll_is_neighbor_gather(call->coll))
@@ -430,7 +428,7 @@ static void shape_any(struct shaper *s)
 		shape_neighbor(s);
 		break;
 	default:
-		refuse(s, "no accelerated form");
+		refuse(s, CORE_REASON_NO_FORM);
 		break;
 	}
 }
@@ -466,18 +464,18 @@ static bool overlap(const struct core_buffer *a, const struct core_buffer *b)
 	       blocks_overlap(a, b);
 }
 
-const char *core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
-			   struct core_shape *shape)
+enum core_reason core_mpi_shape(const struct core_call *call, const struct core_comm *comm,
+				struct core_shape *shape)
 {
 	struct shaper s = {.call = call, .comm = comm, .shape = shape};
 
 	shape->coll = call->coll;
 	shape->root = core_coll_is_rooted(call->coll) ? call->root : 0;
 	if (shape->root < 0 || shape->root >= comm->size)
-		return bad;
+		return CORE_REASON_REFUSED;
 	shape->in_place = is_in_place(call, shape->root == comm->rank);
 	shape_any(&s);
 	if (!s.refusal && !shape->in_place && overlap(&shape->in, &shape->out))
-		return bad;
+		return CORE_REASON_REFUSED;
 	return s.refusal;
 }
