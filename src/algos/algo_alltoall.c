@@ -22,7 +22,7 @@ static bool is_pair(const struct sched *sched, int from, int to)
 }
 
 /* `fifos`: of one channel, from each rank to each; -1: there is none, in any channel. */
-static void connect(struct sched *sched, int channel, int *fifos)
+static void connect_pairs(struct sched *sched, int channel, int *fifos)
 {
 	int n = sched->request.ranks;
 
@@ -78,7 +78,7 @@ static void exchange_lane(struct sched *sched, int channel, int rank, const int 
 
 static void pairwise_channel(struct sched *sched, int channel, int *fifos)
 {
-	connect(sched, channel, fifos);
+	connect_pairs(sched, channel, fifos);
 	for (int rank = 0; rank < sched->request.ranks; rank++) {
 		sched_lane(sched, rank, channel);
 		if (sched->request.in_place)

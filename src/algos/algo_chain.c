@@ -15,7 +15,7 @@ struct links {
 	int up, down, root;
 };
 
-static struct links connect(struct sched *sched)
+static struct links connect_chain(struct sched *sched)
 {
 	const struct sched_request *request = &sched->request;
 	struct links links = {.up = (int)sched->num_connections};
@@ -95,7 +95,7 @@ void algo_chain(struct sched *sched)
 
 	sched->pieces = request->channels;
 	for (int channel = 0; channel < request->channels; channel++) {
-		struct links links = connect(sched);
+		struct links links = connect_chain(sched);
 
 		go_up(sched, channel, &links);
 		come_down(sched, channel, &links);

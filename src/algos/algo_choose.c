@@ -103,8 +103,8 @@ static bool is_possible(const struct algo_table *table, const struct algo *algo)
 	return is_linked(algo) || setting->mapped;
 }
 
-static void add(struct algo_table *table, const struct algo *algo, int channels,
-		enum sched_proto proto)
+static void add_choice(struct algo_table *table, const struct algo *algo, int channels,
+		       enum sched_proto proto)
 {
 	table->candidates[table->num++] =
 		(struct candidate){.algo = algo, .channels = channels, .proto = proto};
@@ -114,7 +114,7 @@ static void add(struct algo_table *table, const struct algo *algo, int channels,
 static void add_all(struct algo_table *table, const struct algo *algo)
 {
 	if (!is_linked(algo) || table->request.ranks == 1) {
-		add(table, algo, 1, SCHED_SIMPLE);
+		add_choice(table, algo, 1, SCHED_SIMPLE);
 		return;
 	}
 	for (int channels = 1; channels <= ALGO_MOST_CHANNELS; channels *= 2) {
@@ -122,7 +122,7 @@ static void add_all(struct algo_table *table, const struct algo *algo)
 
 		for (int proto = 0; proto < SCHED_NUM_PROTOS; proto++) {
 			if (table->setting.protos >> proto & 1)
-				add(table, algo, number, (enum sched_proto)proto);
+				add_choice(table, algo, number, (enum sched_proto)proto);
 		}
 		if (table->setting.channels)
 			return;

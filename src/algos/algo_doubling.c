@@ -20,19 +20,20 @@ struct seat {
 };
 
 /* The sum of two, the lower ranks' first. */
-static void add(const struct seat *seat, struct sched_operand lower, struct sched_operand higher)
+static void add_in_order(const struct seat *seat, struct sched_operand lower,
+			 struct sched_operand higher)
 {
 	sched_reduce(seat->sched, seat->channel, lower, higher,
 		     sched_place(SCHED_OUT, seat->rank, 0));
 }
 
-static void exchange(const struct seat *seat)
+static void exchange_with_partners(const struct seat *seat)
 {
 	struct sched_operand sum = sched_place(SCHED_IN, seat->rank, 0);
 	struct sched_operand out = sched_place(SCHED_OUT, seat->rank, 0);
 
 	if (algo_cube_folds(&seat->cube, seat->rank)) {
-		add(seat, algo_cube_fold(&seat->cube, seat->rank), sum);
+		add_in_order(seat, algo_cube_fold(&seat->cube, seat->rank), sum);
 		sum = out;
 	}
 	for (int level = 0; level < seat->cube.levels; level++) {
@@ -42,9 +43,9 @@ static void exchange(const struct seat *seat)
 		sched_copy(seat->sched, seat->channel, sum,
 			   algo_cube_fifo(&seat->cube, level, seat->number));
 		if (peer < seat->number)
-			add(seat, theirs, sum);
+			add_in_order(seat, theirs, sum);
 		else
-			add(seat, sum, theirs);
+			add_in_order(seat, sum, theirs);
 		sum = out;
 	}
 	if (algo_cube_folds(&seat->cube, seat->rank))
@@ -96,7 +97,7 @@ void algo_doubling(struct sched *sched)
 			else if (seat.number < 0)
 				fold(&seat);
 			else
-				exchange(&seat);
+				exchange_with_partners(&seat);
 		}
 	}
 }

@@ -41,7 +41,7 @@ static void connect_all(struct sched *sched)
 	}
 }
 
-static struct links connect(struct sched *sched)
+static struct links connect_exchange(struct sched *sched)
 {
 	const struct sched_request *request = &sched->request;
 	struct links links = {.contributions = (int)sched->num_connections};
@@ -143,7 +143,7 @@ void algo_exchange(struct sched *sched)
 
 	sched->pieces = request->channels * (has_blocks(sched) ? 1 : request->ranks);
 	for (int channel = 0; channel < request->channels; channel++) {
-		struct links links = connect(sched);
+		struct links links = connect_exchange(sched);
 
 		for (int rank = 0; rank < request->ranks; rank++) {
 			send_contributions(sched, channel, &links, rank);

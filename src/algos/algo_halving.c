@@ -40,8 +40,8 @@ static struct share half_of(struct share share, bool upper)
 	return share;
 }
 
-static void copy(const struct seat *seat, struct share share, struct sched_operand from,
-		 struct sched_operand to)
+static void copy_share(const struct seat *seat, struct share share, struct sched_operand from,
+		       struct sched_operand to)
 {
 	sched_copy(seat->sched, seat->channel * seat->cube.size + share.first, from, to);
 	sched_widen(seat->sched, share.num);
@@ -66,8 +66,8 @@ static struct share halve(const struct seat *seat, struct sched_operand sum)
 	for (int level = 0; level < seat->cube.levels; level++) {
 		bool upper = seat->number >> level & 1;
 
-		copy(seat, half_of(share, !upper), sum,
-		     algo_cube_fifo(&seat->cube, level, seat->number));
+		copy_share(seat, half_of(share, !upper), sum,
+			   algo_cube_fifo(&seat->cube, level, seat->number));
 		share = half_of(share, upper);
 		reduce(seat, share, algo_cube_fifo(&seat->cube, level, seat->number ^ 1 << level),
 		       sum, out);
@@ -83,9 +83,9 @@ static void double_back(const struct seat *seat, struct share share)
 	for (int level = seat->cube.levels - 1; level >= 0; level--) {
 		struct share theirs = {share.first ^ share.num, share.num};
 
-		copy(seat, share, out, algo_cube_fifo(&seat->cube, level, seat->number));
-		copy(seat, theirs, algo_cube_fifo(&seat->cube, level, seat->number ^ 1 << level),
-		     out);
+		copy_share(seat, share, out, algo_cube_fifo(&seat->cube, level, seat->number));
+		copy_share(seat, theirs,
+			   algo_cube_fifo(&seat->cube, level, seat->number ^ 1 << level), out);
 		share.first &= ~share.num;
 		share.num *= 2;
 	}
@@ -146,17 +146,17 @@ static void take_part(const struct seat *seat)
 		reduce(seat, all, algo_cube_fold(&seat->cube, seat->rank), in, out);
 	double_back(seat, halve(seat, folds ? out : in));
 	if (folds)
-		copy(seat, all, out, algo_cube_unfold(&seat->cube, seat->rank));
+		copy_share(seat, all, out, algo_cube_unfold(&seat->cube, seat->rank));
 }
 
 static void fold(const struct seat *seat)
 {
 	struct share all = {0, seat->cube.size};
 
-	copy(seat, all, sched_place(SCHED_IN, seat->rank, 0),
-	     algo_cube_fold(&seat->cube, seat->rank));
-	copy(seat, all, algo_cube_unfold(&seat->cube, seat->rank),
-	     sched_place(SCHED_OUT, seat->rank, 0));
+	copy_share(seat, all, sched_place(SCHED_IN, seat->rank, 0),
+		   algo_cube_fold(&seat->cube, seat->rank));
+	copy_share(seat, all, algo_cube_unfold(&seat->cube, seat->rank),
+		   sched_place(SCHED_OUT, seat->rank, 0));
 }
 
 static void run_channel(struct sched *sched, int channel)

@@ -136,7 +136,7 @@ static bool is_in_reach(const struct hier *h, int rank)
 	return h->mapped || rank == h->carrier;
 }
 
-static void take(struct hier *h, int piece, int span, int block)
+static void take_piece(struct hier *h, int piece, int span, int block)
 {
 	for (int i = 0; i < algo_nodes_size(&h->nodes, h->node); i++) {
 		int rank = algo_nodes_rank(&h->nodes, h->node, i);
@@ -181,7 +181,7 @@ static void add_source(struct hier *h, const struct sched_operand *o, int piece,
 	else if (o->buffer == SCHED_OUT || has_copy(h, piece))
 		sched_from(h->sched, place(h, SCHED_OUT, h->carrier, block));
 	else
-		take(h, piece, span, block);
+		take_piece(h, piece, span, block);
 }
 
 /* `result`: it is not written again. Until then it is the carrier's own. */
@@ -345,7 +345,7 @@ static void compose(struct hier *h)
 }
 
 /* The inner algorithm is one that reads each input once. It may sum up in the output. */
-static void make(struct sched *sched, const char *inner, bool mapped)
+static void make_hier(struct sched *sched, const char *inner, bool mapped)
 {
 	const struct sched_request *request = &sched->request;
 	struct sched_request nodes = {.coll = request->coll,
@@ -368,40 +368,40 @@ static void make(struct sched *sched, const char *inner, bool mapped)
 
 void algo_hier_halving(struct sched *sched)
 {
-	make(sched, "halving", false);
+	make_hier(sched, "halving", false);
 }
 
 void algo_hier_ring(struct sched *sched)
 {
-	make(sched, "ring", false);
+	make_hier(sched, "ring", false);
 }
 
 void algo_hier_torus(struct sched *sched)
 {
-	make(sched, "torus", false);
+	make_hier(sched, "torus", false);
 }
 
 void algo_hier_tree(struct sched *sched)
 {
-	make(sched, "tree", false);
+	make_hier(sched, "tree", false);
 }
 
 void algo_rail_halving(struct sched *sched)
 {
-	make(sched, "halving", true);
+	make_hier(sched, "halving", true);
 }
 
 void algo_rail_ring(struct sched *sched)
 {
-	make(sched, "ring", true);
+	make_hier(sched, "ring", true);
 }
 
 void algo_rail_torus(struct sched *sched)
 {
-	make(sched, "torus", true);
+	make_hier(sched, "torus", true);
 }
 
 void algo_rail_tree(struct sched *sched)
 {
-	make(sched, "tree", true);
+	make_hier(sched, "tree", true);
 }

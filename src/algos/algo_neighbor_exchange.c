@@ -35,7 +35,7 @@ static void trade(const struct seat *seat, int neighbor, int sent, int received)
  * away, on the side of the neighbour, which was given that in the step before, as this rank the one
  * that it sends.
  */
-static void exchange(const struct seat *seat)
+static void exchange_blocks(const struct seat *seat)
 {
 	int n = seat->sched->request.ranks, rank = seat->rank, pairs = n / 2, pair = rank / 2;
 	int partner = rank % 2 ? -1 : 1, sent = pair;
@@ -67,7 +67,7 @@ void algo_neighbor_exchange(struct sched *sched)
 			sched_lane(sched, seat.rank, channel);
 			sched_copy(sched, channel, sched_place(SCHED_IN, seat.rank, seat.rank),
 				   sched_place(SCHED_OUT, seat.rank, seat.rank));
-			exchange(&seat);
+			exchange_blocks(&seat);
 		}
 	}
 }

@@ -235,7 +235,7 @@ static struct sched_operand told(const struct plan *p, int number, int slot)
 }
 
 /* What comes into the node by the rank of the number: kept there, passed on to the others. */
-static void take(const struct plan *p, int connection, int number, int slot)
+static void take_message(const struct plan *p, int connection, int number, int slot)
 {
 	if (!is_mine(p, number))
 		return;
@@ -264,7 +264,7 @@ static bool has_folded(const struct plan *p)
  * A step that adds up ends with its result in the output and, by the rank whose it is, on the way
  * to the next stage's nodes, or, after the last one, back to a node that folded.
  */
-static void pass_on(const struct plan *p, int stage)
+static void pass_on_blocks(const struct plan *p, int stage)
 {
 	sched_to(p->sched, output(p));
 	if (stage == p->stages) {
@@ -297,17 +297,17 @@ static void add_node(const struct plan *p)
 	if (folds(p) || has_folded(p))
 		sched_to(p->sched, output(p));
 	else
-		pass_on(p, 0);
+		pass_on_blocks(p, 0);
 }
 
 /* What a node that folds has given. */
 static void add_folded(const struct plan *p)
 {
-	take(p, p->there[p->node], p->node, 0);
+	take_message(p, p->there[p->node], p->node, 0);
 	sched_step(p->sched, 0);
 	sched_from(p->sched, output(p));
 	sched_from(p->sched, taken(p, p->node, 0));
-	pass_on(p, 0);
+	pass_on_blocks(p, 0);
 }
 
 static int slot_of(const struct plan *p, int colour)
@@ -324,8 +324,8 @@ static void add_group(const struct plan *p, int stage)
 			int node = node_with(p, p->node, stage, other);
 
 			if (other != digit && colour_of(group, digit, other) == colour)
-				take(p, *between(p, stage, node, colour), colour,
-				     slot_of(p, colour));
+				take_message(p, *between(p, stage, node, colour), colour,
+					     slot_of(p, colour));
 		}
 	}
 	sched_step(p->sched, 0);
@@ -335,11 +335,11 @@ static void add_group(const struct plan *p, int stage)
 		sched_from(p->sched,
 			   other == digit ? output(p) : taken(p, colour, slot_of(p, colour)));
 	}
-	pass_on(p, stage + 1);
+	pass_on_blocks(p, stage + 1);
 }
 
 /* The result, to a node that folded. */
-static void receive(const struct plan *p)
+static void receive_blocks(const struct plan *p)
 {
 	int folded = p->node - p->taking_part;
 
@@ -360,7 +360,7 @@ static void make_lane(struct plan *p)
 	sched_lane(p->sched, p->rank, 0);
 	add_node(p);
 	if (folds(p)) {
-		receive(p);
+		receive_blocks(p);
 		return;
 	}
 	if (has_folded(p))
@@ -371,7 +371,7 @@ static void make_lane(struct plan *p)
 
 /* ---- all ---- */
 
-static bool prepare(struct plan *p)
+static bool prepare_plan(struct plan *p)
 {
 	const struct sched_request *request = &p->sched->request;
 	size_t links;
@@ -408,7 +408,7 @@ void algo_node_aware(struct sched *sched)
 {
 	struct plan p = {.sched = sched};
 
-	if (prepare(&p)) {
+	if (prepare_plan(&p)) {
 		connect_all(&p);
 		for (p.node = 0; p.node < p.nodes.num; p.node++) {
 			for (p.number = 0; p.number < size_of(&p, p.node); p.number++)

@@ -129,7 +129,7 @@ static void receive_all(struct rails *r, int rank)
 	}
 }
 
-static void exchange(struct rails *r)
+static void exchange_rails(struct rails *r)
 {
 	connect_all(r);
 	for (int rank = 0; rank < r->sched->request.ranks; rank++) {
@@ -202,7 +202,7 @@ static void deal_with_root(struct rails *r)
 
 /* ---- all ---- */
 
-static bool prepare(struct rails *r)
+static bool prepare_rails(struct rails *r)
 {
 	size_t ranks = (size_t)r->sched->request.ranks;
 
@@ -217,12 +217,12 @@ static bool prepare(struct rails *r)
 	return true;
 }
 
-static void make(struct sched *sched, void (*of_channel)(struct rails *r))
+static void make_rails(struct sched *sched, void (*of_channel)(struct rails *r))
 {
 	struct rails r = {.sched = sched};
 
 	sched->pieces = sched->request.channels;
-	if (prepare(&r)) {
+	if (prepare_rails(&r)) {
 		for (; r.channel < sched->request.channels; r.channel++)
 			of_channel(&r);
 	} else {
@@ -235,10 +235,10 @@ static void make(struct sched *sched, void (*of_channel)(struct rails *r))
 
 void algo_rail_pairwise(struct sched *sched)
 {
-	make(sched, exchange);
+	make_rails(sched, exchange_rails);
 }
 
 void algo_rail_linear(struct sched *sched)
 {
-	make(sched, deal_with_root);
+	make_rails(sched, deal_with_root);
 }

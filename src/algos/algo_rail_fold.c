@@ -66,7 +66,7 @@ static struct sched_operand next(const struct fold *f)
 	return sched_fifo(f->up + f->node);
 }
 
-static void connect(struct fold *f)
+static void connect_fold(struct fold *f)
 {
 	const struct sched_request *request = &f->sched->request;
 	int last = last_node(f);
@@ -182,7 +182,7 @@ static void exscan(struct fold *f)
 
 static void add_rail(struct fold *f)
 {
-	connect(f);
+	connect_fold(f);
 	for (f->node = 0; f->node < f->nodes.num; f->node++) {
 		sched_lane(f->sched, carrier_on(f, f->node), f->channel);
 		if (f->sched->request.coll == SCHED_SCAN) {

@@ -124,7 +124,7 @@ static void add_rail(struct rail_scan *s)
 }
 
 /* Of the inner algorithms each channel has one piece, and one lane of each node. */
-static void make(struct sched *sched, const char *inner)
+static void make_rail_scan(struct sched *sched, const char *inner)
 {
 	const struct sched_request *request = &sched->request;
 	struct sched_request nodes = {
@@ -146,10 +146,10 @@ static void make(struct sched *sched, const char *inner)
 
 void algo_rail_chain(struct sched *sched)
 {
-	make(sched, "chain");
+	make_rail_scan(sched, "chain");
 }
 
 void algo_rail_doubling(struct sched *sched)
 {
-	make(sched, "doubling");
+	make_rail_scan(sched, "doubling");
 }

@@ -30,7 +30,7 @@ static struct seat take_seat(struct sched *sched, int channel, int position)
 	return seat;
 }
 
-static void connect(struct sched *sched)
+static void connect_ring(struct sched *sched)
 {
 	for (int channel = 0; channel < sched->request.channels; channel++) {
 		for (int i = 0; i < sched->request.ranks; i++)
@@ -176,7 +176,7 @@ void algo_ring(struct sched *sched)
 	sched->pieces = request->channels;
 	if (request->coll == SCHED_ALLREDUCE)
 		sched->pieces *= request->ranks;
-	connect(sched);
+	connect_ring(sched);
 	for (int channel = 0; channel < request->channels; channel++) {
 		int root_position = algo_ring_position(sched, channel, request->root);
 

@@ -116,7 +116,7 @@ static struct sched_operand fifo_of(const struct seat *seat, int dim, int rank)
 			  rank);
 }
 
-static void connect(struct sched *sched, const struct torus *torus)
+static void connect_torus(struct sched *sched, const struct torus *torus)
 {
 	for (int channel = 0; channel < sched->request.channels; channel++) {
 		for (int dim = 0; dim < torus->dims; dim++) {
@@ -260,7 +260,7 @@ void algo_torus(struct sched *sched)
 	struct torus torus = torus_of(request->ranks);
 
 	sched->pieces = request->channels * request->ranks;
-	connect(sched, &torus);
+	connect_torus(sched, &torus);
 	for (int channel = 0; channel < request->channels; channel++) {
 		for (int rank = 0; rank < request->ranks; rank++) {
 			struct seat seat = {sched, &torus, channel, rank};

@@ -92,7 +92,7 @@ static int rank_of(const struct sched *sched, const struct tree *tree, int node)
 			      number + algo_ring_position(sched, channel, sched->request.root));
 }
 
-static void connect(struct sched *sched, struct tree *tree, bool up, bool down)
+static void connect_tree(struct sched *sched, struct tree *tree, bool up, bool down)
 {
 	int *parents_first[] = {up ? &tree->up : NULL, down ? &tree->down : NULL};
 	int parents[tree->nodes + 1];
@@ -171,7 +171,7 @@ void algo_tree(struct sched *sched)
 				    .channel = piece / 2,
 				    .piece = piece};
 
-		connect(sched, &tree, up, down);
+		connect_tree(sched, &tree, up, down);
 		for (int rank = 0; rank < request->ranks; rank++) {
 			if (up)
 				go_up(sched, &tree, rank);

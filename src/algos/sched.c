@@ -57,7 +57,8 @@ void sched_forget_steps(struct sched *sched)
 }
 
 /* Room for one more in an array. False, and the schedule has failed: there is no memory. */
-static bool grow(struct sched *sched, void **array, uint32_t num, uint32_t *most, size_t bytes)
+static bool grow_array(struct sched *sched, void **array, uint32_t num, uint32_t *most,
+		       size_t bytes)
 {
 	uint32_t more = *most ? 2 * *most : 64;
 	void *larger;
@@ -76,8 +77,8 @@ static bool grow(struct sched *sched, void **array, uint32_t num, uint32_t *most
 
 int sched_connect(struct sched *sched, int from, int to)
 {
-	if (!grow(sched, (void **)&sched->connections, sched->num_connections,
-		  &sched->most_connections, sizeof(*sched->connections)))
+	if (!grow_array(sched, (void **)&sched->connections, sched->num_connections,
+			&sched->most_connections, sizeof(*sched->connections)))
 		return 0;
 	sched->connections[sched->num_connections] = (struct sched_connection){from, to};
 	return (int)sched->num_connections++;
@@ -92,8 +93,8 @@ void sched_lane(struct sched *sched, int rank, int channel)
 {
 	if (sched->num_lanes && !sched->lanes[sched->num_lanes - 1].num)
 		sched->num_lanes--;
-	if (!grow(sched, (void **)&sched->lanes, sched->num_lanes, &sched->most_lanes,
-		  sizeof(*sched->lanes)))
+	if (!grow_array(sched, (void **)&sched->lanes, sched->num_lanes, &sched->most_lanes,
+			sizeof(*sched->lanes)))
 		return;
 	sched->lanes[sched->num_lanes++] =
 		(struct sched_lane){rank, sched->phases - 1, channel, sched->num_steps, 0};
@@ -101,8 +102,8 @@ void sched_lane(struct sched *sched, int rank, int channel)
 
 void sched_step(struct sched *sched, int piece)
 {
-	if (!grow(sched, (void **)&sched->steps, sched->num_steps, &sched->most_steps,
-		  sizeof(*sched->steps)))
+	if (!grow_array(sched, (void **)&sched->steps, sched->num_steps, &sched->most_steps,
+			sizeof(*sched->steps)))
 		return;
 	sched->steps[sched->num_steps++] =
 		(struct sched_step){.piece = piece, .span = 1, .first = sched->num_operands};
@@ -111,8 +112,8 @@ void sched_step(struct sched *sched, int piece)
 
 static bool add_operand(struct sched *sched, struct sched_operand operand)
 {
-	if (!grow(sched, (void **)&sched->operands, sched->num_operands, &sched->most_operands,
-		  sizeof(*sched->operands)))
+	if (!grow_array(sched, (void **)&sched->operands, sched->num_operands,
+			&sched->most_operands, sizeof(*sched->operands)))
 		return false;
 	sched->operands[sched->num_operands++] = operand;
 	if (!operand.fifo && operand.buffer == SCHED_HOLD)

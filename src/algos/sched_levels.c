@@ -19,7 +19,7 @@ struct run {
 	uint32_t start;     /* of the phase */
 };
 
-static bool send(struct line *line, uint32_t step)
+static bool send_step(struct line *line, uint32_t step)
 {
 	if (line->num == line->most) {
 		uint32_t more = line->most ? 2 * line->most : 4;
@@ -76,7 +76,7 @@ static bool run_step(struct run *run, uint32_t index, bool first)
 	trace->hops = larger_of(trace->hops, hops);
 	o = sched_targets(run->sched, step);
 	for (int i = 0; i < step->num_targets; i++) {
-		if (o[i].fifo && !send(&run->lines[o[i].at], index))
+		if (o[i].fifo && !send_step(&run->lines[o[i].at], index))
 			return false;
 	}
 	return true;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct sched_pairs *allocate(int ranks, int num)
+static struct sched_pairs *allocate_pairs(int ranks, int num)
 {
 	struct sched_pairs *pairs =
 		malloc(sizeof(*pairs) + ((size_t)ranks + (size_t)num) * sizeof(int));
@@ -29,7 +29,7 @@ struct sched_pairs *sched_pairs_new(int ranks, const int *counts, const int *to)
 
 	for (int i = 0; i < ranks; i++)
 		num += counts[i];
-	pairs = allocate(ranks, num);
+	pairs = allocate_pairs(ranks, num);
 	if (!pairs)
 		return NULL;
 	if (num)
@@ -46,7 +46,7 @@ struct sched_pairs *sched_pairs_new(int ranks, const int *counts, const int *to)
 struct sched_pairs *sched_pairs_copy(const struct sched_pairs *pairs)
 {
 	int num = sched_pairs_num(pairs);
-	struct sched_pairs *copy = allocate(pairs->ranks, num);
+	struct sched_pairs *copy = allocate_pairs(pairs->ranks, num);
 
 	/* Both arrays are in one piece. */
 	if (copy)

@@ -166,7 +166,7 @@ static double touch(struct run *run, int from, int to, int memory, double start,
 }
 
 /* The same of what it loads from another's, which on some ways is more than the bytes. */
-static double load(struct run *run, int from, int rank, double start, double bytes)
+static double load_bytes(struct run *run, int from, int rank, double start, double bytes)
 {
 	const struct sched_route *route = route_between(run, from, rank);
 	double end = take_way(run, run->fabric->sites[from], start, bytes);
@@ -182,7 +182,7 @@ static double read_source(struct run *run, int rank, const struct sched_operand 
 	const struct sched_connection *c = o->fifo ? &run->sched->connections[o->at] : NULL;
 
 	if (!c)
-		return load(run, o->at, rank, start, bytes);
+		return load_bytes(run, o->at, rank, start, bytes);
 	if (!is_net(run, c->from, rank) || run->terms->gdr)
 		return touch(run, rank, rank, rank, start, bytes);
 	return take_route(run, &home_of(run, rank)->from_host, start, bytes);
@@ -260,8 +260,8 @@ static double latency_of(const struct run *run, int rank, const struct sched_ope
  * Others' memory is asked, and answers, and is then written to; what a message takes on its way is
  * not the sender's time.
  */
-static double move(struct run *run, int rank, const struct sched_step *step, double start,
-		   double bytes)
+static double move_bytes(struct run *run, int rank, const struct sched_step *step, double start,
+			 double bytes)
 {
 	const struct sched_operand *o = sched_sources(run->sched, step);
 	double end = start, asked = 0, written = 0;
@@ -329,7 +329,7 @@ static bool is_possible(struct run *run, uint32_t lane, double *ready)
 }
 
 /* Have the lane's next step begin when it can. */
-static void look(struct run *run, uint32_t lane)
+static void look_at_lane(struct run *run, uint32_t lane)
 {
 	double ready = run->lanes[lane].at;
 
@@ -343,7 +343,7 @@ static void wake(struct run *run, int *lane)
 
 	*lane = NOBODY;
 	if (who != NOBODY)
-		look(run, (uint32_t)who);
+		look_at_lane(run, (uint32_t)who);
 }
 
 static double take_wire(struct run *run, const struct sched_home *from, const struct sched_home *to,
@@ -428,7 +428,7 @@ static void send_far(struct run *run, const struct sched_operand *o, double end,
 		     run->fabric->net_latency + take_wire(run, from, to, end, bytes));
 }
 
-static void send(struct run *run, const struct sched_operand *o, double end, double bytes)
+static void send_operand(struct run *run, const struct sched_operand *o, double end, double bytes)
 {
 	const struct sched_connection *c = &run->sched->connections[o->at];
 	struct line *line = &run->lines[o->at];
@@ -452,7 +452,7 @@ static void consume(struct run *run, const struct sched_operand *o, double end)
 		end + (hosts ? run->fabric->costs.tell : latency_between(run, c->to, c->from));
 }
 
-static void pass_on(struct run *run, const struct sched_step *step, double end, double bytes)
+static void pass_on_result(struct run *run, const struct sched_step *step, double end, double bytes)
 {
 	const struct sched_operand *o = sched_sources(run->sched, step);
 
@@ -460,7 +460,7 @@ static void pass_on(struct run *run, const struct sched_step *step, double end, 
 		if (o[i].fifo && i < step->num_sources)
 			consume(run, &o[i], end);
 		else if (o[i].fifo)
-			send(run, &o[i], end, bytes);
+			send_operand(run, &o[i], end, bytes);
 	}
 	for (int i = 0; i < step->num_sources + step->num_targets; i++) {
 		if (o[i].fifo)
@@ -482,7 +482,7 @@ static uint64_t bytes_of(const struct run *run, uint32_t lane)
 	return sched_chunk(run->sched, bytes, step_of(run, lane)).bytes;
 }
 
-static void go_on(struct run *run, uint32_t lane)
+static void go_on_lane(struct run *run, uint32_t lane)
 {
 	struct lane *l = &run->lanes[lane];
 
@@ -535,7 +535,8 @@ static double run_step(struct run *run, uint32_t number, const struct sched_step
 
 	lane->work += work;
 	lane->busy = later(lane->busy, start) + work;
-	end = later(lane->busy, move(run, run->sched->lanes[number].rank, step, start, bytes));
+	end = later(lane->busy,
+		    move_bytes(run, run->sched->lanes[number].rank, step, start, bytes));
 	launch->end = later(launch->end, end);
 	return end;
 }
@@ -555,14 +556,14 @@ static void do_step(struct run *run, struct event event)
 	lane->end = later(lane->end, end);
 	/* Blocks go on to what does not wait for anything. */
 	lane->at = run->links ? end : start;
-	go_on(run, event.lane);
-	pass_on(run, step, end, bytes);
-	look(run, event.lane);
+	go_on_lane(run, event.lane);
+	pass_on_result(run, step, end, bytes);
+	look_at_lane(run, event.lane);
 }
 
 /* ---- messages on their way ---- */
 
-static void leave(struct run *run, double at, uint32_t number)
+static void leave_rank(struct run *run, double at, uint32_t number)
 {
 	const struct sched_connection *c = &run->sched->connections[number];
 	const struct sched_home *from = home_of(run, c->from), *to = home_of(run, c->to);
@@ -581,7 +582,7 @@ static void leave(struct run *run, double at, uint32_t number)
 	     run->sched->num_lanes + run->sched->num_connections + number);
 }
 
-static void take(struct run *run, double at, uint32_t number)
+static void take_one(struct run *run, double at, uint32_t number)
 {
 	struct line *line = &run->lines[number];
 	double bytes = line->bytes[line->come % run->terms->slots.num];
@@ -591,7 +592,7 @@ static void take(struct run *run, double at, uint32_t number)
 }
 
 /* Whether a message comes before anything else happens. */
-static bool receive(struct run *run)
+static bool receive_one(struct run *run)
 {
 	const struct sched_net *net = run->terms->net;
 	double until = run->num_events ? run->heap[0].at : INFINITY, at;
@@ -599,7 +600,7 @@ static bool receive(struct run *run)
 
 	if (number == SCHED_NO_MESSAGE)
 		return false;
-	take(run, at, (uint32_t)number);
+	take_one(run, at, (uint32_t)number);
 	run->underway--;
 	return true;
 }
@@ -685,7 +686,7 @@ static void begin_phase(struct run *run, int phase, double start)
 		if (sched->lanes[i].phase != phase || !sched->lanes[i].num)
 			continue;
 		run->remote |= sched_is_remote(sched, &sched->lanes[i]);
-		look(run, i);
+		look_at_lane(run, i);
 	}
 }
 
@@ -695,7 +696,7 @@ static bool go_on_once(struct run *run)
 	uint32_t lanes = run->sched->num_lanes, lines = run->sched->num_connections;
 	struct event event;
 
-	if (receive(run))
+	if (receive_one(run))
 		return true;
 	if (!run->num_events || run->heap[0].at > run->terms->most)
 		return false;
@@ -703,9 +704,9 @@ static bool go_on_once(struct run *run)
 	if (event.lane < lanes)
 		do_step(run, event);
 	else if (event.lane < lanes + lines)
-		leave(run, event.at, event.lane - lanes);
+		leave_rank(run, event.at, event.lane - lanes);
 	else
-		take(run, event.at, event.lane - lanes - lines);
+		take_one(run, event.at, event.lane - lanes - lines);
 	return true;
 }
 
@@ -762,7 +763,7 @@ static bool find_carried(struct run *run)
 	return true;
 }
 
-static bool prepare(struct run *run)
+static bool prepare_run(struct run *run)
 {
 	const struct sched *sched = run->sched;
 	size_t slots = run->terms->slots.num, lines = sched->num_connections;
@@ -800,7 +801,7 @@ double sched_time(const struct sched *sched, const struct sched_fabric *fabric,
 			  .fabric = fabric,
 			  .terms = terms,
 			  .links = sched->num_connections > 0};
-	double time = prepare(&run) ? run_all(&run) : -1;
+	double time = prepare_run(&run) ? run_all(&run) : -1;
 
 	free(run.free);
 	free(run.work);

@@ -505,7 +505,7 @@ static bool post_messages(struct proof *p)
 	return true;
 }
 
-static void send(struct proof *p, const struct sched_operand *o, const struct value *value)
+static void send_value(struct proof *p, const struct sched_operand *o, const struct value *value)
 {
 	p->queues[o->at].last->values[p->piece - p->step->piece] = *value;
 }
@@ -582,7 +582,7 @@ static bool move_piece(struct proof *p, uint32_t round)
 		return false;
 	for (int i = 0; i < p->step->num_targets; i++) {
 		if (to[i].fifo)
-			send(p, &to[i], &sum);
+			send_value(p, &to[i], &sum);
 		else if (!write_place(p, round, &to[i], &sum))
 			return false;
 	}
@@ -614,7 +614,7 @@ static bool has_place(struct proof *p)
 	return refute(p, "has no place, so its size is not known");
 }
 
-static bool move(struct proof *p, uint32_t round)
+static bool move_round(struct proof *p, uint32_t round)
 {
 	if (p->step->num_sources > 1 && !sched_coll_reduces(p->request->coll))
 		return refute(p, "reduces, which the collective does not");
@@ -658,7 +658,7 @@ static bool run_step(struct proof *p, uint32_t round)
 		return swap(p, round);
 	if (!p->step->num_sources || !p->step->num_targets)
 		return refute(p, "has nothing to read, or nothing to write");
-	return move(p, round);
+	return move_round(p, round);
 }
 
 /* As far as the lane gets. Whether it got any further. */

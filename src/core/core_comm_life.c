@@ -98,7 +98,7 @@ static bool is_idle(struct core_comm *comm)
 	return !comm->slot || !core_board_is_up() || core_meet_all_passed(comm, comm->calls - 1);
 }
 
-static void leave(struct core_comm *comm)
+static void leave_board(struct core_comm *comm)
 {
 	uint64_t ready[CORE_BOARD_REMEMBERED];
 
@@ -120,7 +120,7 @@ void core_comm_life_end(struct core_comm *comm)
 		core_leaving_keep(comm);
 	/* A communicator may be freed after the board came down in MPI_Finalize. */
 	if (comm->slot && core_board_is_up())
-		leave(comm);
+		leave_board(comm);
 	core_leaving_look();
 	core_schedule_drop(comm);
 	core_choices_drop(comm);

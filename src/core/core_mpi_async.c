@@ -51,8 +51,8 @@ static struct async *async_of(struct core_mpi_pending *pending)
 	return (struct async *)pending;
 }
 
-static enum util_status wait_for(enum util_status (*progress)(struct core_staging *),
-				 struct core_staging *staging)
+static enum util_status wait_for_call(enum util_status (*progress)(struct core_staging *),
+				      struct core_staging *staging)
 {
 	struct core_wait wait = {0};
 	enum util_status status;
@@ -69,23 +69,23 @@ static enum util_status wait_for(enum util_status (*progress)(struct core_stagin
 static enum util_status fill(struct core_mpi_pending *pending)
 {
 	struct core_staging *staging = &async_of(pending)->staging;
-	enum util_status status = wait_for(core_staging_ready, staging);
+	enum util_status status = wait_for_call(core_staging_ready, staging);
 
 	if (status == UTIL_OK)
 		status = core_staging_copy_in(staging);
 	if (status == UTIL_OK)
-		status = wait_for(core_staging_poll, staging);
+		status = wait_for_call(core_staging_poll, staging);
 	core_staging_rest(staging);
 	return status;
 }
 
-static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
+static void arrive_async(struct core_mpi_pending *pending, const MPI_Status *status)
 {
 	(void)status;
 	async_of(pending)->copying = COPYING_DUE;
 }
 
-static enum util_status progress(struct core_mpi_pending *pending)
+static enum util_status progress_async(struct core_mpi_pending *pending)
 {
 	struct async *async = async_of(pending);
 	enum util_status status = UTIL_OK;
@@ -107,7 +107,7 @@ static enum util_status progress(struct core_mpi_pending *pending)
 }
 
 /* Its communicator may have been freed by now, so it has no name. */
-static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
+static void describe_async(const struct core_mpi_pending *pending, char *text, size_t bytes)
 {
 	snprintf(text, bytes, "on a communicator of %d ranks",
 		 ((const struct async *)pending)->size);
@@ -122,9 +122,9 @@ static void free_async(struct core_mpi_pending *pending)
 
 static const struct core_mpi_pending_kind async_kind = {
 	.prepare = fill,
-	.arrive = arrive,
-	.progress = progress,
-	.describe = describe,
+	.arrive = arrive_async,
+	.progress = progress_async,
+	.describe = describe_async,
 	.free = free_async,
 };
 
@@ -152,8 +152,8 @@ static struct place place_of(const struct core_call *call)
 	return place;
 }
 
-static void count(const struct core_call *call, const struct place *place, enum core_path path,
-		  uint64_t bytes)
+static void count_call(const struct core_call *call, const struct place *place, enum core_path path,
+		       uint64_t bytes)
 {
 	struct core_stats_call stats = {.coll = call->coll,
 					.name = call->name,
@@ -203,7 +203,7 @@ static int call_real(const struct core_call *call, const struct place *place, en
 }
 
 /* Takes the operation. */
-static int begin(struct async *async, const struct place *place)
+static int begin_async(struct async *async, const struct place *place)
 {
 	int result;
 
@@ -214,7 +214,7 @@ static int begin(struct async *async, const struct place *place)
 		free_async(&async->pending);
 		return result;
 	}
-	count(&async->call, place, CORE_PATH_STAGE, core_staging_bytes(&async->staging));
+	count_call(&async->call, place, CORE_PATH_STAGE, core_staging_bytes(&async->staging));
 	return core_mpi_table_begin(&async->pending, *(MPI_Request *)async->call.request, true);
 }
 
@@ -223,12 +223,13 @@ static int pass(const struct core_call *call, const struct place *place)
 	int result = call_real(call, place, CORE_PATH_PASS);
 
 	if (result == MPI_SUCCESS)
-		count(call, place, CORE_PATH_PASS, 0);
+		count_call(call, place, CORE_PATH_PASS, 0);
 	return result;
 }
 
 /* The others are in the real MPI, without this process. */
-static int fail(const struct core_call *call, const struct place *place, enum util_status status)
+static int fail_call(const struct core_call *call, const struct place *place,
+		     enum util_status status)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
 		 util_status_text(status));
@@ -245,7 +246,7 @@ static int stage(const struct core_call *call, const struct place *place)
 	enum util_status status;
 
 	if (!async)
-		return fail(call, place, UTIL_ERR_NO_MEMORY);
+		return fail_call(call, place, UTIL_ERR_NO_MEMORY);
 	core_mpi_note_comm(call->comm);
 	core_mpi_pending_open(&async->pending, &async_kind, call->name, call->persistent);
 	async->call = *call;
@@ -259,9 +260,9 @@ static int stage(const struct core_call *call, const struct place *place)
 	if (status == UTIL_OK)
 		status = core_ordered_open(&async->call);
 	if (status == UTIL_OK)
-		return begin(async, place);
+		return begin_async(async, place);
 	free_async(&async->pending);
-	return fail(call, place, status);
+	return fail_call(call, place, status);
 }
 
 /* Of a persistent call, the real MPI's request. */

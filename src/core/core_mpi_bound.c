@@ -42,7 +42,7 @@ struct core_mpi_bound *core_mpi_bound_find(core_handle comm)
 	return bound;
 }
 
-static struct core_mpi_bound *take(core_handle comm)
+static struct core_mpi_bound *take_bound(core_handle comm)
 {
 	struct core_mpi_bound **link = &all, *bound;
 
@@ -56,7 +56,7 @@ static struct core_mpi_bound *take(core_handle comm)
 	return bound;
 }
 
-static void add(struct core_mpi_bound *bound)
+static void add_bound(struct core_mpi_bound *bound)
 {
 	pthread_mutex_lock(&lock);
 	bound->next = all;
@@ -162,7 +162,7 @@ int core_mpi_bound_open(core_handle comm, void *stream, core_handle *newcomm)
 					 .stream = opened,
 					 .may_call = may_call()};
 	core_fused_open(&bound->fused, hidden, core_stream_of(opened));
-	add(bound);
+	add_bound(bound);
 	*newcomm = (core_handle)made;
 	return MPI_SUCCESS;
 }
@@ -178,7 +178,7 @@ static void begin_end(struct core_mpi_bound *bound)
 }
 
 /* Where the device is lost the engine may yet look at it. */
-static void end(struct core_mpi_bound *bound)
+static void end_bound(struct core_mpi_bound *bound)
 {
 	core_fused_close(&bound->fused);
 	if (!bound->drained)
@@ -191,12 +191,12 @@ static void end(struct core_mpi_bound *bound)
 
 void core_mpi_bound_end(core_handle comm)
 {
-	struct core_mpi_bound *bound = take(comm);
+	struct core_mpi_bound *bound = take_bound(comm);
 
 	if (!bound)
 		return;
 	begin_end(bound);
-	end(bound);
+	end_bound(bound);
 }
 
 /* Ranks may have made their communicators in different orders. */
@@ -208,7 +208,7 @@ void core_mpi_bound_stop(void)
 		begin_end(bound);
 	while ((bound = all)) {
 		all = bound->next;
-		end(bound);
+		end_bound(bound);
 	}
 	core_fused_stop();
 	core_stream_stop();

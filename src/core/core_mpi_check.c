@@ -315,7 +315,7 @@ void core_check_look(void)
 	} while (check);
 }
 
-static void report(const struct check *check, const struct core_note *note)
+static void report_check(const struct check *check, const struct core_note *note)
 {
 	static const char words[] = "the other ranks to come to a collective (GPUCOLL_CHECK=args)";
 
@@ -325,7 +325,7 @@ static void report(const struct check *check, const struct core_note *note)
 	core_dump("a call has waited long");
 }
 
-static void wait_for(struct check *check, const struct core_note *note)
+static void wait_for_check(struct check *check, const struct core_note *note)
 {
 	uint64_t since = util_now(), patience = UTIL_SECONDS(util_config.timeout);
 	bool reported = !util_config.timeout;
@@ -338,12 +338,12 @@ static void wait_for(struct check *check, const struct core_note *note)
 		if (reported || util_now() - since < patience)
 			continue;
 		reported = true;
-		report(check, note);
+		report_check(check, note);
 	}
 }
 
-static int run(struct core_checks *lane, struct check *check, bool nonblocking,
-	       const struct core_note *note)
+static int run_check(struct core_checks *lane, struct check *check, bool nonblocking,
+		     const struct core_note *note)
 {
 	int error;
 
@@ -356,7 +356,7 @@ static int run(struct core_checks *lane, struct check *check, bool nonblocking,
 	if (nonblocking)
 		return MPI_SUCCESS;
 	core_note_where(note, CORE_WHERE_CHECK);
-	wait_for(check, note);
+	wait_for_check(check, note);
 	error = check->error;
 	free_check(check);
 	return error;
@@ -365,14 +365,14 @@ static int run(struct core_checks *lane, struct check *check, bool nonblocking,
 int core_check_run(const struct core_call *call, struct core_comm *comm,
 		   const struct core_note *note)
 {
-	return run(comm->check, create(call, core_call_name(call), comm),
-		   call->request && !call->persistent, note);
+	return run_check(comm->check, create(call, core_call_name(call), comm),
+			 call->request && !call->persistent, note);
 }
 
 int core_check_run_other(const char *name, bool nonblocking, struct core_comm *comm,
 			 const struct core_note *note)
 {
-	return run(comm->check, create(NULL, name, comm), nonblocking, note);
+	return run_check(comm->check, create(NULL, name, comm), nonblocking, note);
 }
 
 /* ---- of a communicator ---- */

@@ -26,7 +26,7 @@ static void bump_generation(void)
 	atomic_fetch_add_explicit(&comm_generation, 1, memory_order_release);
 }
 
-static void end(struct core_comm *state)
+static void end_state(struct core_comm *state)
 {
 	bump_generation();
 	core_comm_life_end(state);
@@ -39,7 +39,7 @@ static int delete_comm(MPI_Comm comm, int keyval, void *value, void *extra)
 	(void)extra;
 	core_check_close(value);
 	core_journal_forget(value);
-	core_queue_close(value, end);
+	core_queue_close(value, end_state);
 	bump_generation();
 	return MPI_SUCCESS;
 }
@@ -155,8 +155,9 @@ static enum core_reason take_slots(MPI_Comm comm, uint64_t *id, int rank, int si
 	return CORE_REASON_BOARD_FULL;
 }
 
-static struct core_comm *begin(MPI_Comm comm, int rank, int size, const struct core_member *members,
-			       unsigned most, bool needs_neighbors)
+static struct core_comm *begin_state(MPI_Comm comm, int rank, int size,
+				     const struct core_member *members, unsigned most,
+				     bool needs_neighbors)
 {
 	struct core_comm *state;
 	uint64_t id;
@@ -183,7 +184,7 @@ static struct core_comm *draw(MPI_Comm comm, unsigned most, bool needs_neighbors
 	if (!members)
 		no_memory(comm, size);
 	if (find_members(comm, size, members))
-		state = begin(comm, rank, size, members, most, needs_neighbors);
+		state = begin_state(comm, rank, size, members, most, needs_neighbors);
 	free(members);
 	return state;
 }

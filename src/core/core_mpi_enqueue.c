@@ -189,8 +189,8 @@ static enum util_status open_call(struct enqueued *enqueued, const struct core_m
 	return status;
 }
 
-static void count(const struct core_call *call, const struct core_mpi_bound *bound,
-		  enum core_path path, const char *why, size_t bytes, uint64_t since)
+static void count_enqueued(const struct core_call *call, const struct core_mpi_bound *bound,
+			   enum core_path path, const char *why, size_t bytes, uint64_t since)
 {
 	struct core_stats_call stats = {.coll = call->coll,
 					.name = call->name,
@@ -203,7 +203,8 @@ static void count(const struct core_call *call, const struct core_mpi_bound *bou
 	core_stats_add_since(&stats, since);
 }
 
-static int fail(struct core_mpi_bound *bound, const struct core_call *call, enum util_status status)
+static int fail_enqueued(struct core_mpi_bound *bound, const struct core_call *call,
+			 enum util_status status)
 {
 	__atomic_store_n(&bound->broken, true, __ATOMIC_RELAXED);
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
@@ -226,17 +227,17 @@ static bool run_kernel(struct core_mpi_bound *bound, const struct core_call *cal
 		return false;
 	*result = MPI_SUCCESS;
 	if (status == UTIL_OK)
-		count(call, bound, CORE_PATH_ACCEL, done.reason, done.bytes, since);
+		count_enqueued(call, bound, CORE_PATH_ACCEL, done.reason, done.bytes, since);
 	else
-		*result = fail(bound, call, status);
+		*result = fail_enqueued(bound, call, status);
 	return true;
 }
 
 /* ---- by the host ---- */
 
 /* Takes the operation. */
-static int put(struct enqueued *enqueued, struct core_mpi_bound *bound,
-	       const struct core_call *call, enum util_status status, uint64_t since)
+static int put_enqueued(struct enqueued *enqueued, struct core_mpi_bound *bound,
+			const struct core_call *call, enum util_status status, uint64_t since)
 {
 	size_t bytes = enqueued->part.bytes;
 	bool taken = false;
@@ -246,8 +247,8 @@ static int put(struct enqueued *enqueued, struct core_mpi_bound *bound,
 	if (!taken)
 		free_enqueued(&enqueued->part);
 	if (status != UTIL_OK)
-		return fail(bound, call, status);
-	count(call, bound, CORE_PATH_STAGE, "enqueued", bytes, since);
+		return fail_enqueued(bound, call, status);
+	count_enqueued(call, bound, CORE_PATH_STAGE, "enqueued", bytes, since);
 	return MPI_SUCCESS;
 }
 
@@ -288,7 +289,7 @@ static int stage(struct core_mpi_bound *bound, const struct core_call *call,
 			 "%s: a scaled reduction of memory of the host", call->name);
 		status = UTIL_ERR_UNSUPPORTED;
 	}
-	return put(enqueued, bound, call, status, since);
+	return put_enqueued(enqueued, bound, call, status, since);
 }
 
 static int put_on_stream(struct core_mpi_bound *bound, const struct core_call *call,
@@ -370,5 +371,5 @@ int core_enqueue_message(const struct core_message_call *message, const char *na
 	/* What is received is read before, too: a short message leaves the rest as it was. */
 	if (!sends && enqueued->part.staging.num_operands)
 		enqueued->part.staging.operands[0].out = true;
-	return put(enqueued, bound, &call, status, since);
+	return put_enqueued(enqueued, bound, &call, status, since);
 }

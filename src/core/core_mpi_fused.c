@@ -212,7 +212,7 @@ static size_t held(const struct core_fused *fused)
 }
 
 /* As calls by the host do: a call waits for earlier ones. */
-static void make_room(struct core_fused *fused)
+static void make_room_for_packed(struct core_fused *fused)
 {
 	struct core_wait wait = {0};
 
@@ -245,7 +245,7 @@ static enum util_status put_packed(struct core_fused *fused, const struct core_c
 		return UTIL_ERR_NO_MEMORY;
 	PMPI_Comm_rank(fused->hidden, &rank);
 	PMPI_Comm_size(fused->hidden, &size);
-	make_room(fused);
+	make_room_for_packed(fused);
 	/* Until the stream is known to be past it. */
 	packed->next = fused->packed_calls;
 	fused->packed_calls = packed;

@@ -15,7 +15,7 @@ static int room_expected;
 static _Atomic int num_expected; /* written under the lock */
 
 /* Without memory it stays without an identity, and others would wait for this process. */
-static bool make_room(void)
+static bool make_room_for_late(void)
 {
 	int room = room_expected ? 2 * room_expected : 16;
 	core_handle *more = realloc(expected, (size_t)room * sizeof(*expected));
@@ -34,7 +34,7 @@ void core_mpi_late_expect(core_handle comm)
 	if (core_mpi_as_comm(comm) == MPI_COMM_NULL)
 		return;
 	pthread_mutex_lock(&lock);
-	well = num_expected < room_expected || make_room();
+	well = num_expected < room_expected || make_room_for_late();
 	if (well)
 		expected[num_expected++] = comm;
 	pthread_mutex_unlock(&lock);

@@ -177,7 +177,7 @@ static int make_alone(const struct core_call *call)
 }
 
 /* The groups of an intercommunicator each have the other's sum, which none of their own has. */
-static int make(const struct core_call *call)
+static int make_ordered(const struct core_call *call)
 {
 	struct part part = {.call = call};
 	int size = core_order_size(call), result;
@@ -245,7 +245,7 @@ static int begin_alltoall(const struct core_call *call, const struct core_ordere
 			       o->counts + t->num, t->type, comm_of(call), call->request);
 }
 
-static int begin(const struct core_call *call)
+static int begin_ordered(const struct core_call *call)
 {
 	const struct core_ordered *o = call->ordered;
 
@@ -303,7 +303,8 @@ static bool has_counts(const struct core_call *call, const struct core_ordered *
 	return o->table.row <= INT_MAX / (most > remote ? most : remote);
 }
 
-static enum util_status open(struct core_ordered *o, const struct core_call *call, int64_t total)
+static enum util_status open_ordered(struct core_ordered *o, const struct core_call *call,
+				     int64_t total)
 {
 	bool inter = core_order_is_inter(call);
 	int rank = 0, num;
@@ -338,13 +339,13 @@ enum util_status core_ordered_open(struct core_call *call)
 	call->ordered = calloc(1, sizeof(*call->ordered));
 	if (!call->ordered)
 		return UTIL_ERR_NO_MEMORY;
-	status = open(call->ordered, call, total);
+	status = open_ordered(call->ordered, call, total);
 	if (status != UTIL_OK) {
 		core_ordered_close(call);
 		return status;
 	}
 	core_mpi_hold_keep(&call->ordered->hold, call->recvtype, call->op);
-	call->real = begin;
+	call->real = begin_ordered;
 	return UTIL_OK;
 }
 
@@ -385,7 +386,7 @@ void core_ordered_take(struct core_call *call, const struct core_comm *comm)
 {
 	call->in_order = core_order_counts(call, comm);
 	if (call->in_order && !call->persistent)
-		call->real = make;
+		call->real = make_ordered;
 }
 
 void core_ordered_give_up(struct core_call *call, const char *why)

@@ -189,21 +189,22 @@ size_t core_mpi_packed_bytes(const struct core_mpi_packed *packed)
 	return bytes + (packed->recv.staged ? core_dense_bytes(&packed->recv.dense) : 0);
 }
 
-static enum util_status put(struct core_mpi_side *side, struct gpu_stream *on, bool unpacks)
+static enum util_status put_side(struct core_mpi_side *side, struct gpu_stream *on, bool unpacks)
 {
 	return side->staged ? core_dense_put(&side->dense, on, unpacks) : UTIL_OK;
 }
 
 enum util_status core_mpi_packed_pack(struct core_mpi_packed *packed, struct gpu_stream *on)
 {
-	enum util_status status = put(&packed->send, on, false);
+	enum util_status status = put_side(&packed->send, on, false);
 
-	return status == UTIL_OK && packed->packs_recv ? put(&packed->recv, on, false) : status;
+	return status == UTIL_OK && packed->packs_recv ? put_side(&packed->recv, on, false)
+						       : status;
 }
 
 enum util_status core_mpi_packed_unpack(struct core_mpi_packed *packed, struct gpu_stream *on)
 {
-	return packed->unpacks_recv ? put(&packed->recv, on, true) : UTIL_OK;
+	return packed->unpacks_recv ? put_side(&packed->recv, on, true) : UTIL_OK;
 }
 
 void core_mpi_packed_free(struct core_mpi_packed *packed)

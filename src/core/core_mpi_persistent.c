@@ -139,7 +139,7 @@ static void give_up(struct persistent *persistent)
 	core_meet_retire(persistent->comm);
 }
 
-static enum util_status prepare(struct core_mpi_pending *pending)
+static enum util_status prepare_start(struct core_mpi_pending *pending)
 {
 	(void)pending;
 	return UTIL_OK;
@@ -181,7 +181,7 @@ static void free_persistent(struct core_mpi_pending *pending)
 
 static const struct core_mpi_pending_kind persistent_kind = {
 	.stays = true,
-	.prepare = prepare,
+	.prepare = prepare_start,
 	.started = started,
 	.arrive = core_mpi_queued_arrive,
 	.progress = core_mpi_queued_progress,
@@ -227,7 +227,7 @@ static const struct core_mpi_pending_kind host_kind = {
 	.prepare = pass,
 	.started = passed,
 	.arrive = arrive_nothing,
-	.progress = prepare,
+	.progress = prepare_start,
 	.describe = describe_host,
 	.free = free_persistent,
 };
@@ -257,7 +257,8 @@ static bool can_be_accelerated(struct persistent *persistent, struct core_comm *
 }
 
 /* Who has no data goes with those who have it on devices. */
-static bool look(struct persistent *persistent, struct core_comm *parent, struct says *says)
+static bool look_at_parent(struct persistent *persistent, struct core_comm *parent,
+			   struct says *says)
 {
 	struct core_mpi_queued *base = &persistent->base;
 	enum util_status status;
@@ -296,7 +297,7 @@ static struct persistent *prepare_call(const struct core_call *call, struct core
 	persistent->tag = -1;
 	persistent->own = MPI_COMM_NULL;
 	persistent->call = persistent->real = *call;
-	says->refuses = looks && !look(persistent, parent, says);
+	says->refuses = looks && !look_at_parent(persistent, parent, says);
 	return persistent;
 }
 
@@ -344,7 +345,7 @@ static int split_off(struct persistent *persistent)
 }
 
 /* The real MPI's request, and the application's. */
-static int begin(struct persistent *persistent)
+static int begin_start(struct persistent *persistent)
 {
 	struct core_mpi_pending *pending = &persistent->base.pending;
 	MPI_Request *request = persistent->call.request;
@@ -418,6 +419,6 @@ enum util_status core_mpi_persistent_run(const struct core_call *call, struct co
 	core_mpi_queued_note_comm(&persistent->base, parent, call->comm);
 	core_mpi_pending_heed_comm(&persistent->base.pending, call->comm);
 	persistent->quiet = persistent->base.pending.quiet;
-	*result = begin(persistent);
+	*result = begin_start(persistent);
 	return UTIL_OK;
 }

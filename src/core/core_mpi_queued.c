@@ -151,8 +151,8 @@ void core_mpi_queued_note_comm(struct core_mpi_queued *queued, const struct core
 }
 
 /* The operation is started. False: it is to be staged at once. */
-static bool prepare(struct core_mpi_queued *queued, const struct core_call *call,
-		    struct core_comm *comm, uint64_t number)
+static bool prepare_queued(struct core_mpi_queued *queued, const struct core_call *call,
+			   struct core_comm *comm, uint64_t number)
 {
 	struct core_op *op = &queued->queued.op;
 
@@ -177,7 +177,7 @@ enum util_status core_mpi_queued_run(const struct core_call *call, struct core_c
 	if (!queued)
 		return UTIL_ERR_NO_MEMORY;
 	core_mpi_pending_open(&queued->pending, &queued_kind, call->name, false);
-	if (!prepare(queued, call, comm, number) ||
+	if (!prepare_queued(queued, call, comm, number) ||
 	    PMPI_Grequest_start(query, forget, cancel, NULL, &request) != MPI_SUCCESS) {
 		*why = queued->queued.op.accel.reason;
 		core_accel_finish(&queued->queued.op.accel);

@@ -20,7 +20,7 @@
 #include <sys/resource.h>
 
 /* Every process takes part in every exchange, whatever has become of its own start. */
-static bool exchange(enum util_status status)
+static bool exchange_addresses(enum util_status status)
 {
 	const void *mine = NULL;
 	void *all = NULL;
@@ -53,7 +53,7 @@ static int next_process(void)
 	return found;
 }
 
-static void progress(void)
+static void progress_network(void)
 {
 	net_progress(NET_MAIN);
 	net_progress(NET_SERVICE);
@@ -71,7 +71,7 @@ static bool has_way(int process, enum net_port port, uint64_t patience)
 	net_greet(process, port);
 	while (!net_has_answered(process, port) && !net_is_lost(process) &&
 	       util_now() - since < patience) {
-		progress();
+		progress_network();
 		core_mpi_drive(&wait);
 	}
 	if (net_has_answered(process, port))
@@ -99,11 +99,11 @@ static bool have_ways(uint64_t patience)
 {
 	bool well = true;
 
-	core_mpi_job_barrier(progress);
+	core_mpi_job_barrier(progress_network);
 	for (int turn = 0; turn < 2 && well; turn++) {
 		if (core_mpi_job.node % 2 == turn)
 			well = has_ways(patience);
-		core_mpi_job_barrier(progress);
+		core_mpi_job_barrier(progress_network);
 		well = core_mpi_job_all(well);
 	}
 	return well;
@@ -173,7 +173,8 @@ static enum util_status bring_up(const struct net_devices *devices, bool *guesse
 	if (util_config.net == UTIL_NET_UCX && core_board_is_up())
 		status = net_start(core_mpi_job.id, core_mpi_job.rank, core_mpi_job.size, leader,
 				   devices);
-	if (exchange(status) && core_mpi_job_all(!net_is_by_sockets() || has_descriptors())) {
+	if (exchange_addresses(status) &&
+	    core_mpi_job_all(!net_is_by_sockets() || has_descriptors())) {
 		core_mail_listen();
 		*guessed = !core_mpi_job_all(!net_is_by_interface());
 		status = have_ways(*guessed ? little_patience : patience) ? UTIL_OK : UTIL_ERR_PEER;
@@ -249,7 +250,7 @@ static void settle(void)
 
 	net_settle();
 	while (!net_is_settled() && util_now() - since < patience)
-		progress();
+		progress_network();
 }
 
 void core_network_stop(void)
@@ -264,7 +265,7 @@ void core_network_stop(void)
 	core_mail_hush();
 	settle();
 	/* Nobody is to see a connection break off. */
-	core_mpi_job_barrier(progress);
+	core_mpi_job_barrier(progress_network);
 	core_mail_stop();
 	net_stop();
 }

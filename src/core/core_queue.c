@@ -47,7 +47,7 @@ bool core_queue_takes(const struct core_comm *comm)
 }
 
 /* If the real MPI has it the communicator may have been freed. */
-static void end(struct core_queued *queued, enum util_status status)
+static void end_queued(struct core_queued *queued, enum util_status status)
 {
 	struct core_op *op = &queued->op;
 	bool is_in_real = op->path != CORE_PATH_ACCEL;
@@ -96,7 +96,7 @@ static void end_one_left(struct core_queued *queued)
 	bool was_issued = core_op_is_issued(&queued->op);
 
 	queued->raised = true;
-	end(queued, UTIL_ERR_MPI);
+	end_queued(queued, UTIL_ERR_MPI);
 	if (!was_issued)
 		core_queue_list_remove_head(queued->op.comm);
 	push(&done, queued);
@@ -113,7 +113,7 @@ static void end_left(const struct core_queued *queued)
 	}
 }
 
-static void leave(void)
+static void leave_pass(void)
 {
 	pthread_mutex_lock(&driving);
 	end_left(NULL);
@@ -183,7 +183,7 @@ static bool drive_queue(struct core_comm *comm, struct drive *drive)
 		drive->moved = true;
 		/* The communicator may be gone as soon as its queue is empty. */
 		if (status != UTIL_IN_PROGRESS)
-			end(queued, status);
+			end_queued(queued, status);
 		next = core_queue_list_remove_head(comm);
 		if (status == UTIL_IN_PROGRESS)
 			push_issued(queued);
@@ -213,7 +213,7 @@ static void drive_queues(struct drive *drive)
 
 static void finish(struct core_queued *queued, enum util_status status)
 {
-	end(queued, status);
+	end_queued(queued, status);
 	push(&done, queued);
 }
 
@@ -287,7 +287,7 @@ static void drive_all(struct drive *drive)
 	pthread_mutex_unlock(&driving);
 }
 
-static void step(void)
+static void step_queues(void)
 {
 	struct drive drive = {.calls = true};
 
@@ -305,7 +305,7 @@ void core_queue_add(struct core_queued *queued)
 	core_queue_list_append(queued);
 }
 
-static void begin(void)
+static void begin_pass(void)
 {
 	struct drive drive = {.calls = true, .adds = true};
 
@@ -363,7 +363,7 @@ void core_queue_close(struct core_comm *comm, void (*end)(struct core_comm *comm
 	comm->queue.end = end;
 }
 
-static void describe(const struct core_queued *queued, char *text, size_t bytes)
+static void describe_queued(const struct core_queued *queued, char *text, size_t bytes)
 {
 	if (queued->held)
 		snprintf(text, bytes, "the real MPI");
@@ -382,7 +382,7 @@ void core_queue_describe_first(const struct core_comm *comm, char *text, size_t 
 		return;
 	first = __atomic_load_n(&comm->queue.head, __ATOMIC_ACQUIRE);
 	if (first)
-		describe(first, text, bytes);
+		describe_queued(first, text, bytes);
 	pthread_mutex_unlock(&driving);
 }
 
@@ -395,7 +395,7 @@ void core_queue_describe(const struct core_queued *queued, char *text, size_t by
 		return;
 	if (!queued->held && !queued->ended && !core_op_is_issued(&queued->op))
 		first = __atomic_load_n(&queued->op.comm->queue.head, __ATOMIC_ACQUIRE);
-	describe(first ? first : queued, text, bytes);
+	describe_queued(first ? first : queued, text, bytes);
 	pthread_mutex_unlock(&driving);
 }
 
@@ -407,7 +407,7 @@ static void yield_all(void)
 void core_queue_start(void)
 {
 	static const struct core_drive_calls calls = {
-		.step = step, .begin = begin, .yield = yield_all, .leave = leave};
+		.step = step_queues, .begin = begin_pass, .yield = yield_all, .leave = leave_pass};
 
 	core_drive_set(&calls);
 }

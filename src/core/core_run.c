@@ -208,8 +208,8 @@ void core_stop(void)
 }
 
 /* All ranks alike don't make the call (core_mpi_check.h). An error handler may free `comm`. */
-static int refuse(const struct core_call *call, const struct core_note *note,
-		  struct core_comm *comm, uint64_t number, int error)
+static int refuse_call(const struct core_call *call, const struct core_note *note,
+		       struct core_comm *comm, uint64_t number, int error)
 {
 	static const struct core_journal_end end = {.where = CORE_WHERE_FAILED,
 						    .why = "GPUCOLL_CHECK"};
@@ -226,7 +226,7 @@ static int call_noted(const struct core_call *call, struct core_comm *comm, uint
 	int result = core_check_call(call, comm, &note);
 
 	if (result)
-		return refuse(call, &note, comm, number, result);
+		return refuse_call(call, &note, comm, number, result);
 	core_note_where(&note, CORE_WHERE_REAL);
 	result = core_real_call(call, comm);
 	end.where = result ? CORE_WHERE_FAILED : CORE_WHERE_ENDED;
@@ -282,7 +282,7 @@ static void report_wait(const struct core_op *op, double since)
 }
 
 /* Calls on a communicator go one after the other. */
-static enum util_status progress(struct core_op *op)
+static enum util_status progress_op(struct core_op *op)
 {
 	return op->comm && core_queue_holds(op->comm) ? UTIL_IN_PROGRESS
 						      : core_op_progress(op, CORE_OP_ALL);
@@ -292,7 +292,7 @@ static enum util_status progress(struct core_op *op)
 static const double STOPPED_S = 2;
 
 /* Progress to the end, driving the real MPI in between: others may need our sends to arrive. */
-static enum util_status wait_for(struct core_op *op, double start)
+static enum util_status wait_for_op(struct core_op *op, double start)
 {
 	bool reported = util_config.timeout == 0;
 	struct core_wait wait = {0};
@@ -300,7 +300,7 @@ static enum util_status wait_for(struct core_op *op, double start)
 	uint64_t moves = 0;
 	enum util_status status;
 
-	while ((status = progress(op)) == UTIL_IN_PROGRESS) {
+	while ((status = progress_op(op)) == UTIL_IN_PROGRESS) {
 		if (core_op_moves(op) != moves) {
 			moves = core_op_moves(op);
 			wait.start = 0;
@@ -319,7 +319,7 @@ static enum util_status wait_for(struct core_op *op, double start)
 	return status;
 }
 
-static void count(const struct core_op *op, double seconds)
+static void count_op(const struct core_op *op, double seconds)
 {
 	struct core_stats_call stats = {.coll = op->call.coll,
 					.path = op->path,
@@ -384,18 +384,18 @@ int core_run(const struct core_call *call)
 	note = core_journal_begin(call, comm, number);
 	result = core_check_call(call, comm, &note);
 	if (result)
-		return refuse(call, &note, comm, number, result);
+		return refuse_call(call, &note, comm, number, result);
 	core_op_start(&op, call, comm, number);
 	core_op_note(&op, &note);
 	core_op_look_still(&op);
-	status = wait_for(&op, start);
+	status = wait_for_op(&op, start);
 	if (status == UTIL_OK && op.path == CORE_PATH_ACCEL)
 		core_say_note_choice(&op.accel);
 	else
 		core_choice_forget();
 	core_op_finish(&op);
 	core_op_note_end(&op, status);
-	count(&op, now() - start);
+	count_op(&op, now() - start);
 	if (status == UTIL_OK || status == UTIL_ERR_MPI)
 		return op.mpi_result;
 	log_failure(&op, status, was_lost);

@@ -291,7 +291,8 @@ static struct gpu_mapping **chain_of(int owner, uint64_t buffer_id)
 	return &chains[((unsigned)owner * 31 + buffer_id) % CHAINS];
 }
 
-static struct gpu_mapping *find(int owner, uint64_t buffer_id, unsigned long long context_id)
+static struct gpu_mapping *find_mapping(int owner, uint64_t buffer_id,
+					unsigned long long context_id)
 {
 	struct gpu_mapping *mapping = *chain_of(owner, buffer_id);
 
@@ -486,7 +487,7 @@ static struct gpu_mapping **least_recently_used(void)
  * Drop old mappings for a new one, as far as the bound wants and other calls allow: what a call
  * needs it gets in any case, since the memory is its owner's and in use.
  */
-static void make_room(size_t bytes, const struct gpu_stream *stream)
+static void make_room_for_mapping(size_t bytes, const struct gpu_stream *stream)
 {
 	while (util_config.ipc_cache && mapped_bytes + bytes > util_config.ipc_cache &&
 	       calls_inside <= 1) {
@@ -569,7 +570,7 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 	struct gpu_scope scope;
 	CUresult result;
 
-	make_room(export->bytes, stream);
+	make_room_for_mapping(export->bytes, stream);
 	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) != UTIL_OK)
 		return NULL;
 	if (export->kind == GPU_EXPORT_FD)
@@ -609,7 +610,7 @@ static struct gpu_mapping *map_new(int owner, const struct gpu_export *export, i
 }
 
 /* Use it, where it could be mapped. Under the lock. */
-static enum util_status take(struct gpu_mapping *mapping, struct gpu_mapping **out)
+static enum util_status take_mapping(struct gpu_mapping *mapping, struct gpu_mapping **out)
 {
 	mapping->last_use = ++uses;
 	mapping->uses += mapping->base != 0;
@@ -625,9 +626,9 @@ enum util_status gpu_ipc_find(int owner, uint64_t buffer_id, const struct gpu_st
 
 	*out = NULL;
 	pthread_mutex_lock(&lock);
-	mapping = find(owner, buffer_id, gpu_stream_context_id(stream));
+	mapping = find_mapping(owner, buffer_id, gpu_stream_context_id(stream));
 	if (mapping)
-		status = take(mapping, out);
+		status = take_mapping(mapping, out);
 	pthread_mutex_unlock(&lock);
 	return status;
 }
@@ -641,11 +642,11 @@ enum util_status gpu_ipc_map(int owner, const struct gpu_export *export, int fd,
 
 	*out = NULL;
 	pthread_mutex_lock(&lock);
-	mapping = find(owner, export->buffer_id, gpu_stream_context_id(stream));
+	mapping = find_mapping(owner, export->buffer_id, gpu_stream_context_id(stream));
 	if (!mapping && !lacks_fd)
 		mapping = map_new(owner, export, fd, stream);
 	if (mapping)
-		status = take(mapping, out);
+		status = take_mapping(mapping, out);
 	pthread_mutex_unlock(&lock);
 	return status;
 }

@@ -110,7 +110,7 @@ static void warn(CUresult result)
 }
 
 /* In the context's scope. A context whose kernels can't be loaded is remembered as such. */
-static void load(struct module *module, int ordinal)
+static void load_module(struct module *module, int ordinal)
 {
 	CUresult result = load_kernels(module);
 	CUdevice device;
@@ -128,7 +128,7 @@ static void load(struct module *module, int ordinal)
 }
 
 /* Under the lock. */
-static struct module *find(unsigned long long context_id)
+static struct module *find_module(unsigned long long context_id)
 {
 	struct module *module = modules;
 
@@ -147,7 +147,7 @@ static struct module *load_new(const struct gpu_stream *stream)
 		return NULL;
 	module->context_id = gpu_stream_context_id(stream);
 	if (gpu_scope_enter(&scope, gpu_stream_where(stream)) == UTIL_OK) {
-		load(module, gpu_stream_where(stream)->device);
+		load_module(module, gpu_stream_where(stream)->device);
 		gpu_scope_leave(&scope);
 	}
 	module->next = modules;
@@ -160,7 +160,7 @@ static struct module *find_or_load(const struct gpu_stream *stream)
 	struct module *module;
 
 	pthread_mutex_lock(&lock);
-	module = find(gpu_stream_context_id(stream));
+	module = find_module(gpu_stream_context_id(stream));
 	if (!module)
 		module = load_new(stream);
 	pthread_mutex_unlock(&lock);

@@ -77,8 +77,8 @@ static void trim(unsigned most)
 	}
 }
 
-static struct gpu_scratch *allocate(unsigned long long context_id, size_t bytes,
-				    const struct gpu_pointer *where)
+static struct gpu_scratch *allocate_scratch(unsigned long long context_id, size_t bytes,
+					    const struct gpu_pointer *where)
 {
 	struct gpu_scratch *scratch = calloc(1, sizeof(*scratch));
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -109,10 +109,10 @@ enum util_status gpu_scratch_get(size_t bytes, const struct gpu_stream *stream,
 	*out = take_idle(context_id, size);
 	if (*out)
 		return UTIL_OK;
-	*out = allocate(context_id, size, gpu_stream_where(stream));
+	*out = allocate_scratch(context_id, size, gpu_stream_where(stream));
 	if (!*out) {
 		trim(0);
-		*out = allocate(context_id, size, gpu_stream_where(stream));
+		*out = allocate_scratch(context_id, size, gpu_stream_where(stream));
 	}
 	return *out ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }

@@ -54,7 +54,7 @@ static bool map(struct gpu_shm *shm, bool exported)
 	return shm->base != MAP_FAILED;
 }
 
-static void add(struct gpu_shm *shm)
+static void add_shm(struct gpu_shm *shm)
 {
 	pthread_mutex_lock(&lock);
 	shm->id = OUR_IDS | ++next_id;
@@ -78,7 +78,7 @@ enum util_status gpu_shm_create(size_t bytes, bool exported, struct gpu_shm **ou
 		return UTIL_ERR_UNSUPPORTED;
 	}
 	if (exported)
-		add(shm);
+		add_shm(shm);
 	*out = shm;
 	return UTIL_OK;
 }

@@ -6,7 +6,7 @@
  */
 #include "nccl/nccl_door.h"
 
-static ncclResult_t refuse(const char *name)
+static ncclResult_t refuse_absent(const char *name)
 {
 	return nccl_fail(ncclInvalidUsage, "%s: not in this library; see gpucoll-nccl(7)", name);
 }
@@ -16,7 +16,7 @@ static ncclResult_t refuse(const char *name)
 	ncclResult_t name(void);                                                                   \
 	ncclResult_t name(void)                                                                    \
 	{                                                                                          \
-		return refuse(#name);                                                              \
+		return refuse_absent(#name);                                                       \
 	}
 
 ABSENT(ncclAllGatherConfig)

@@ -344,9 +344,9 @@ static ncclResult_t ask(enum nccl_kind kind, const char *name, const void *send,
 }
 
 /* One that moves data only. */
-static ncclResult_t move(enum nccl_kind kind, const char *name, const void *send, void *recv,
-			 size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-			 cudaStream_t stream)
+static ncclResult_t move_data(enum nccl_kind kind, const char *name, const void *send, void *recv,
+			      size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+			      cudaStream_t stream)
 {
 	return ask(kind, name, send, recv, count, type, ncclSum, root, comm, stream);
 }
@@ -372,47 +372,47 @@ ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t recvcount, n
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
 			   int root, ncclComm_t comm, cudaStream_t stream)
 {
-	return move(NCCL_BROADCAST, __func__, send, recv, count, type, root, comm, stream);
+	return move_data(NCCL_BROADCAST, __func__, send, recv, count, type, root, comm, stream);
 }
 
 ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
 		       cudaStream_t stream)
 {
-	return move(NCCL_BROADCAST, __func__, buffer, buffer, count, type, root, comm, stream);
+	return move_data(NCCL_BROADCAST, __func__, buffer, buffer, count, type, root, comm, stream);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t sendcount, ncclDataType_t type,
 			   ncclComm_t comm, cudaStream_t stream)
 {
-	return move(NCCL_ALL_GATHER, __func__, send, recv, sendcount, type, 0, comm, stream);
+	return move_data(NCCL_ALL_GATHER, __func__, send, recv, sendcount, type, 0, comm, stream);
 }
 
 ncclResult_t ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type,
 			  ncclComm_t comm, cudaStream_t stream)
 {
-	return move(NCCL_ALL_TO_ALL, __func__, send, recv, count, type, 0, comm, stream);
+	return move_data(NCCL_ALL_TO_ALL, __func__, send, recv, count, type, 0, comm, stream);
 }
 
 ncclResult_t ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
 			ncclComm_t comm, cudaStream_t stream)
 {
-	return move(NCCL_GATHER, __func__, send, recv, count, type, root, comm, stream);
+	return move_data(NCCL_GATHER, __func__, send, recv, count, type, root, comm, stream);
 }
 
 ncclResult_t ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
 			 ncclComm_t comm, cudaStream_t stream)
 {
-	return move(NCCL_SCATTER, __func__, send, recv, count, type, root, comm, stream);
+	return move_data(NCCL_SCATTER, __func__, send, recv, count, type, root, comm, stream);
 }
 
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer,
 		      ncclComm_t comm, cudaStream_t stream)
 {
-	return move(NCCL_SEND, __func__, send, NULL, count, type, peer, comm, stream);
+	return move_data(NCCL_SEND, __func__, send, NULL, count, type, peer, comm, stream);
 }
 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
 		      cudaStream_t stream)
 {
-	return move(NCCL_RECV, __func__, NULL, recv, count, type, peer, comm, stream);
+	return move_data(NCCL_RECV, __func__, NULL, recv, count, type, peer, comm, stream);
 }

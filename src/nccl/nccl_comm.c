@@ -88,7 +88,7 @@ static ncclResult_t hear(const struct identity *identity, int *processes, int si
 	return nccl_of_mpi(error, "MPI_Recv");
 }
 
-static ncclResult_t tell(const int *processes, int size, int me, int tag)
+static ncclResult_t tell_processes(const int *processes, int size, int me, int tag)
 {
 	int error = MPI_SUCCESS;
 
@@ -119,7 +119,7 @@ static ncclResult_t meet(const struct identity *identity, int *processes, int si
 	processes[rank] = me;
 	if (me == identity->maker) {
 		result = hear(identity, processes, size, tag);
-		return result == ncclSuccess ? tell(processes, size, me, tag) : result;
+		return result == ncclSuccess ? tell_processes(processes, size, me, tag) : result;
 	}
 	error = MPI_Send(mine, 2, MPI_INT, identity->maker, tag, MPI_COMM_WORLD);
 	if (!error)
@@ -204,7 +204,7 @@ static ncclResult_t agree(MPI_Comm comm, ncclResult_t mine)
 }
 
 /* Of MPI's communicator, which is the new one's then. Collective. */
-static ncclResult_t make(MPI_Comm ranks, ncclComm_t *out)
+static ncclResult_t make_comm(MPI_Comm ranks, ncclComm_t *out)
 {
 	struct ncclComm *comm = calloc(1, sizeof(*comm));
 	ncclResult_t result = comm ? ncclSuccess : nccl_fail(ncclSystemError, "no memory");
@@ -304,7 +304,7 @@ static ncclResult_t init(ncclComm_t *comm, int nranks, const ncclUniqueId *id, i
 	if (result == ncclSuccess)
 		result = gather(processes, nranks, identity.number, &ranks);
 	free(processes);
-	return result == ncclSuccess ? make(ranks, comm) : result;
+	return result == ncclSuccess ? make_comm(ranks, comm) : result;
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
@@ -368,7 +368,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
 		"MPI_Comm_split");
 	if (result != ncclSuccess || ranks == MPI_COMM_NULL)
 		return result;
-	return make(ranks, newcomm);
+	return make_comm(ranks, newcomm);
 }
 
 /* Each a rank, another one, and not this one. */
@@ -403,7 +403,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int num, ncclComm_t *
 	error = MPI_Comm_create_group(comm->ranks, rest, TAG, &ranks);
 	MPI_Group_free(&rest);
 	MPI_Group_free(&group);
-	return error ? nccl_of_mpi(error, "MPI_Comm_create_group") : make(ranks, newcomm);
+	return error ? nccl_of_mpi(error, "MPI_Comm_create_group") : make_comm(ranks, newcomm);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)

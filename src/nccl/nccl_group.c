@@ -10,7 +10,7 @@ static _Thread_local struct nccl_call *calls;
 static _Thread_local int num_calls, room;
 static _Thread_local ncclResult_t failure; /* of a call in the group, which its end tells, too */
 
-static ncclResult_t keep(const struct nccl_call *call)
+static ncclResult_t keep_call(const struct nccl_call *call)
 {
 	if (num_calls == room) {
 		int more = room ? 2 * room : 16;
@@ -87,7 +87,7 @@ ncclResult_t nccl_group_call(struct nccl_call *call)
 	ncclResult_t result = nccl_call_check(call);
 
 	if (result == ncclSuccess)
-		result = depth ? keep(call) : begin_one(call);
+		result = depth ? keep_call(call) : begin_one(call);
 	if (result != ncclSuccess && depth && failure == ncclSuccess)
 		failure = result;
 	return result;

@@ -29,7 +29,7 @@ static bool are_devices_free(const ucp_config_t *config)
  * What UCX says of the context, with a word "tcp/eth1" for each transport and device; NULL: no
  * memory. The caller frees it.
  */
-static char *describe(ucp_context_h context)
+static char *describe_context(ucp_context_h context)
 {
 	char *text = NULL;
 	size_t bytes;
@@ -48,7 +48,7 @@ static char *describe(ucp_context_h context)
  */
 static bool has_device(ucp_context_h context, const char *device)
 {
-	char *text = describe(context), wanted[80];
+	char *text = describe_context(context), wanted[80];
 	bool found = false;
 	size_t length;
 
@@ -63,7 +63,7 @@ static bool has_device(ucp_context_h context, const char *device)
 /* Whether there is such a text in what UCX says of the context. */
 static bool is_said(ucp_context_h context, const char *wanted)
 {
-	char *text = describe(context);
+	char *text = describe_context(context);
 	bool found = text && strstr(text, wanted);
 
 	free(text);

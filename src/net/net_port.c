@@ -90,7 +90,7 @@ static void enter(struct port *port)
 		go_inside(port);
 }
 
-static void leave(struct port *port)
+static void leave_port(struct port *port)
 {
 	if (--port->depth || !port->inside)
 		return;
@@ -117,7 +117,7 @@ static void lock(struct port *port)
 
 static void unlock(struct port *port)
 {
-	leave(port);
+	leave_port(port);
 	pthread_mutex_unlock(&port->lock);
 }
 
@@ -148,7 +148,7 @@ static enum util_status status_of(ucs_status_t status)
 }
 
 /* Release: who sees the status sees the payload. */
-static void tell(_Atomic int *status, enum util_status value)
+static void tell_status(_Atomic int *status, enum util_status value)
 {
 	if (status)
 		atomic_store_explicit(status, value, memory_order_release);
@@ -157,7 +157,7 @@ static void tell(_Atomic int *status, enum util_status value)
 static void on_fetched(void *request, ucs_status_t status, size_t bytes, void *user)
 {
 	(void)bytes;
-	tell(user, status_of(status));
+	tell_status(user, status_of(status));
 	net_ucx.ucp_request_free(request);
 }
 
@@ -183,7 +183,7 @@ static void fetch(struct net_payload *payload, void *to, bool device, _Atomic in
 		.user_data = (void *)status};
 	void *request;
 
-	tell(status, UTIL_IN_PROGRESS);
+	tell_status(status, UTIL_IN_PROGRESS);
 	if (device)
 		begin_device_use(payload->port);
 	request = net_ucx.ucp_am_recv_data_nbx(payload->port->worker, payload->data, to,
@@ -191,7 +191,7 @@ static void fetch(struct net_payload *payload, void *to, bool device, _Atomic in
 	if (UCS_PTR_IS_ERR(request)) {
 		if (device)
 			end_device_use(payload->port);
-		tell(status, status_of(UCS_PTR_STATUS(request)));
+		tell_status(status, status_of(UCS_PTR_STATUS(request)));
 	}
 	payload->held = true;
 }
@@ -205,7 +205,7 @@ static void give_back(struct net_payload *payload)
 }
 
 /* What is for device memory is fetched, unless it is damaged. */
-static void copy(struct net_payload *payload, void *to, bool device, _Atomic int *status)
+static void copy_payload(struct net_payload *payload, void *to, bool device, _Atomic int *status)
 {
 	bool well = !device || !payload->bytes;
 
@@ -213,7 +213,7 @@ static void copy(struct net_payload *payload, void *to, bool device, _Atomic int
 		memcpy(to, payload->data, payload->bytes);
 	if (payload->kept)
 		give_back(payload);
-	tell(status, well ? UTIL_OK : UTIL_ERR_PEER);
+	tell_status(status, well ? UTIL_OK : UTIL_ERR_PEER);
 }
 
 void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomic int *status)
@@ -224,7 +224,7 @@ void net_payload_take(struct net_payload *payload, void *to, bool device, _Atomi
 	if (payload->rendezvous)
 		fetch(payload, to, device, status);
 	else
-		copy(payload, to, device, status);
+		copy_payload(payload, to, device, status);
 	if (payload->kept)
 		free(payload);
 	unlock(port);
@@ -350,7 +350,7 @@ static void on_lost(void *arg, ucp_ep_h endpoint, ucs_status_t status)
 
 static void on_done(void *request, ucs_status_t status, void *user)
 {
-	tell(user, status_of(status));
+	tell_status(user, status_of(status));
 	net_ucx.ucp_request_free(request);
 }
 
@@ -559,7 +559,7 @@ static void free_send(struct send *send)
 
 static void end_send(struct send *send, ucs_status_t status)
 {
-	tell(send->status, status_of(status));
+	tell_status(send->status, status_of(status));
 	if (send->underway)
 		atomic_fetch_sub_explicit(send->underway, 1, memory_order_release);
 	free_send(send);
@@ -600,8 +600,8 @@ static void post(struct port *port, ucp_ep_h endpoint, struct send *send)
 		end_post(send, UCS_PTR_STATUS(request));
 }
 
-static struct send *prepare(int process, enum net_port to, const struct net_header *header,
-			    size_t copied)
+static struct send *prepare_send(int process, enum net_port to, const struct net_header *header,
+				 size_t copied)
 {
 	struct send *send = malloc(sizeof(*send) + copied);
 
@@ -659,9 +659,9 @@ static void send_what_was_put_off(struct port *port)
 void net_send(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const struct net_data *data, _Atomic int *status)
 {
-	struct send *send = prepare(process, to, header, 0);
+	struct send *send = prepare_send(process, to, header, 0);
 
-	tell(status, send ? UTIL_IN_PROGRESS : UTIL_ERR_PEER);
+	tell_status(status, send ? UTIL_IN_PROGRESS : UTIL_ERR_PEER);
 	if (!send)
 		return;
 	send->status = status;
@@ -673,7 +673,7 @@ void net_send(enum net_port from, int process, enum net_port to, const struct ne
 void net_tell(enum net_port from, int process, enum net_port to, const struct net_header *header,
 	      const void *data, size_t bytes, _Atomic int *underway)
 {
-	struct send *send = prepare(process, to, header, bytes);
+	struct send *send = prepare_send(process, to, header, bytes);
 
 	if (!send) {
 		net_lose(process);
@@ -698,10 +698,10 @@ void net_flush(enum net_port number, _Atomic int *status)
 	void *request;
 
 	lock(port);
-	tell(status, UTIL_IN_PROGRESS);
+	tell_status(status, UTIL_IN_PROGRESS);
 	request = net_ucx.ucp_worker_flush_nbx(port->worker, &param);
 	if (!UCS_PTR_IS_PTR(request))
-		tell(status, status_of(UCS_PTR_STATUS(request)));
+		tell_status(status, status_of(UCS_PTR_STATUS(request)));
 	unlock(port);
 }
 

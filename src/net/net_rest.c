@@ -28,7 +28,7 @@ static bool flush(void)
 	return !busy;
 }
 
-static void move(void)
+static void move_messages(void)
 {
 	enum { SHORTEST = 20000, LONGEST = 1000000 }; /* ns */
 	struct timespec nap = {0, SHORTEST};
@@ -46,12 +46,12 @@ static void move(void)
 	}
 }
 
-static void *run(void *argument)
+static void *run_rest(void *argument)
 {
 	(void)argument;
 	while (!atomic_load(&ends)) {
 		if (!sem_wait(&work))
-			move();
+			move_messages();
 	}
 	return NULL;
 }
@@ -62,7 +62,7 @@ static void wake(void)
 	if (!running) {
 		atomic_store(&ends, false);
 		sem_init(&work, 0, 0);
-		running = util_thread_start(&thread, "gpucoll-rest", run, NULL) == UTIL_OK;
+		running = util_thread_start(&thread, "gpucoll-rest", run_rest, NULL) == UTIL_OK;
 	}
 	if (running)
 		sem_post(&work);

@@ -56,7 +56,7 @@ static ino_t socket_at(int fd)
 	return inode;
 }
 
-static void keep(int fd)
+static void keep_socket(int fd)
 {
 	ino_t inode = fd >= 0 && fd < MOST ? socket_at(fd) : 0;
 	int flags;
@@ -92,7 +92,7 @@ static void note(int fd)
 static void keep_if_new(int fd)
 {
 	if (!before[fd])
-		keep(fd);
+		keep_socket(fd);
 }
 
 void net_sockets_begin(void)
@@ -116,7 +116,7 @@ static void walk(int fd, int depth)
 	int target;
 	FILE *in;
 
-	keep(fd);
+	keep_socket(fd);
 	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
 	in = depth < DEPTH ? fopen(path, "re") : NULL;
 	while (in && fgets(line, sizeof(line), in)) {

@@ -36,7 +36,7 @@ static void *open_quietly(void)
 	return handle;
 }
 
-static bool load(void)
+static bool load_ucx(void)
 {
 	void *handle = open_quietly(), *address = NULL;
 	unsigned major, minor, release;
@@ -67,7 +67,7 @@ bool net_ucx_load(void)
 	static bool tried, loaded;
 
 	if (!tried)
-		loaded = load();
+		loaded = load_ucx();
 	tried = true;
 	return loaded;
 }

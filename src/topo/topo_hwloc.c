@@ -54,7 +54,8 @@ struct finder {
 	bool failed;  /* there was no memory */
 };
 
-static int add(struct finder *f, enum topo_kind kind, int parent, const char *name, double rate)
+static int add_object(struct finder *f, enum topo_kind kind, int parent, const char *name,
+		      double rate)
 {
 	int index = topo_machine_add(f->machine, kind, parent, name);
 
@@ -135,7 +136,7 @@ static void add_gpu(struct finder *f, int gpu, int parent, double rate,
 	int index;
 
 	snprintf(name, sizeof(name), "gpu%d", gpu);
-	index = add(f, TOPO_GPU, parent, name, rate);
+	index = add_object(f, TOPO_GPU, parent, name, rate);
 	if (index < 0)
 		return;
 	if (f->num_gpus < 0) {
@@ -171,7 +172,7 @@ static void add_device(struct finder *f, hwloc_obj_t device, int parent)
 	if (gpu >= 0) {
 		add_gpu(f, gpu, parent, rate_of(f, pci), pci);
 	} else if (nic && topo_machine_find(f->machine, nic) < 0) {
-		index = add(f, TOPO_NIC, parent, nic, rate_of(f, pci));
+		index = add_object(f, TOPO_NIC, parent, nic, rate_of(f, pci));
 		if (index < 0)
 			return;
 		set_bus(f, index, pci);
@@ -213,7 +214,7 @@ static void add_below(struct finder *f, hwloc_obj_t above, int parent, int depth
 			const struct hwloc_pcidev_attr_s *pci = &child->attr->bridge.upstream.pci;
 
 			write_bus(name + strlen(name), sizeof(name) - strlen(name), pci);
-			index = add(f, TOPO_SWITCH, parent, name, rate_of(f, pci));
+			index = add_object(f, TOPO_SWITCH, parent, name, rate_of(f, pci));
 		}
 		if (!f->failed)
 			add_below(f, child, index, depth + 1);
@@ -245,7 +246,7 @@ static void add_host_bridge(struct finder *f, hwloc_obj_t bridge)
 	snprintf(name, sizeof(name), "bridge-%04x:%02x",
 		 (unsigned)attributes->downstream.pci.domain,
 		 (unsigned)attributes->downstream.pci.secondary_bus);
-	index = add(f, TOPO_BRIDGE, numa_of(f, bridge), name, 0);
+	index = add_object(f, TOPO_BRIDGE, numa_of(f, bridge), name, 0);
 	if (!f->failed)
 		add_below(f, bridge, index, 0);
 }
@@ -273,7 +274,7 @@ static void add_all(struct finder *f, hwloc_topology_t topology)
 	for (unsigned i = 0;
 	     (object = hwloc.hwloc_get_obj_by_depth(topology, HWLOC_TYPE_DEPTH_NUMANODE, i)); i++) {
 		snprintf(name, sizeof(name), "numa%u", object->os_index);
-		add(f, TOPO_NUMA, -1, name, 0);
+		add_object(f, TOPO_NUMA, -1, name, 0);
 	}
 	for (unsigned i = 0;
 	     !f->failed &&
@@ -297,7 +298,7 @@ static void leave_out_gpus(hwloc_topology_t topology)
 			topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, plugins[i]);
 }
 
-static bool load(hwloc_topology_t topology)
+static bool load_topology(hwloc_topology_t topology)
 {
 	leave_out_gpus(topology);
 	return !hwloc.hwloc_topology_set_io_types_filter(topology,
@@ -313,7 +314,7 @@ struct topo_machine *topo_hwloc_find(const struct topo_gpu *gpus, int num_gpus)
 	if (!open_hwloc() || hwloc.hwloc_topology_init(&topology))
 		return NULL;
 	f.machine = topo_machine_new();
-	f.failed = !f.machine || !load(topology);
+	f.failed = !f.machine || !load_topology(topology);
 	f.here = !f.failed && hwloc.hwloc_topology_is_thissystem(topology);
 	if (!f.failed)
 		add_all(&f, topology);

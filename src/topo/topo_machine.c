@@ -124,7 +124,7 @@ struct reader {
 };
 
 /* The first one counts. */
-static void fail(struct reader *r, const char *what, const char *value)
+static void fail_reading(struct reader *r, const char *what, const char *value)
 {
 	if (!*r->error)
 		snprintf(r->error, r->bytes, "%s:%d: %s '%s'", r->file, r->line, what, value);
@@ -151,7 +151,7 @@ static double rate_of(struct reader *r, const char *text)
 	 */
 	if (end != text && !*end && value >= 1e-6 && value <= 1e9)
 		return value;
-	fail(r, "a rate in GB/s is needed, not", text);
+	fail_reading(r, "a rate in GB/s is needed, not", text);
 	return 0;
 }
 
@@ -162,7 +162,7 @@ static int cc_of(struct reader *r, const char *text)
 	if (sscanf(text, "%2d.%1d%n", &major, &minor, &used) == 2 && !text[used] && major > 0 &&
 	    minor >= 0)
 		return major * 10 + minor;
-	fail(r, "a compute capability such as 8.0 is needed, not", text);
+	fail_reading(r, "a compute capability such as 8.0 is needed, not", text);
 	return 0;
 }
 
@@ -172,7 +172,7 @@ static int copies_of(struct reader *r, const char *text)
 
 	if (sscanf(text, "%3d%n", &copies, &used) == 1 && !text[used] && copies > 0)
 		return copies;
-	fail(r, "a number of copy engines is needed, not", text);
+	fail_reading(r, "a number of copy engines is needed, not", text);
 	return 0;
 }
 
@@ -181,7 +181,7 @@ static void read_field(struct reader *r, struct topo_object *object, char *field
 	char *value = strchr(field, '=');
 
 	if (!value) {
-		fail(r, "a field such as rate=12.5 is needed, not", field);
+		fail_reading(r, "a field such as rate=12.5 is needed, not", field);
 		return;
 	}
 	*value++ = 0;
@@ -196,7 +196,7 @@ static void read_field(struct reader *r, struct topo_object *object, char *field
 	else if (!strcmp(field, "net") && object->kind == TOPO_NIC)
 		object->net = rate_of(r, value);
 	else
-		fail(r, "an unknown or too long field", field);
+		fail_reading(r, "an unknown or too long field", field);
 }
 
 /* What may be below what. */
@@ -228,16 +228,16 @@ static void read_object(struct reader *r, enum topo_kind kind, int level, char *
 	char *field;
 
 	if (!name || strlen(name) >= TOPO_NAME_BYTES || topo_machine_find(machine, name) >= 0) {
-		fail(r, "a new, short name is needed, not", name ? name : "");
+		fail_reading(r, "a new, short name is needed, not", name ? name : "");
 		return;
 	}
 	if (!fits_below(machine, parent, kind)) {
-		fail(r, "it can't be below what it is below:", name);
+		fail_reading(r, "it can't be below what it is below:", name);
 		return;
 	}
 	index = topo_machine_add(machine, kind, parent, name);
 	if (index < 0) {
-		fail(r, "no memory for", name);
+		fail_reading(r, "no memory for", name);
 		return;
 	}
 	r->levels[level] = index;
@@ -254,10 +254,11 @@ static void read_ends(struct reader *r, char **rest, int numbers[2])
 
 		numbers[i] = name ? topo_machine_find(r->machine, name) : -1;
 		if (numbers[i] < 0)
-			fail(r, "there is no object", name ? name : "");
+			fail_reading(r, "there is no object", name ? name : "");
 	}
 	if (!*r->error && numbers[0] == numbers[1])
-		fail(r, "two ends are needed, not twice", r->machine->objects[numbers[0]].name);
+		fail_reading(r, "two ends are needed, not twice",
+			     r->machine->objects[numbers[0]].name);
 }
 
 static void read_link(struct reader *r, char *rest)
@@ -268,9 +269,9 @@ static void read_link(struct reader *r, char *rest)
 	read_ends(r, &rest, ends);
 	rate = next_word(&rest);
 	if (!rate || strncmp(rate, "rate=", 5) || next_word(&rest))
-		fail(r, "a link has two ends and rate=..., not", rate ? rate : "");
+		fail_reading(r, "a link has two ends and rate=..., not", rate ? rate : "");
 	if (!*r->error && topo_machine_link(r->machine, ends[0], ends[1], rate_of(r, rate + 5)) < 0)
-		fail(r, "no memory for", "link");
+		fail_reading(r, "no memory for", "link");
 }
 
 static void read_apart(struct reader *r, char *rest)
@@ -281,13 +282,14 @@ static void read_apart(struct reader *r, char *rest)
 	read_ends(r, &rest, ends);
 	more = next_word(&rest);
 	if (more)
-		fail(r, "two GPUs are apart, and no", more);
+		fail_reading(r, "two GPUs are apart, and no", more);
 	for (int i = 0; i < 2 && !*r->error; i++) {
 		if (r->machine->objects[ends[i]].kind != TOPO_GPU)
-			fail(r, "GPUs are apart, and not", r->machine->objects[ends[i]].name);
+			fail_reading(r, "GPUs are apart, and not",
+				     r->machine->objects[ends[i]].name);
 	}
 	if (!*r->error && topo_machine_part(r->machine, ends[0], ends[1]) < 0)
-		fail(r, "no memory for", "apart");
+		fail_reading(r, "no memory for", "apart");
 }
 
 static void read_text(struct reader *r, char **to, const char *text)
@@ -296,7 +298,7 @@ static void read_text(struct reader *r, char **to, const char *text)
 	free(*to);
 	*to = strdup(text);
 	if (!*to)
-		fail(r, "no memory for", text);
+		fail_reading(r, "no memory for", text);
 }
 
 static void read_line(struct reader *r, char *line)
@@ -307,7 +309,7 @@ static void read_line(struct reader *r, char *line)
 	if (!word)
 		return;
 	if (spaces % 2 || level > r->level + 1 || level >= MOST_LEVELS) {
-		fail(r, "indentation is two spaces for each level:", word);
+		fail_reading(r, "indentation is two spaces for each level:", word);
 		return;
 	}
 	for (int i = 0; i < TOPO_NUM; i++) {
@@ -327,7 +329,7 @@ static void read_line(struct reader *r, char *line)
 	else if (!strcmp(word, "cpu") && !level)
 		read_text(r, &r->machine->cpu, rest);
 	else
-		fail(r, "unknown:", word);
+		fail_reading(r, "unknown:", word);
 }
 
 /* Comments, and what ends the line. Addresses on the net have `#`, too, but not after a space. */
@@ -355,20 +357,20 @@ static void read_lines(struct reader *r, FILE *in)
 	while (!*r->error && fgets(line, sizeof(line), in)) {
 		r->line++;
 		if (!strchr(line, '\n') && !feof(in))
-			fail(r, "a line that is too long:", line);
+			fail_reading(r, "a line that is too long:", line);
 		cut(line);
 		if (!*line)
 			continue;
 		if (begun)
 			read_line(r, line);
 		else if (strcmp(line, first))
-			fail(r, "the first line must be 'gpucoll-machine 1', not", line);
+			fail_reading(r, "the first line must be 'gpucoll-machine 1', not", line);
 		begun = true;
 	}
 	if (ferror(in))
-		fail(r, "it can't be read:", r->file);
+		fail_reading(r, "it can't be read:", r->file);
 	if (!begun)
-		fail(r, "it is empty:", r->file);
+		fail_reading(r, "it is empty:", r->file);
 }
 
 struct topo_machine *topo_machine_read(FILE *in, const char *file, char *error, size_t bytes)
@@ -385,7 +387,7 @@ struct topo_machine *topo_machine_read(FILE *in, const char *file, char *error, 
 	if (r.machine)
 		read_lines(&r, in);
 	else
-		fail(&r, "no memory for", file);
+		fail_reading(&r, "no memory for", file);
 	util_locale_leave(before);
 	if (!*error)
 		return r.machine;

@@ -183,7 +183,7 @@ bool topo_nvml_add_links(struct topo_machine *machine)
 	return well;
 }
 
-static bool describe(unsigned index, struct topo_gpu *gpu)
+static bool describe_gpu(unsigned index, struct topo_gpu *gpu)
 {
 	struct nvml_pci pci = {0};
 	int major = 0, minor = 0;
@@ -206,6 +206,6 @@ int topo_nvml_list(struct topo_gpu *gpus, int most)
 
 	nvml.count(&count);
 	for (unsigned i = 0; i < count && num < most; i++)
-		num += describe(i, &gpus[num]);
+		num += describe_gpu(i, &gpus[num]);
 	return num;
 }

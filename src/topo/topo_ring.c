@@ -25,7 +25,7 @@ struct search {
 static void extend(struct search *s, int length);
 
 /* The hop's part of a ring, or, `sign` being -1, of one no more. False: it is too much. */
-static bool take(struct search *s, const struct topo_hop *hop, int sign)
+static bool take_hop(struct search *s, const struct topo_hop *hop, int sign)
 {
 	bool well = true;
 
@@ -66,7 +66,7 @@ static void try_hop(struct search *s, int length, int to)
 	if (hop->path.class > s->worst)
 		return;
 	s->steps--;
-	if (take(s, hop, 1)) {
+	if (take_hop(s, hop, 1)) {
 		if (length == s->num_gpus) {
 			close_ring(s);
 		} else {
@@ -74,7 +74,7 @@ static void try_hop(struct search *s, int length, int to)
 			extend(s, length + 1);
 		}
 	}
-	take(s, hop, -1);
+	take_hop(s, hop, -1);
 }
 
 /* Go on with the ring, which has so many GPUs, of which the first is 0. */
@@ -139,7 +139,7 @@ static void try_rate(struct search *s, double rate, struct topo_rings *best)
 
 /* ---- all ---- */
 
-static bool prepare(struct search *s)
+static bool prepare_search(struct search *s)
 {
 	size_t ways = (size_t)topo_way_count(s->machine), n = (size_t)s->num_gpus;
 	bool well;
@@ -159,7 +159,7 @@ static bool prepare(struct search *s)
 	return well;
 }
 
-static void release(struct search *s)
+static void release_search(struct search *s)
 {
 	for (int i = 0; s->hops && i < s->num_gpus * s->num_gpus; i++)
 		topo_way_free(&s->hops[i]);
@@ -179,7 +179,7 @@ static bool has_class(const struct search *s, enum topo_class class)
 }
 
 /* First with the nearest hops only: others are to bring more. */
-static void find(struct search *s, struct topo_rings *rings)
+static void find_rings(struct search *s, struct topo_rings *rings)
 {
 	int num = list_rates(s);
 
@@ -214,10 +214,10 @@ bool topo_ring_find(const struct topo_machine *machine, const int *gpus, int num
 	s->machine = machine;
 	s->num_gpus = num_gpus;
 	memcpy(s->gpus, gpus, (size_t)num_gpus * sizeof(*gpus));
-	well = prepare(s);
+	well = prepare_search(s);
 	if (well)
-		find(s, rings);
-	release(s);
+		find_rings(s, rings);
+	release_search(s);
 	free(s);
 	return well;
 }

@@ -108,7 +108,7 @@ enum util_status util_fdpass_send(int to, uint64_t tag, int fd)
 }
 
 /* Under the lock. A descriptor that is not asked for is closed when its place is needed. */
-static void keep(const struct note *note, int fd)
+static void keep_descriptor(const struct note *note, int fd)
 {
 	struct arrival *place = &arrivals[next_arrival++ % MAX_ARRIVALS];
 
@@ -165,7 +165,7 @@ static void take_in(struct msghdr *message, const struct note *note, ssize_t byt
 	int fd = take_only(message);
 
 	if (bytes == (ssize_t)sizeof(*note) && is_from_our_user(message))
-		keep(note, fd >= 0 ? fd : UTIL_FDPASS_LOST);
+		keep_descriptor(note, fd >= 0 ? fd : UTIL_FDPASS_LOST);
 	else if (fd >= 0)
 		close(fd);
 }

@@ -5,7 +5,7 @@
 
 static locale_t plain;
 
-static void make(void)
+static void make_locale(void)
 {
 	plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
@@ -14,7 +14,7 @@ locale_t util_locale_enter(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-	pthread_once(&once, make);
+	pthread_once(&once, make_locale);
 	return plain ? uselocale(plain) : (locale_t)0;
 }
 

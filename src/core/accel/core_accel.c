@@ -278,7 +278,7 @@ static enum util_status wait_for_try(struct core_accel *accel)
 }
 
 /* Go through one state. UTIL_OK: the next one is due. */
-static enum util_status step(struct core_accel *accel)
+static enum util_status step_accel(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 	enum util_status status = UTIL_OK;
@@ -354,7 +354,7 @@ static enum util_status step(struct core_accel *accel)
 }
 
 /* Through the states, until something is to be waited for. */
-static enum util_status go_on(struct core_accel *accel)
+static enum util_status go_on_accel(struct core_accel *accel)
 {
 	static const enum core_stats_stage stages[CORE_ACCEL_DONE] = {
 		[CORE_ACCEL_OFFER] = CORE_STATS_CLASSIFY, [CORE_ACCEL_READY] = CORE_STATS_READY,
@@ -366,7 +366,7 @@ static enum util_status go_on(struct core_accel *accel)
 
 	while (accel->state != CORE_ACCEL_DONE) {
 		enum core_accel_state before = accel->state;
-		enum util_status status = step(accel);
+		enum util_status status = step_accel(accel);
 
 		if (status != UTIL_OK)
 			return status;
@@ -392,7 +392,7 @@ enum util_status core_accel_progress(struct core_accel *accel)
 
 	do {
 		moved = accel->waits && accel->comm->spans && net_progress(NET_MAIN);
-		status = go_on(accel);
+		status = go_on_accel(accel);
 		accel->waits = status == UTIL_IN_PROGRESS;
 	} while (accel->waits && moved && ++looks < MOST_LOOKS);
 	return status;

@@ -75,7 +75,7 @@ struct attempt {
 	enum util_status status;
 };
 
-static void refuse(struct attempt *attempt, enum core_reason reason, const char *refusal)
+static void note_refusal(struct attempt *attempt, enum core_reason reason, const char *refusal)
 {
 	if (attempt->reason)
 		return;
@@ -124,8 +124,8 @@ static enum core_reason take_schedule(struct core_accel *accel, const struct alg
 }
 
 /* Whether the algorithm was taken. */
-static bool take(struct core_accel *accel, const struct algo_choice *choice,
-		 const struct sched_request *request, struct attempt *attempt)
+static bool take_algo(struct core_accel *accel, const struct algo_choice *choice,
+		      const struct sched_request *request, struct attempt *attempt)
 {
 	struct sched_request alike = *request;
 	const char *refusal;
@@ -138,14 +138,14 @@ static bool take(struct core_accel *accel, const struct algo_choice *choice,
 	attempt->status = UTIL_OK;
 	refusal = algo_refuses(choice->algo, &alike, core_coll_sizes_differ(accel->shape.coll));
 	if (refusal) {
-		refuse(attempt, CORE_REASON_NO_ALGORITHM, refusal);
+		note_refusal(attempt, CORE_REASON_NO_ALGORITHM, refusal);
 		return false;
 	}
 	why = why_not(accel, choice->algo, request->all_mapped);
 	if (!why)
 		why = take_schedule(accel, choice, request, &attempt->status);
 	if (why)
-		refuse(attempt, why, NULL);
+		note_refusal(attempt, why, NULL);
 	return !why;
 }
 
@@ -173,7 +173,7 @@ static bool take_fastest(struct core_accel *accel, struct sched_request *request
 	request->rings = alike.rings;
 	request->gpus = alike.gpus;
 	for (int i = 0; i < num && !is_fatal(attempt->status); i++) {
-		if (take(accel, &choices[i], request, attempt))
+		if (take_algo(accel, &choices[i], request, attempt))
 			return true;
 		/* The next call brings what it takes. */
 		accel->comm->wants_links |= !(choices[i].algo->needs & ALGO_NEEDS_MAPPED);
@@ -205,7 +205,7 @@ static bool take_any(struct core_accel *accel, const struct sched_request *reque
 		if (!(algo->colls >> request->coll & 1) || !algo_wish_grants(wish, algo) ||
 		    (!wish->algos && algo_refuses(algo, request, differ)))
 			continue;
-		if (take(accel, &choice, request, attempt))
+		if (take_algo(accel, &choice, request, attempt))
 			return true;
 		if (is_fatal(attempt->status))
 			return false;

@@ -27,7 +27,7 @@ static struct known *all; /* under the lock */
 
 enum verdict { UNKNOWN, WORKS, FAILS };
 
-static struct known *find(int local_rank, uint64_t mine, uint64_t theirs)
+static struct known *find_known(int local_rank, uint64_t mine, uint64_t theirs)
 {
 	struct known *known = all;
 
@@ -43,7 +43,7 @@ static enum verdict look_up(int local_rank, uint64_t mine, uint64_t theirs)
 	enum verdict verdict;
 
 	pthread_mutex_lock(&lock);
-	known = find(local_rank, mine, theirs);
+	known = find_known(local_rank, mine, theirs);
 	verdict = !known ? UNKNOWN : known->works ? WORKS : FAILS;
 	pthread_mutex_unlock(&lock);
 	return verdict;
@@ -55,7 +55,7 @@ static void remember(int local_rank, uint64_t mine, uint64_t theirs, bool works)
 	struct known *known;
 
 	pthread_mutex_lock(&lock);
-	known = find(local_rank, mine, theirs);
+	known = find_known(local_rank, mine, theirs);
 	if (!known && (known = calloc(1, sizeof(*known)))) {
 		*known = (struct known){all, local_rank, mine, theirs, works};
 		all = known;
@@ -237,7 +237,7 @@ static bool choose(struct core_accel *accel)
 	return true;
 }
 
-static void begin(struct core_accel *accel, struct gpu_verify_args *args, bool looks)
+static void begin_kernel(struct core_accel *accel, struct gpu_verify_args *args, bool looks)
 {
 	*args = (struct gpu_verify_args){.seed = seed_of(accel),
 					 .with = accel->proof.with,
@@ -253,7 +253,7 @@ static enum util_status start_visit(struct core_accel *accel)
 	struct core_proof *proof = &accel->proof;
 	struct gpu_verify_args args;
 
-	begin(accel, &args, false);
+	begin_kernel(accel, &args, false);
 	for (int i = 0; i < accel->comm->num_near; i++) {
 		uint64_t bit = UINT64_C(1) << i;
 
@@ -273,13 +273,13 @@ static enum util_status start_look(struct core_accel *accel)
 {
 	struct gpu_verify_args args;
 
-	begin(accel, &args, true);
+	begin_kernel(accel, &args, true);
 	args.with &= ~accel->proof.wrong;
 	return gpu_launch_verify(&accel->launch, &args);
 }
 
-static void report(const struct core_accel *accel, const uint64_t found[GPU_VERIFY_FOUND],
-		   uint64_t any)
+static void report_wrong(const struct core_accel *accel, const uint64_t found[GPU_VERIFY_FOUND],
+			 uint64_t any)
 {
 	const struct core_comm *comm = accel->comm;
 
@@ -306,7 +306,7 @@ static void conclude(struct core_accel *accel)
 		found[i] = gpu_launch_found(&accel->launch, i);
 		any |= found[i];
 	}
-	report(accel, found, any);
+	report_wrong(accel, found, any);
 	accel->reach[CORE_REACH_HONEST] &= ~any;
 	proof->wrong |= any;
 	disbelieve(accel, proof->wrong);
@@ -338,7 +338,7 @@ int core_proof_missing(const struct core_accel *accel)
 	return -1;
 }
 
-static enum util_status step(struct core_accel *accel)
+static enum util_status step_proof(struct core_accel *accel)
 {
 	struct core_proof *proof = &accel->proof;
 	enum util_status status;
@@ -374,7 +374,7 @@ enum util_status core_proof_progress(struct core_accel *accel)
 	enum util_status status = UTIL_OK;
 
 	while (accel->proof.state != CORE_PROOF_DONE && status == UTIL_OK)
-		status = step(accel);
+		status = step_proof(accel);
 	return status;
 }
 

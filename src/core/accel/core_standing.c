@@ -264,7 +264,8 @@ static enum util_status launch(struct core_standing *standing, struct gpu_stream
 						      : UTIL_OK;
 }
 
-static enum util_status put(struct core_standing *standing, struct gpu_stream *on, bool captured)
+static enum util_status put_call(struct core_standing *standing, struct gpu_stream *on,
+				 bool captured)
 {
 	struct core_accel *accel = &standing->accel;
 	enum util_status status;
@@ -310,7 +311,7 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 		status = UTIL_STAGE;
 	if (status == UTIL_OK) {
 		out->bytes = core_accel_bytes(accel);
-		status = put(standing, on, captured);
+		status = put_call(standing, on, captured);
 	}
 	out->reason = out->unreached ? core_reason_text(CORE_REASON_NOT_REACHED) : accel->reason;
 	core_shape_release(&accel->shape);

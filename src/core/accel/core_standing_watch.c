@@ -108,7 +108,7 @@ void core_standing_wake(struct core_standing *standing, bool captured)
 		core_progress_wake(&watcher);
 }
 
-static void report(const struct core_standing *standing, const char *name)
+static void report_loss(const struct core_standing *standing, const char *name)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "waiting for kernels of calls that are enqueued on communicator %s: %llu of them "
@@ -140,7 +140,7 @@ bool core_standing_drain(struct core_standing *standing, const char *name)
 		}
 		if (reported || looked - since < util_config.timeout * UTIL_SECONDS(1))
 			continue;
-		report(standing, name);
+		report_loss(standing, name);
 		reported = true;
 	}
 	return !core_standing_is_lost(standing);

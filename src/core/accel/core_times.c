@@ -95,8 +95,8 @@ static int lane_of(const struct core_accel *accel, uint32_t step, int ring)
 	return ring;
 }
 
-static void tell(const struct core_accel *accel, int ring, const struct gpu_time *time,
-		 uint64_t shift)
+static void tell_step(const struct core_accel *accel, int ring, const struct gpu_time *time,
+		      uint64_t shift)
 {
 	const struct core_program *program = accel->schedule->program;
 	const struct gpu_step *step = find_step(program, time->first);
@@ -128,7 +128,7 @@ static void tell_all(const struct core_accel *accel, const struct gpu_times *rin
 		uint64_t i = num > GPU_MAX_TIMES ? num - GPU_MAX_TIMES : 0;
 
 		for (; i < num; i++)
-			tell(accel, lane, &rings[lane].last[i % GPU_MAX_TIMES], shift);
+			tell_step(accel, lane, &rings[lane].last[i % GPU_MAX_TIMES], shift);
 	}
 }
 

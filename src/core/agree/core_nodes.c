@@ -106,7 +106,7 @@ static size_t write_message(const struct core_agree *agree)
 	return (size_t)(to - (unsigned char *)nodes->message);
 }
 
-static void send(const struct core_agree *agree)
+static void send_ready(const struct core_agree *agree)
 {
 	struct core_comm *comm = agree->comm;
 	struct core_nodes *nodes = comm->agreement;
@@ -188,7 +188,7 @@ void core_nodes_take_back(struct core_agree *agree)
 }
 
 /* From the first node on, in the order of a binomial tree. */
-static void pass_on(const struct core_agree *agree)
+static void pass_on_promise(const struct core_agree *agree)
 {
 	struct core_comm *comm = agree->comm;
 	struct core_nodes *nodes = comm->agreement;
@@ -229,7 +229,7 @@ static enum util_status commit(const struct core_agree *agree)
 	nodes->awaits_promise = nodes->committed != agree->call + 1;
 	if (!nodes->awaits_promise) {
 		if (!nodes->passed_on)
-			pass_on(agree);
+			pass_on_promise(agree);
 		return UTIL_OK;
 	}
 	if (is_staged(agree))
@@ -239,7 +239,7 @@ static enum util_status commit(const struct core_agree *agree)
 }
 
 /* UTIL_STAGE: somebody stages it. UTIL_ERR_PEER: what came is damaged. */
-static enum util_status go_on(struct core_agree *agree)
+static enum util_status go_on_rounds(struct core_agree *agree)
 {
 	struct core_comm *comm = agree->comm;
 	struct core_nodes *nodes = comm->agreement;
@@ -248,7 +248,7 @@ static enum util_status go_on(struct core_agree *agree)
 
 	for (; nodes->round < nodes->rounds; nodes->round++, nodes->sent = false) {
 		if (!nodes->sent)
-			send(agree);
+			send_ready(agree);
 		if (is_staged(agree))
 			return UTIL_STAGE;
 
@@ -287,7 +287,7 @@ enum util_status core_nodes_progress(struct core_agree *agree)
 	enum util_status status;
 
 	net_lock(NET_MAIN);
-	status = go_on(agree);
+	status = go_on_rounds(agree);
 	net_unlock(NET_MAIN);
 	if (must_leave(agree, status) && nodes->leaving)
 		status = UTIL_IN_PROGRESS;

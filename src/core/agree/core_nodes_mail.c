@@ -76,8 +76,8 @@ static void note(uint64_t *last, uint64_t call)
 		*last = call + 1;
 }
 
-static void receive(struct core_comm *comm, const struct net_header *header,
-		    struct net_payload *payload)
+static void receive_from_node(struct core_comm *comm, const struct net_header *header,
+			      struct net_payload *payload)
 {
 	struct core_nodes *nodes = comm->agreement;
 
@@ -97,12 +97,12 @@ static void receive(struct core_comm *comm, const struct net_header *header,
 
 void core_nodes_handle_mail(void)
 {
-	core_mail_handle(CORE_MAIL_READY, receive);
-	core_mail_handle(CORE_MAIL_ACK, receive);
-	core_mail_handle(CORE_MAIL_STAGED, receive);
-	core_mail_handle(CORE_MAIL_COMMITTED, receive);
-	core_mail_handle(CORE_MAIL_TAKEN_BACK, receive);
-	core_mail_handle(CORE_MAIL_LOST, receive);
+	core_mail_handle(CORE_MAIL_READY, receive_from_node);
+	core_mail_handle(CORE_MAIL_ACK, receive_from_node);
+	core_mail_handle(CORE_MAIL_STAGED, receive_from_node);
+	core_mail_handle(CORE_MAIL_COMMITTED, receive_from_node);
+	core_mail_handle(CORE_MAIL_TAKEN_BACK, receive_from_node);
+	core_mail_handle(CORE_MAIL_LOST, receive_from_node);
 }
 
 bool core_nodes_is_sent(const struct core_comm *comm, int node, int round, int rank)

@@ -52,7 +52,7 @@ static void look_at(const struct core_board_slot *slot, void *area, void *argume
  * All that is left of a communicator that was freed here is what was promised, or that it had lost
  * a member.
  */
-static enum core_agree_state look(const struct question *q)
+static enum core_agree_state look_into(const struct question *q)
 {
 	struct look look = {q, CORE_AGREE_WAITING};
 	uint64_t ready[CORE_BOARD_REMEMBERED];
@@ -68,7 +68,7 @@ static enum core_agree_state look(const struct question *q)
 	return CORE_AGREE_STAGE;
 }
 
-static void tell(const struct question *q, enum core_mail_kind kind)
+static void tell_asker(const struct question *q, enum core_mail_kind kind)
 {
 	struct net_header header = {.kind = kind, .comm = q->comm, .call = q->call};
 
@@ -83,16 +83,16 @@ static bool answer(const struct question *q)
 {
 	bool takes_back = q->kind == CORE_MAIL_TAKE_BACK;
 
-	switch (look(q)) {
+	switch (look_into(q)) {
 	case CORE_AGREE_LOST:
-		tell(q, CORE_MAIL_LOST);
+		tell_asker(q, CORE_MAIL_LOST);
 		return true;
 	case CORE_AGREE_STAGE:
-		tell(q, takes_back ? CORE_MAIL_TAKEN_BACK : CORE_MAIL_STAGED);
+		tell_asker(q, takes_back ? CORE_MAIL_TAKEN_BACK : CORE_MAIL_STAGED);
 		return true;
 	case CORE_AGREE_READY:
 		if (takes_back)
-			tell(q, CORE_MAIL_COMMITTED);
+			tell_asker(q, CORE_MAIL_COMMITTED);
 		return true;
 	default:
 		return false;
@@ -110,8 +110,8 @@ static bool is_known(const struct question *question)
 	return q != NULL;
 }
 
-static void receive(enum net_port port, const struct net_header *header,
-		    struct net_payload *payload)
+static void receive_question(enum net_port port, const struct net_header *header,
+			     struct net_payload *payload)
 {
 	struct question question = {.kind = header->kind,
 				    .comm = header->comm,
@@ -123,7 +123,7 @@ static void receive(enum net_port port, const struct net_header *header,
 	(void)port;
 	(void)payload;
 	if (header->kind == CORE_MAIL_FAILED || header->kind == CORE_MAIL_LOST) {
-		look(&question);
+		look_into(&question);
 		return;
 	}
 	if (header->kind != CORE_MAIL_ASK && header->kind != CORE_MAIL_TAKE_BACK)
@@ -184,7 +184,7 @@ enum util_status core_service_start(void)
 	enum util_status status;
 
 	atomic_store(&ends, false);
-	net_set_handler(NET_SERVICE, receive);
+	net_set_handler(NET_SERVICE, receive_question);
 	status = util_thread_start(&thread, "gpucoll-service", serve, NULL);
 	running = status == UTIL_OK;
 	return status;

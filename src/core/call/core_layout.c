@@ -29,7 +29,7 @@ static bool extend_last(struct core_operand *operand, ptrdiff_t offset, size_t c
 	return true;
 }
 
-static bool grow(struct core_operand *operand)
+static bool grow_runs(struct core_operand *operand)
 {
 	size_t room = operand->room ? 2 * operand->room : 4;
 	struct core_piece *pieces;
@@ -61,7 +61,7 @@ enum util_status core_operand_add(struct core_operand *operand, ptrdiff_t offset
 	operand->hi = hi > operand->hi ? hi : operand->hi;
 	if (extend_last(operand, offset, count, map))
 		return UTIL_OK;
-	if (!grow(operand))
+	if (!grow_runs(operand))
 		return UTIL_ERR_NO_MEMORY;
 	operand->pieces[operand->num_pieces++] = piece;
 	return UTIL_OK;

@@ -113,9 +113,9 @@ static bool is_same(const struct core_choices_entry *entry, const struct sched_r
 	       sched_pairs_equal(entry->request.pairs, request->pairs);
 }
 
-static struct core_choices_entry *find(struct core_choices *all,
-				       const struct sched_request *request,
-				       const struct algo_setting *setting)
+static struct core_choices_entry *find_entry(struct core_choices *all,
+					     const struct sched_request *request,
+					     const struct algo_setting *setting)
 {
 	struct core_choices_entry **link = &all->entries, *entry;
 
@@ -146,7 +146,7 @@ static bool fill(struct core_choices *all, struct core_choices_entry *entry)
 }
 
 /* For one more; the last ones were not used for longest. */
-static void make_room(struct core_choices *all)
+static void make_room_for_entry(struct core_choices *all)
 {
 	struct core_choices_entry **link = &all->entries, *entry;
 
@@ -160,8 +160,9 @@ static void make_room(struct core_choices *all)
 	}
 }
 
-static struct core_choices_entry *add(struct core_choices *all, const struct sched_request *request,
-				      const struct algo_setting *setting)
+static struct core_choices_entry *add_entry(struct core_choices *all,
+					    const struct sched_request *request,
+					    const struct algo_setting *setting)
 {
 	struct core_choices_entry *entry = calloc(1, sizeof(*entry));
 
@@ -174,7 +175,7 @@ static struct core_choices_entry *add(struct core_choices *all, const struct sch
 		core_choices_free_entry(entry);
 		return NULL;
 	}
-	make_room(all);
+	make_room_for_entry(all);
 	entry->next = all->entries;
 	return all->entries = entry;
 }
@@ -209,9 +210,9 @@ static double expected_of(struct core_choices_entry *entry)
 static struct core_choices_entry *get(struct core_choices *all, const struct sched_request *request,
 				      const struct algo_setting *setting)
 {
-	struct core_choices_entry *entry = find(all, request, setting);
+	struct core_choices_entry *entry = find_entry(all, request, setting);
 
-	return entry ? entry : add(all, request, setting);
+	return entry ? entry : add_entry(all, request, setting);
 }
 
 /*

@@ -49,7 +49,7 @@ static struct core_seat seat_of(const struct core_facts *facts, int rank,
 }
 
 /* What the communicator's first rank sees, once. */
-static void report(const struct core_comm *comm, const struct core_choices *all)
+static void report_choices(const struct core_comm *comm, const struct core_choices *all)
 {
 	const struct algo_sample *whole = &all->cluster.parts[0];
 	char orders[256] = "";
@@ -174,7 +174,7 @@ struct core_choices *core_choices_of(struct core_comm *comm, const struct core_f
 	comm->choices = take_choices(like);
 	free(like);
 	if (comm->choices)
-		report(comm, comm->choices);
+		report_choices(comm, comm->choices);
 	return comm->choices;
 }
 

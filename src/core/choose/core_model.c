@@ -347,7 +347,7 @@ static void set_costs(struct maker *m)
 	costs->fetched = 0; /* core_wire.h */
 }
 
-static bool make(struct maker *m, const struct core_seat *seats)
+static bool make_model(struct maker *m, const struct core_seat *seats)
 {
 	if (!m->fabric->sites || !m->fabric->homes || !m->fabric->nodes || !m->bases || !m->last ||
 	    !m->sites)
@@ -379,7 +379,7 @@ bool core_model_make(int ranks, const struct core_seat *seats, int num_nodes,
 	m.last = calloc((size_t)num_nodes, sizeof(*m.last));
 	m.bases = calloc((size_t)num_nodes, sizeof(*m.bases));
 	m.sites = calloc((size_t)ranks, sizeof(*m.sites));
-	made = make(&m, seats);
+	made = make_model(&m, seats);
 	free(m.bases);
 	free(m.last);
 	free(m.sites);

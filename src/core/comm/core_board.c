@@ -121,7 +121,7 @@ static struct header *header(void)
 	return (struct header *)board;
 }
 
-static void fail(const char *what, const char *name)
+static void fail_board(const char *what, const char *name)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "the node's shared memory %s: %s: %s (%zu MiB; ulimit -f, the size of /dev/shm); "
@@ -130,7 +130,7 @@ static void fail(const char *what, const char *name)
 }
 
 /* Give the part of the file memory. Returns errno's value. A profiler's timer may interrupt it. */
-static int allocate(int fd, off_t offset, size_t bytes)
+static int allocate_file(int fd, off_t offset, size_t bytes)
 {
 	int error;
 
@@ -160,7 +160,7 @@ static int create_memory(char *name, size_t name_bytes, size_t bytes)
 	/*
 	 * posix_fallocate, not ftruncate: a full /dev/shm is an error now rather than SIGBUS later.
 	 */
-	errno = allocate(fd, 0, bytes);
+	errno = allocate_file(fd, 0, bytes);
 	if (!errno && !ftruncate(fd, (off_t)board_bytes)) /* the areas follow, without memory yet */
 		return fd;
 	close(fd);
@@ -185,7 +185,7 @@ static char *map_memory(int fd, const char *name)
 
 	if (memory != MAP_FAILED)
 		return memory;
-	fail("map", name);
+	fail_board("map", name);
 	return NULL;
 }
 
@@ -195,7 +195,7 @@ static int create_board(char *name, size_t name_bytes)
 	int fd = create_memory(name, name_bytes, areas_offset());
 
 	if (fd < 0) {
-		fail("create", name);
+		fail_board("create", name);
 		return -1;
 	}
 	board = map_memory(fd, name);
@@ -224,7 +224,7 @@ enum util_status core_board_start(size_t area, size_t journal)
 		if (fd >= 0)
 			board = map_memory(fd, name);
 		else
-			fail("open", name);
+			fail_board("open", name);
 	}
 	/* All or none: a process without the board would never be seen to pass a call. */
 	all = core_mpi_node_all(board != NULL);
@@ -280,7 +280,7 @@ static struct core_board_slot *find_slot(uint64_t id)
 /* The other pages of the area are never touched, which would give them memory. */
 static void back(struct core_board_slot *slot, size_t bytes)
 {
-	if (slot->backed < bytes && !allocate(board_fd, area_offset(slot), bytes))
+	if (slot->backed < bytes && !allocate_file(board_fd, area_offset(slot), bytes))
 		slot->backed = bytes;
 	slot->has_area = slot->backed >= bytes;
 }
@@ -322,7 +322,8 @@ static void dig(void)
 	struct header *h = header();
 	off_t offset = (off_t)(graves_offset() + h->room * sizeof(struct grave));
 
-	if (h->buried == h->room && h->room < MOST_GRAVES && !allocate(board_fd, offset, BYTES))
+	if (h->buried == h->room && h->room < MOST_GRAVES &&
+	    !allocate_file(board_fd, offset, BYTES))
 		h->room += GRAVES_OF_BLOCK;
 }
 

@@ -77,7 +77,7 @@ static void number_near(struct core_comm *comm)
 }
 
 /* With room for the arrays behind the members. */
-static struct core_comm *allocate(int size)
+static struct core_comm *allocate_comm(int size)
 {
 	enum { ARRAYS = 4 };
 	size_t members = (size_t)size * sizeof(struct core_member);
@@ -95,7 +95,7 @@ static struct core_comm *allocate(int size)
 
 struct core_comm *core_comm_new(uint64_t id, int rank, int size, const struct core_member *members)
 {
-	struct core_comm *comm = allocate(size);
+	struct core_comm *comm = allocate_comm(size);
 
 	if (!comm)
 		return NULL;

@@ -25,7 +25,7 @@ bool core_known_has(const struct core_known *known, uint64_t id)
 	return known->places && known->ids[place_of(known, id)] == id;
 }
 
-static bool grow(struct core_known *known)
+static bool grow_known(struct core_known *known)
 {
 	size_t places = known->places ? 2 * known->places : FIRST_PLACES;
 	struct core_known larger = {.ids = calloc(places, sizeof(*larger.ids)), .places = places};
@@ -45,7 +45,7 @@ void core_known_add(struct core_known *known, uint64_t id)
 		return;
 	if (2 * known->num >= MOST_PLACES)
 		core_known_clear(known);
-	if (2 * known->num >= known->places && !grow(known))
+	if (2 * known->num >= known->places && !grow_known(known))
 		return;
 	known->ids[place_of(known, id)] = id;
 	known->num++;

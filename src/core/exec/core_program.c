@@ -66,7 +66,7 @@ static void look_at_lanes(struct maker *m)
 }
 
 /* False: no memory. */
-static bool count(struct maker *m)
+static bool count_all(struct maker *m)
 {
 	m->program->most_links = sched_most_links(m->sched);
 	m->program->most_lanes = sched_most_lanes(m->sched);
@@ -258,7 +258,7 @@ static void list_messages(struct core_program *program)
 	}
 }
 
-static bool allocate(struct maker *m)
+static bool allocate_program(struct maker *m)
 {
 	struct core_program *program = m->program;
 	size_t steps = 0, operands = 0;
@@ -324,8 +324,8 @@ struct core_program *core_program_make(const struct sched *sched, int rank, cons
 			  .rank = rank,
 			  .peers = peers,
 			  .program = calloc(1, sizeof(*m.program))};
-	bool enough =
-		m.program && count(&m) && number_links(&m) && allocate(&m) && find_carried(&m);
+	bool enough = m.program && count_all(&m) && number_links(&m) && allocate_program(&m) &&
+		      find_carried(&m);
 
 	*why = enough ? fill(&m) : CORE_REASON_NONE;
 	free(m.links);
@@ -336,7 +336,7 @@ struct core_program *core_program_make(const struct sched *sched, int rank, cons
 	return NULL;
 }
 
-static void release(struct core_program *program)
+static void release_program(struct core_program *program)
 {
 	if (program->memory)
 		gpu_scratch_put(program->memory);
@@ -351,7 +351,7 @@ void core_program_free(struct core_program *program)
 {
 	if (!program)
 		return;
-	release(program);
+	release_program(program);
 	free(program->messages);
 	free(program->carries);
 	free(program->carried);
@@ -409,13 +409,13 @@ enum util_status core_program_upload(struct core_program *program, struct gpu_st
 
 	if (core_program_is_there(program, stream))
 		return UTIL_OK;
-	release(program);
+	release_program(program);
 	program->context_id = gpu_stream_context_id(stream);
 	status = upload_to_device(program, bytes, stream);
 	if (status == UTIL_ERR_NO_MEMORY)
 		status = upload_to_host(program, bytes, stream);
 	if (status != UTIL_OK)
-		release(program);
+		release_program(program);
 	else if (program->entries)
 		program->table = program->address + bytes;
 	return status;

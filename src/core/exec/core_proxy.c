@@ -5,7 +5,8 @@
 
 #include <stdio.h>
 
-static void add(struct core_steps *steps, const struct core_link *link, uint16_t index, bool sends)
+static void add_carried(struct core_steps *steps, const struct core_link *link, uint16_t index,
+			bool sends)
 {
 	struct core_proxy *proxy = &steps->proxy;
 
@@ -25,8 +26,8 @@ void core_proxy_begin(struct core_steps *steps)
 		return;
 	steps->proxy.moved_at = util_now();
 	for (uint16_t i = 0; i < GPU_MAX_LINKS; i++) {
-		add(steps, &steps->program->incoming[i], i, false);
-		add(steps, &steps->program->outgoing[i], i, true);
+		add_carried(steps, &steps->program->incoming[i], i, false);
+		add_carried(steps, &steps->program->outgoing[i], i, true);
 	}
 }
 
@@ -60,7 +61,8 @@ static bool has_done(const struct core_steps *steps, struct core_carried *l, uin
  * Tell the kernel that so many messages have come, or have left. Release, the pair of wait_for_link
  * in gpu_execute.cu: what the network has written is there; what it has read may be overwritten.
  */
-static void tell(const struct core_steps *steps, const struct core_carried *l, uint64_t messages)
+static void tell_messages(const struct core_steps *steps, const struct core_carried *l,
+			  uint64_t messages)
 {
 	void *arena = core_wire_host_inbox(steps->comm->wire);
 	size_t words = l->sends ? GPU_ARENA_HEADS : GPU_ARENA_TAILS;
@@ -99,7 +101,7 @@ static enum util_status carry_out(struct core_steps *steps, struct core_carried 
 			break;
 		if (status != UTIL_OK)
 			return status;
-		tell(steps, l, ++l->freed);
+		tell_messages(steps, l, ++l->freed);
 	}
 	/* That the last ones are out is waited for at the end of the call. */
 	return l->moved == l->total ? UTIL_OK : UTIL_IN_PROGRESS;
@@ -117,7 +119,7 @@ static enum util_status carry_in(struct core_steps *steps, struct core_carried *
 		if (status != UTIL_OK)
 			return status;
 		steps->truncates |= bytes > bytes_of_next(steps, l);
-		tell(steps, l, ++l->moved);
+		tell_messages(steps, l, ++l->moved);
 	}
 	while (l->freed < l->moved && has_done(steps, l, l->freed + 1))
 		core_wire_consume(steps->comm, l->index, l->freed++);

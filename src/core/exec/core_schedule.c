@@ -25,8 +25,8 @@ static bool is_same(const struct sched_request *a, const struct sched_request *b
 }
 
 /* The last one used comes first. */
-static struct core_schedule *find(struct core_comm *comm, const struct algo *algo,
-				  const struct sched_request *request)
+static struct core_schedule *find_schedule(struct core_comm *comm, const struct algo *algo,
+					   const struct sched_request *request)
 {
 	struct core_schedule **link = &comm->schedules, *entry;
 
@@ -42,7 +42,7 @@ static struct core_schedule *find(struct core_comm *comm, const struct algo *alg
 }
 
 /* The oldest ones that nobody has taken. */
-static void make_room(struct core_comm *comm)
+static void make_room_for_schedule(struct core_comm *comm)
 {
 	struct core_schedule **link = &comm->schedules, *entry;
 
@@ -90,8 +90,9 @@ static enum util_status prove_and_translate(struct core_schedule *entry,
 }
 
 /* What can't be used is kept too: it need not be made again to know that. */
-static enum util_status add(struct core_comm *comm, const struct algo *algo,
-			    const struct sched_request *request, struct core_schedule **out)
+static enum util_status add_schedule(struct core_comm *comm, const struct algo *algo,
+				     const struct sched_request *request,
+				     struct core_schedule **out)
 {
 	struct core_schedule *entry = calloc(1, sizeof(*entry));
 	enum util_status status = UTIL_ERR_NO_MEMORY;
@@ -116,13 +117,13 @@ enum util_status core_schedule_take(struct core_comm *comm, const struct algo *a
 				    enum core_reason *why)
 {
 	enum util_status status = UTIL_OK;
-	struct core_schedule *entry = find(comm, algo, request);
+	struct core_schedule *entry = find_schedule(comm, algo, request);
 
 	*out = NULL;
 	*why = CORE_REASON_NONE;
 	if (!entry) {
-		make_room(comm);
-		status = add(comm, algo, request, &entry);
+		make_room_for_schedule(comm);
+		status = add_schedule(comm, algo, request, &entry);
 	}
 	if (status != UTIL_OK)
 		return status;

@@ -105,8 +105,8 @@ static enum util_status look_far(const struct core_steps *steps, const struct gp
  * UTIL_OK: the message is there, or there is room for it. `*bytes`: how long one is that came from
  * another node, or 0.
  */
-static enum util_status look(const struct core_steps *steps, const struct gpu_operand *o,
-			     uint32_t round, uint64_t *bytes)
+static enum util_status look_at_operand(const struct core_steps *steps, const struct gpu_operand *o,
+					uint32_t round, uint64_t *bytes)
 {
 	*bytes = 0;
 	if (!core_program_is_link(o))
@@ -141,8 +141,8 @@ static void pass_on_far(const struct core_steps *steps, const struct gpu_step *s
 		core_wire_consume(steps->comm, o->index, message_of(o, round));
 }
 
-static void pass_on(const struct core_steps *steps, const struct gpu_step *step,
-		    const struct gpu_operand *o, uint32_t round)
+static void pass_on_message(const struct core_steps *steps, const struct gpu_step *step,
+			    const struct gpu_operand *o, uint32_t round)
 {
 	if (!core_program_is_link(o))
 		return;
@@ -160,7 +160,7 @@ static enum util_status look_at_step(struct core_steps *steps, const struct gpu_
 	uint64_t bytes;
 
 	for (uint32_t i = 0; i < num_operands(step) && status == UTIL_OK; i++) {
-		status = look(steps, &o[i], round, &bytes);
+		status = look_at_operand(steps, &o[i], round, &bytes);
 		steps->truncates |= bytes && bytes > core_walk_bytes(steps, step, round);
 	}
 	return status;
@@ -168,7 +168,7 @@ static enum util_status look_at_step(struct core_steps *steps, const struct gpu_
 
 /* ---- steps that the network does ---- */
 
-static void go_on(struct core_steps *steps, uint32_t lane)
+static void go_on_lane(struct core_steps *steps, uint32_t lane)
 {
 	steps->moves++;
 	if (steps->lanes[lane].placed)
@@ -254,7 +254,7 @@ static void pass_on_carried(const struct core_steps *steps, const struct coming 
 		if (o->kind == GPU_OPERAND_SEND)
 			send_far(steps, c->step, o, c->round, address_of(steps, c));
 		else
-			pass_on(steps, c->step, o, c->round);
+			pass_on_message(steps, c->step, o, c->round);
 	}
 }
 
@@ -284,7 +284,7 @@ static enum util_status carry_all(struct core_steps *steps)
 				break;
 			if (status != UTIL_OK)
 				return status;
-			go_on(steps, i);
+			go_on_lane(steps, i);
 		}
 	}
 	return UTIL_OK;
@@ -356,9 +356,9 @@ static void advance(struct core_steps *steps, uint32_t lane)
 		const struct gpu_step *done = step_at(steps, lane, steps->lanes[lane].step);
 
 		for (uint32_t i = 0; i < num_operands(done); i++)
-			pass_on(steps, done, &steps->program->operands[done->first + i],
-				steps->lanes[lane].round);
-		go_on(steps, lane);
+			pass_on_message(steps, done, &steps->program->operands[done->first + i],
+					steps->lanes[lane].round);
+		go_on_lane(steps, lane);
 	}
 }
 
@@ -444,7 +444,7 @@ static const struct gpu_operand *awaited(const struct core_steps *steps, uint32_
 	for (uint32_t i = 0; i < num_operands(step); i++) {
 		const struct gpu_operand *o = &steps->program->operands[step->first + i];
 
-		if (look(steps, o, round, &bytes) == UTIL_IN_PROGRESS)
+		if (look_at_operand(steps, o, round, &bytes) == UTIL_IN_PROGRESS)
 			return o;
 	}
 	return NULL;

@@ -28,19 +28,19 @@ static struct transfer *transfer_of(struct core_mpi_pending *pending)
 	return (struct transfer *)pending;
 }
 
-static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
+static void arrive_transfer(struct core_mpi_pending *pending, const MPI_Status *status)
 {
 	(void)status;
 	if (!transfer_of(pending)->call.writes)
 		core_mpi_side_unpack_all(&transfer_of(pending)->side);
 }
 
-static enum util_status progress(struct core_mpi_pending *pending)
+static enum util_status progress_transfer(struct core_mpi_pending *pending)
 {
 	return core_mpi_side_progress(&transfer_of(pending)->side);
 }
 
-static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
+static void describe_transfer(const struct core_mpi_pending *pending, char *text, size_t bytes)
 {
 	snprintf(text, bytes, "%s a file",
 		 ((const struct transfer *)pending)->call.writes ? "to" : "from");
@@ -53,9 +53,9 @@ static void free_transfer(struct core_mpi_pending *pending)
 }
 
 static const struct core_mpi_pending_kind transfer_kind = {
-	.arrive = arrive,
-	.progress = progress,
-	.describe = describe,
+	.arrive = arrive_transfer,
+	.progress = progress_transfer,
+	.describe = describe_transfer,
 	.free = free_transfer,
 };
 
@@ -149,7 +149,7 @@ int core_io_end(const struct core_io_call *call)
 	return settle(transfer, result);
 }
 
-static void count(const struct transfer *transfer, int64_t elements)
+static void count_transfer(const struct transfer *transfer, int64_t elements)
 {
 	struct core_stats_call stats = {.coll = CORE_COLL_NUM,
 					.name = transfer->call.name,
@@ -209,7 +209,7 @@ int core_io_run(const struct core_io_call *call)
 		free_transfer(&transfer->pending);
 		return raise_on_file(call, status);
 	}
-	count(transfer, call->count);
+	count_transfer(transfer, call->count);
 	switch (call->form) {
 	case CORE_IO_NONBLOCKING:
 		return run_nonblocking(transfer);

@@ -29,7 +29,7 @@ static double ms_since(uint64_t start)
 	return 1e-6 * (double)(util_now() - start);
 }
 
-static struct topo_machine *look(struct spent *spent)
+static struct topo_machine *look_at_machine(struct spent *spent)
 {
 	enum { MOST_GPUS = 64 };
 	struct topo_gpu gpus[MOST_GPUS];
@@ -52,7 +52,7 @@ static struct topo_machine *look(struct spent *spent)
 }
 
 /* NULL: it can't be had, which has been logged. */
-static struct topo_machine *read(const char *name)
+static struct topo_machine *read_machine_file(const char *name)
 {
 	struct topo_machine *machine = NULL;
 	FILE *file = fopen(name, "r");
@@ -76,7 +76,7 @@ static struct topo_machine *read(const char *name)
  * The text of the machine that this process is on; NULL: there is none, or nobody would ask. The
  * caller frees it.
  */
-static char *describe(struct spent *spent)
+static char *describe_machine(struct spent *spent)
 {
 	struct topo_machine *machine;
 	char *text = NULL;
@@ -85,9 +85,9 @@ static char *describe(struct spent *spent)
 
 	if (!util_config.accel || core_mpi_job.size == 1)
 		return NULL;
-	machine = util_config.topo_file ? read(util_config.topo_file) : NULL;
+	machine = util_config.topo_file ? read_machine_file(util_config.topo_file) : NULL;
 	if (!machine)
-		machine = look(spent);
+		machine = look_at_machine(spent);
 	out = machine ? open_memstream(&text, &bytes) : NULL;
 	if (out) {
 		topo_machine_write(machine, out);
@@ -142,7 +142,7 @@ static void parse_all(const uint64_t *hashes, const char *texts, const int *size
 }
 
 /* Of one text only the first node's goes round: `mine` is NULL but in its leader. */
-static void exchange(const uint64_t *hashes, const char *mine)
+static void exchange_machines(const uint64_t *hashes, const char *mine)
 {
 	int *sizes = NULL;
 	void *texts = NULL;
@@ -205,7 +205,7 @@ void core_machines_start(void)
 	uint64_t start = util_now(), hash;
 	struct spent spent = {0};
 	bool leads = core_mpi_job.local_rank == 0;
-	char *mine = leads ? describe(&spent) : NULL;
+	char *mine = leads ? describe_machine(&spent) : NULL;
 	void *hashes = NULL;
 	int *sizes = NULL;
 
@@ -213,7 +213,7 @@ void core_machines_start(void)
 	hash = util_hash_text(UTIL_HASH_START, mine ? mine : "");
 	/* Leaders come in the order of their nodes. */
 	if (core_mpi_job_gather(&hash, leads ? (int)sizeof(hash) : 0, &hashes, &sizes) == UTIL_OK)
-		exchange(hashes, mine);
+		exchange_machines(hashes, mine);
 	/* Who sees another picture would choose otherwise, and the others wait for it. */
 	if (!core_mpi_job_same(hash_machines()))
 		core_machines_stop();

@@ -27,7 +27,7 @@ static void drive(const struct core_progress *progress)
 	}
 }
 
-static void *run(void *argument)
+static void *run_progress(void *argument)
 {
 	struct core_progress *progress = argument;
 
@@ -51,7 +51,7 @@ bool core_progress_start(struct core_progress *progress)
 		atomic_store(&progress->woken, false);
 		sem_init(&progress->posts, 0, 0);
 		atomic_store(&progress->runs, util_thread_start(&progress->thread, progress->name,
-								run, progress) == UTIL_OK);
+								run_progress, progress) == UTIL_OK);
 	}
 	pthread_mutex_unlock(&lock);
 	return atomic_load(&progress->runs);

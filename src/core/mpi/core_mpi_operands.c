@@ -31,8 +31,8 @@ bool core_mpi_is_in_place(const void *buffer)
 /*
  * Begin the next operand, with room for the maps of `num_types` types. NULL when that is not to be.
  */
-static struct core_operand *begin(struct builder *b, const void *address, bool is_send,
-				  int num_types)
+static struct core_operand *begin_operand(struct builder *b, const void *address, bool is_send,
+					  int num_types)
 {
 	struct core_operand *operand = &b->operands[b->num_operands];
 
@@ -76,7 +76,7 @@ static struct core_operand *add_elements(struct builder *b, const void *address,
 	const struct core_typemap *map;
 
 	b->refuse |= count < 0;
-	operand = begin(b, address, is_send, 1);
+	operand = begin_operand(b, address, is_send, 1);
 	map = operand && count ? map_of(b, operand, core_mpi_as_type(type)) : NULL;
 	if (map)
 		b->status = core_operand_add(operand, first * map->extent, (size_t)count, map);
@@ -97,7 +97,7 @@ static struct core_operand *add_blocks(struct builder *b, const void *address, b
 				       const struct core_mpi_blocks *blocks)
 {
 	struct core_operand *operand =
-		begin(b, address, is_send, blocks->each_type ? blocks->num + 1 : 1);
+		begin_operand(b, address, is_send, blocks->each_type ? blocks->num + 1 : 1);
 	const struct core_typemap *map = NULL;
 
 	for (int i = 0; operand && i < blocks->num && b->status == UTIL_OK && !b->refuse; i++) {

@@ -20,7 +20,7 @@ struct shaper {
 	enum core_reason refusal;
 };
 
-static void refuse(struct shaper *s, enum core_reason reason)
+static void refuse_shape(struct shaper *s, enum core_reason reason)
 {
 	if (!s->refusal)
 		s->refusal = reason;
@@ -66,7 +66,7 @@ static void note_padding(struct shaper *s, const struct core_mpi_solid *solid)
 	if (solid->padded == GPU_TYPE_NONE)
 		return;
 	if (is_of_some(shape->coll) || is_swapped(shape))
-		refuse(s, CORE_REASON_SEVERAL_PARTS);
+		refuse_shape(s, CORE_REASON_SEVERAL_PARTS);
 	shape->padded = solid->padded;
 }
 
@@ -77,9 +77,9 @@ static void add_solid(struct shaper *s, struct core_buffer *buffer, int64_t offs
 	struct core_mpi_solid solid = {0};
 
 	if (count < 0 || (count && !core_mpi_find_solid(core_mpi_as_type(type), &solid)))
-		refuse(s, count < 0 ? CORE_REASON_REFUSED : CORE_REASON_SEVERAL_PARTS);
+		refuse_shape(s, count < 0 ? CORE_REASON_REFUSED : CORE_REASON_SEVERAL_PARTS);
 	else if (count > 1 && !solid.follows)
-		refuse(s, CORE_REASON_SEVERAL_PARTS);
+		refuse_shape(s, CORE_REASON_SEVERAL_PARTS);
 	if (count > 0)
 		note_padding(s, &solid);
 	if (!s->refusal)
@@ -111,24 +111,24 @@ static void shape_blocks(struct shaper *s, struct core_buffer *buffer, const voi
 
 	buffer->address = (uintptr_t)address;
 	if (blocks->each_type && !blocks->types)
-		refuse(s, CORE_REASON_REFUSED);
+		refuse_shape(s, CORE_REASON_REFUSED);
 	for (int i = 0; i < blocks->num && !s->refusal; i++) {
 		int64_t count = core_mpi_block_count(blocks, i);
 
 		if (count <= 0) {
 			if (count < 0)
-				refuse(s, CORE_REASON_REFUSED);
+				refuse_shape(s, CORE_REASON_REFUSED);
 			add_bytes(s, buffer, 0, 0);
 			continue;
 		}
 		if ((blocks->each_type || !solid.bytes) &&
 		    !core_mpi_find_solid(core_mpi_as_type(core_mpi_block_type(blocks, i)),
 					 &solid)) {
-			refuse(s, CORE_REASON_SEVERAL_PARTS);
+			refuse_shape(s, CORE_REASON_SEVERAL_PARTS);
 			break;
 		}
 		if (count > 1 && !solid.follows)
-			refuse(s, CORE_REASON_SEVERAL_PARTS);
+			refuse_shape(s, CORE_REASON_SEVERAL_PARTS);
 		note_padding(s, &solid);
 		add_bytes(s, buffer, core_mpi_block_offset(blocks, i, solid.extent) + solid.lb,
 			  (uint64_t)count * solid.bytes);
@@ -177,14 +177,14 @@ static void shape_reduce_scatter(struct shaper *s)
 
 	s->refusal = core_mpi_find_arithmetic(call, shape);
 	if (!equal && !call->recvcounts)
-		refuse(s, CORE_REASON_REFUSED);
+		refuse_shape(s, CORE_REASON_REFUSED);
 	if (!s->refusal && !core_mpi_find_solid(core_mpi_as_type(call->recvtype), &solid))
-		refuse(s, CORE_REASON_SEVERAL_PARTS);
+		refuse_shape(s, CORE_REASON_SEVERAL_PARTS);
 	for (int i = 0; i < all.num && !s->refusal; i++) {
 		int64_t count = core_mpi_block_count(&all, i);
 
 		if (count < 0) {
-			refuse(s, CORE_REASON_REFUSED);
+			refuse_shape(s, CORE_REASON_REFUSED);
 			return;
 		}
 		if (count)
@@ -234,7 +234,7 @@ static void shape_gather(struct shaper *s)
 
 	if (shape->root == s->comm->rank) {
 		if (call->coll == CORE_GATHERV && core_mpi_lacks_arrays(&all))
-			refuse(s, CORE_REASON_REFUSED);
+			refuse_shape(s, CORE_REASON_REFUSED);
 		else
 			shape_blocks(s, &shape->out, call->recvbuf, &all);
 	}
@@ -253,7 +253,7 @@ static void shape_scatter(struct shaper *s)
 
 	if (shape->root == s->comm->rank) {
 		if (call->coll == CORE_SCATTERV && core_mpi_lacks_arrays(&all))
-			refuse(s, CORE_REASON_REFUSED);
+			refuse_shape(s, CORE_REASON_REFUSED);
 		else
 			shape_blocks(s, &shape->in, call->sendbuf, &all);
 	}
@@ -274,7 +274,7 @@ static void shape_allgather(struct shaper *s)
 	struct core_mpi_blocks all = core_mpi_received_blocks(call, s->comm->size);
 
 	if (call->coll == CORE_ALLGATHERV && core_mpi_lacks_arrays(&all)) {
-		refuse(s, CORE_REASON_REFUSED);
+		refuse_shape(s, CORE_REASON_REFUSED);
 		return;
 	}
 	shape_blocks(s, &shape->out, call->recvbuf, &all);
@@ -296,7 +296,7 @@ static void shape_alltoall(struct shaper *s)
 
 	if (call->coll != CORE_ALLTOALL &&
 	    (core_mpi_lacks_arrays(&to) || (!shape->in_place && core_mpi_lacks_arrays(&from)))) {
-		refuse(s, CORE_REASON_REFUSED);
+		refuse_shape(s, CORE_REASON_REFUSED);
 		return;
 	}
 	if (!shape->in_place)
@@ -307,7 +307,7 @@ static void shape_alltoall(struct shaper *s)
 	shape->bytes = shape->out.blocks[0].bytes;
 	/* All sizes are one, as who waits for flags relies on. */
 	if (!shape->in_place && shape->in.blocks[0].bytes != shape->bytes)
-		refuse(s, CORE_REASON_REFUSED);
+		refuse_shape(s, CORE_REASON_REFUSED);
 }
 
 /* From a block for each neighbour to one for each rank. */
@@ -355,7 +355,7 @@ static void shape_neighbor(struct shaper *s)
 	from = core_mpi_sent_blocks(call, graph->num_out);
 	to = core_mpi_received_blocks(call, graph->num_in);
 	if (core_mpi_neighbors_lack_arrays(call->coll, &from, &to)) {
-		refuse(s, CORE_REASON_REFUSED);
+		refuse_shape(s, CORE_REASON_REFUSED);
 		return;
 	}
 	if (core_coll_is_neighbor_gather(call->coll))
@@ -428,7 +428,7 @@ static void shape_any(struct shaper *s)
 		shape_neighbor(s);
 		break;
 	default:
-		refuse(s, CORE_REASON_NO_FORM);
+		refuse_shape(s, CORE_REASON_NO_FORM);
 		break;
 	}
 }

@@ -105,7 +105,7 @@ static int run_nonblocking(struct core_mpi_message *message)
 }
 
 /* An error handler may have freed the communicator. */
-static void count(const struct core_mpi_message *message, int result, double seconds)
+static void count_message(const struct core_mpi_message *message, int result, double seconds)
 {
 	const struct core_mpi_side *sides[] = {&message->send, &message->recv};
 	const int64_t counts[] = {message->call.sendcount, message->call.recvcount};
@@ -131,7 +131,7 @@ static void heed_errors(struct core_mpi_message *message)
 	core_mpi_pending_heed_comm(&message->pending, comm);
 }
 
-static int fail(struct core_mpi_message *message, enum util_status status)
+static int fail_message(struct core_mpi_message *message, enum util_status status)
 {
 	core_handle comm = message->call.comm ? message->call.comm : core_mpi_world();
 
@@ -164,14 +164,14 @@ int core_message_run(const struct core_message_call *call)
 	if (status == UTIL_OK && !message->pending.persistent)
 		status = core_mpi_message_pack(message);
 	if (status != UTIL_OK)
-		return fail(message, status);
+		return fail_message(message, status);
 	if (core_mpi_message_is(call, CORE_MESSAGE_NONBLOCKING | CORE_MESSAGE_PERSISTENT)) {
 		heed_errors(message);
-		count(message, MPI_SUCCESS, 0);
+		count_message(message, MPI_SUCCESS, 0);
 		return run_nonblocking(message);
 	}
 	result = run_blocking(message);
-	count(message, result, 1e-9 * (double)(util_now() - start));
+	count_message(message, result, 1e-9 * (double)(util_now() - start));
 	core_mpi_message_free(message);
 	return result;
 }

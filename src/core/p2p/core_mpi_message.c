@@ -69,13 +69,13 @@ static struct core_mpi_message *message_of(struct core_mpi_pending *pending)
 	return (struct core_mpi_message *)pending;
 }
 
-static enum util_status prepare(struct core_mpi_pending *pending)
+static enum util_status prepare_message(struct core_mpi_pending *pending)
 {
 	return core_mpi_message_pack(message_of(pending));
 }
 
 /* To be unpacked is exactly what has come. */
-static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
+static void arrive_message(struct core_mpi_pending *pending, const MPI_Status *status)
 {
 	struct core_mpi_message *message = message_of(pending);
 	struct core_mpi_side *side = &message->recv;
@@ -94,12 +94,12 @@ static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
 	core_mpi_side_unpack(side, (size_t)bytes);
 }
 
-static enum util_status progress(struct core_mpi_pending *pending)
+static enum util_status progress_message(struct core_mpi_pending *pending)
 {
 	return core_mpi_side_progress(&message_of(pending)->recv);
 }
 
-static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
+static void describe_message(const struct core_mpi_pending *pending, char *text, size_t bytes)
 {
 	const struct core_message_call *call = &((const struct core_mpi_message *)pending)->call;
 
@@ -126,9 +126,9 @@ static void free_pending(struct core_mpi_pending *pending)
 }
 
 const struct core_mpi_pending_kind core_mpi_message_kind = {
-	.prepare = prepare,
-	.arrive = arrive,
-	.progress = progress,
-	.describe = describe,
+	.prepare = prepare_message,
+	.arrive = arrive_message,
+	.progress = progress_message,
+	.describe = describe_message,
 	.free = free_pending,
 };

@@ -109,7 +109,7 @@ static enum util_status copy_out(const struct core_pack_call *call, struct sides
 	return core_dense_wait(&sides->packed.dense);
 }
 
-static int run(const struct core_pack_call *call, struct sides *sides)
+static int run_pack(const struct core_pack_call *call, struct sides *sides)
 {
 	int64_t before = position_of(call);
 	enum util_status status = copy_in(call, sides);
@@ -137,7 +137,7 @@ int core_pack_run(const struct core_pack_call *call)
 	else if (status != UTIL_OK)
 		result = core_mpi_raise_on(core_mpi_world(), status);
 	else
-		result = run(call, &sides);
+		result = run_pack(call, &sides);
 	core_mpi_side_close(&sides.elements);
 	core_mpi_side_close(&sides.packed);
 	return result;

@@ -21,8 +21,8 @@ static bool is_solid(const struct core_typemap *map, int64_t count)
 	       core_mpi_find_solid(core_mpi_as_type(map->type), &solid);
 }
 
-static enum util_status describe(struct core_mpi_side *side, void *buffer, int64_t count,
-				 MPI_Datatype type)
+static enum util_status describe_side(struct core_mpi_side *side, void *buffer, int64_t count,
+				      MPI_Datatype type)
 {
 	struct core_operand *operand = &side->operand;
 	struct core_typemap *map = &side->map;
@@ -133,7 +133,7 @@ enum util_status core_mpi_side_open(struct core_mpi_side *side, const void *buff
 	side->made = MPI_DATATYPE_NULL;
 	if (count <= 0 || side->type == MPI_DATATYPE_NULL)
 		return UTIL_OK;
-	status = describe(side, side->buffer, count, side->type);
+	status = describe_side(side, side->buffer, count, side->type);
 	if (status != UTIL_OK || side->operand.lo == side->operand.hi)
 		return status;
 	classify(side, &where);
@@ -171,8 +171,8 @@ void core_mpi_side_close(struct core_mpi_side *side)
 
 /* ---- copies ---- */
 
-static enum util_status wait_for(enum util_status (*poll)(struct core_stage *),
-				 struct core_stage *stage)
+static enum util_status wait_for_side(enum util_status (*poll)(struct core_stage *),
+				      struct core_stage *stage)
 {
 	struct core_wait wait = {0};
 	enum util_status status;
@@ -187,11 +187,11 @@ static enum util_status pack_as_they_lie(struct core_mpi_side *side)
 	enum util_status status = core_stage_take_stream(&side->stage, NULL);
 
 	if (status == UTIL_OK)
-		status = wait_for(core_stage_poll_legacy, &side->stage);
+		status = wait_for_side(core_stage_poll_legacy, &side->stage);
 	if (status == UTIL_OK)
 		status = core_stage_copy_in(&side->stage, &side->operand);
 	if (status == UTIL_OK)
-		status = wait_for(core_stage_poll, &side->stage);
+		status = wait_for_side(core_stage_poll, &side->stage);
 	core_stage_rest(&side->stage);
 	return status;
 }

@@ -46,7 +46,7 @@ static bool try_message(uint64_t *words)
 	return result == MPI_SUCCESS;
 }
 
-static enum util_status copy(struct gpu_stream *stream, void *to, const void *from, size_t bytes)
+static enum util_status copy_on(struct gpu_stream *stream, void *to, const void *from, size_t bytes)
 {
 	enum util_status status = gpu_stream_copy(stream, to, from, bytes);
 
@@ -70,9 +70,9 @@ static bool try_on_device(const struct gpu_pointer *where)
 	well = gpu_scratch_get(sizeof(words), stream, &scratch) == UTIL_OK;
 	if (well) {
 		device = (void *)scratch->address;
-		well = copy(stream, device, words, sizeof(words)) == UTIL_OK &&
+		well = copy_on(stream, device, words, sizeof(words)) == UTIL_OK &&
 		       try_message(device) &&
-		       copy(stream, words, device, sizeof(words)) == UTIL_OK &&
+		       copy_on(stream, words, device, sizeof(words)) == UTIL_OK &&
 		       words[0] == words[1];
 		gpu_scratch_put(scratch);
 	}

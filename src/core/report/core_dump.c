@@ -48,7 +48,7 @@ static void flush(struct out *out)
 	out->used = 0;
 }
 
-static void put(struct out *out, const char *text)
+static void put_text(struct out *out, const char *text)
 {
 	for (; *text; text++) {
 		if (out->used == sizeof(out->text))
@@ -70,7 +70,7 @@ static void put_number(struct out *out, int64_t value)
 	} while (rest);
 	if (value < 0)
 		text[--at] = '-';
-	put(out, text + at);
+	put_text(out, text + at);
 }
 
 /* What the program names, as a communicator, may hold anything. */
@@ -78,20 +78,20 @@ static void put_string(struct out *out, const char *text)
 {
 	char letter[2] = "";
 
-	put(out, "\"");
+	put_text(out, "\"");
 	for (; *text; text++) {
 		letter[0] =
 			(unsigned char)*text < ' ' || *text == '"' || *text == '\\' ? '?' : *text;
-		put(out, letter);
+		put_text(out, letter);
 	}
-	put(out, "\"");
+	put_text(out, "\"");
 }
 
 static void key(struct out *out, const char *name)
 {
-	put(out, out->inner ? ", \"" : "\"");
-	put(out, name);
-	put(out, "\": ");
+	put_text(out, out->inner ? ", \"" : "\"");
+	put_text(out, name);
+	put_text(out, "\": ");
 	out->inner = true;
 }
 
@@ -110,7 +110,7 @@ static void string(struct out *out, const char *name, const char *value)
 static void boolean(struct out *out, const char *name, bool value)
 {
 	key(out, name);
-	put(out, value ? "true" : "false");
+	put_text(out, value ? "true" : "false");
 }
 
 /* An identity, which has more digits than JSON's numbers. */
@@ -127,14 +127,14 @@ static void identity(struct out *out, const char *name, uint64_t value)
 
 static void open_part(struct out *out, const char *text)
 {
-	put(out, out->inner ? ",\n" : "\n");
-	put(out, text);
+	put_text(out, out->inner ? ",\n" : "\n");
+	put_text(out, text);
 	out->inner = false;
 }
 
 static void close_part(struct out *out, const char *text)
 {
-	put(out, text);
+	put_text(out, text);
 	out->inner = true;
 }
 
@@ -147,8 +147,8 @@ static void seconds(struct out *out, const char *name, uint64_t ns)
 	rest[0] = (char)('0' + ns / 100000000 % 10);
 	rest[1] = (char)('0' + ns / 10000000 % 10);
 	rest[2] = (char)('0' + ns / 1000000 % 10);
-	put(out, ".");
-	put(out, rest);
+	put_text(out, ".");
+	put_text(out, rest);
 }
 
 /* ---- the journals ---- */
@@ -266,12 +266,12 @@ static void put_rank(struct out *out, int local_rank, uint64_t now)
 	number(out, "serials",
 	       (int64_t)atomic_load_explicit(&journal->serials, memory_order_relaxed));
 	key(out, "comms");
-	put(out, "[");
+	put_text(out, "[");
 	out->inner = false;
 	put_comms(out, journal);
 	close_part(out, "]");
 	key(out, "calls");
-	put(out, "[");
+	put_text(out, "[");
 	out->inner = false;
 	put_calls(out, journal, now);
 	close_part(out, "]");
@@ -284,7 +284,7 @@ static void put_all(struct out *out, const char *reason)
 	uint64_t now = util_now();
 
 	clock_gettime(CLOCK_REALTIME, &real);
-	put(out, "{");
+	put_text(out, "{");
 	string(out, "gpucoll", GPUCOLL_VERSION_STRING);
 	string(out, "reason", reason);
 	number(out, "by", core_mpi_job.rank);
@@ -295,11 +295,11 @@ static void put_all(struct out *out, const char *reason)
 	string(out, "host", host);
 	seconds(out, "time", UTIL_SECONDS(real.tv_sec) + (uint64_t)real.tv_nsec);
 	key(out, "ranks");
-	put(out, "[");
+	put_text(out, "[");
 	out->inner = false;
 	for (int i = 0; i < core_mpi_job.local_size; i++)
 		put_rank(out, i, now);
-	put(out, "]}\n");
+	put_text(out, "]}\n");
 	flush(out);
 }
 
@@ -336,20 +336,20 @@ static int open_file(void)
 	return -1;
 }
 
-static void tell(const char *text, const char *more, const char *reason)
+static void tell_written(const char *text, const char *more, const char *reason)
 {
 	struct out out = {.fd = util_log_file()};
 
 	if (!util_log_enabled(UTIL_LOG_WARN, UTIL_SUBSYS_CORE))
 		return;
-	put(&out, "gpucoll[");
+	put_text(&out, "gpucoll[");
 	put_number(&out, core_mpi_job.rank);
-	put(&out, "] WARN core: ");
-	put(&out, reason);
-	put(&out, text);
-	put(&out, path);
-	put(&out, more);
-	put(&out, "\n");
+	put_text(&out, "] WARN core: ");
+	put_text(&out, reason);
+	put_text(&out, text);
+	put_text(&out, path);
+	put_text(&out, more);
+	put_text(&out, "\n");
 	flush(&out);
 }
 
@@ -360,12 +360,12 @@ static void write_file(const char *reason)
 	memset(&out, 0, offsetof(struct out, text));
 	out.fd = open_file();
 	if (out.fd < 0) {
-		tell(": who is where can't be written to ", " (GPUCOLL_DUMP)", reason);
+		tell_written(": who is where can't be written to ", " (GPUCOLL_DUMP)", reason);
 		return;
 	}
 	put_all(&out, reason);
 	close(out.fd);
-	tell(": who is where on this node is in ", ", for gpucoll-info --desync", reason);
+	tell_written(": who is where on this node is in ", ", for gpucoll-info --desync", reason);
 }
 
 /*

@@ -92,7 +92,7 @@ void core_journal_forget(struct core_comm *comm)
  * takes it from here on, and nobody reads it. Acquire: what is written later is not there earlier,
  * so that nobody takes it for what was there.
  */
-static struct core_entry *take(uint64_t serial)
+static struct core_entry *take_entry(uint64_t serial)
 {
 	struct core_entry *entry;
 	uint64_t last;
@@ -134,7 +134,7 @@ static void end_left(struct core_comm *comm)
 
 /* One more of the communicator's operations, which is counted also where there is no entry for it.
  */
-static uint64_t count(struct core_comm *comm)
+static uint64_t count_call(struct core_comm *comm)
 {
 	uint64_t number = comm->made++;
 
@@ -149,7 +149,7 @@ static struct core_entry *take_new(struct core_note *note, const struct core_com
 	struct core_entry *entry;
 
 	note->serial = 1 + atomic_fetch_add_explicit(&mine->serials, 1, memory_order_relaxed);
-	entry = note->call = take(note->serial);
+	entry = note->call = take_entry(note->serial);
 	if (!entry)
 		return NULL;
 	entry->comm = comm ? comm->id : 0;
@@ -175,8 +175,8 @@ static struct core_entry *take_new(struct core_note *note, const struct core_com
 }
 
 /* The same of one that has a place in the order of its communicator's. */
-static struct core_entry *begin(struct core_note *note, struct core_comm *comm, enum core_coll coll,
-				const char *name, bool waits)
+static struct core_entry *begin_entry(struct core_note *note, struct core_comm *comm,
+				      enum core_coll coll, const char *name, bool waits)
 {
 	struct core_entry *entry;
 	uint64_t number = 0;
@@ -185,7 +185,7 @@ static struct core_entry *begin(struct core_note *note, struct core_comm *comm, 
 		return NULL;
 	if (comm) {
 		end_left(comm);
-		number = count(comm);
+		number = count_call(comm);
 	}
 	entry = take_new(note, comm, coll, name);
 	if (!entry)
@@ -209,7 +209,7 @@ static void follow(struct core_note *note, struct core_comm *comm, bool waits)
 		comm->blocking = *note;
 }
 
-static void describe(struct core_entry *entry, const struct core_call *call)
+static void describe_entry(struct core_entry *entry, const struct core_call *call)
 {
 	entry->root = core_coll_is_rooted(call->coll) ? call->root : -1;
 	entry->has_send = call->sendtype || call->sendtypes;
@@ -232,11 +232,11 @@ struct core_note core_journal_begin(const struct core_call *call, struct core_co
 
 	if (call->coll == CORE_REDUCE_LOCAL)
 		return note;
-	entry = begin(&note, comm, call->coll, call->name, !call->request);
+	entry = begin_entry(&note, comm, call->coll, call->name, !call->request);
 	if (!entry)
 		return note;
 	entry->call_number = number;
-	describe(entry, call);
+	describe_entry(entry, call);
 	publish(&note);
 	follow(&note, comm, !call->request);
 	return note;
@@ -253,7 +253,7 @@ struct core_note core_journal_begin_enqueued(const struct core_call *call, struc
 		entry->comm = ~comm->id;
 		entry->number = comm->enqueued++;
 	}
-	describe(entry, call);
+	describe_entry(entry, call);
 	publish(&note);
 	follow(&note, NULL, false);
 	return note;
@@ -262,7 +262,7 @@ struct core_note core_journal_begin_enqueued(const struct core_call *call, struc
 static struct core_note begin_other(const char *name, struct core_comm *comm, bool waits)
 {
 	struct core_note note = {0};
-	struct core_entry *entry = begin(&note, comm, CORE_COLL_NUM, name, waits);
+	struct core_entry *entry = begin_entry(&note, comm, CORE_COLL_NUM, name, waits);
 
 	if (!entry)
 		return note;

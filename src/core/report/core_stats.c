@@ -48,7 +48,7 @@ static bool is_same(const struct row *row, const struct core_stats_call *call,
 }
 
 /* Under the lock: the call's row, or the free place where it belongs. */
-static struct row **find(const struct core_stats_call *call, const struct name *comm)
+static struct row **find_row(const struct core_stats_call *call, const struct name *comm)
 {
 	uint64_t hash = util_hash_text(UTIL_HASH_START, comm->text) * 31 +
 			(uint64_t)call->coll * 7 + (uint64_t)call->path;
@@ -101,7 +101,7 @@ static void add_to_row(const struct core_stats_call *call)
 	else
 		core_mpi_name(call->comm, comm.text, sizeof(comm.text));
 	pthread_mutex_lock(&lock);
-	place = find(call, &comm);
+	place = find_row(call, &comm);
 	if (!*place && num_rows < MAX_ROWS - 1 && (*place = row_new(call, &comm)))
 		num_rows++;
 	if (*place) {

@@ -68,10 +68,10 @@ static void flush(void)
 	written_at = util_now();
 }
 
-static void put(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void put_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* A program that is killed loses the last second. */
-static void put(const char *format, ...)
+static void put_text(const char *format, ...)
 {
 	va_list args;
 	int length;
@@ -193,17 +193,20 @@ static void introduce(uint64_t round_trip)
 
 	gethostname(host, sizeof(host) - 1);
 	quoted(host, name, sizeof(name));
-	put("{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"name\": \"rank %d\"}},\n",
-	    core_mpi_job.rank, core_mpi_job.rank);
-	put("{\"name\": \"process_sort_index\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"sort_index\": "
-	    "%d}},\n",
-	    core_mpi_job.rank, core_mpi_job.rank);
-	put("{\"name\": \"gpucoll_process\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"version\": "
-	    "\"" GPUCOLL_VERSION_STRING "\", \"job\": \"%#" PRIx64
-	    "\", \"size\": %d, \"node\": %d, "
-	    "\"host\": \"%s\", \"process\": %ld, \"clock_round_trip_ns\": %" PRIu64 "}},\n",
-	    core_mpi_job.rank, core_mpi_job.id, core_mpi_job.size, core_mpi_job.node, name,
-	    (long)getpid(), round_trip);
+	put_text(
+		"{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"name\": \"rank %d\"}},\n",
+		core_mpi_job.rank, core_mpi_job.rank);
+	put_text(
+		"{\"name\": \"process_sort_index\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"sort_index\": "
+		"%d}},\n",
+		core_mpi_job.rank, core_mpi_job.rank);
+	put_text(
+		"{\"name\": \"gpucoll_process\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"version\": "
+		"\"" GPUCOLL_VERSION_STRING "\", \"job\": \"%#" PRIx64
+		"\", \"size\": %d, \"node\": %d, "
+		"\"host\": \"%s\", \"process\": %ld, \"clock_round_trip_ns\": %" PRIu64 "}},\n",
+		core_mpi_job.rank, core_mpi_job.id, core_mpi_job.size, core_mpi_job.node, name,
+		(long)getpid(), round_trip);
 }
 
 void core_trace_start(void)
@@ -231,8 +234,8 @@ void core_trace_stop(void)
 	pthread_mutex_unlock(&lock);
 	core_mpi_job_barrier(NULL);
 	if (fd >= 0 && opened_it)
-		put("{\"name\": \"gpucoll_end\", \"ph\": \"M\", \"pid\": %d, \"args\": {}}]\n",
-		    core_mpi_job.rank);
+		put_text("{\"name\": \"gpucoll_end\", \"ph\": \"M\", \"pid\": %d, \"args\": {}}]\n",
+			 core_mpi_job.rank);
 	pthread_mutex_lock(&lock);
 	if (fd >= 0)
 		flush();
@@ -308,9 +311,10 @@ static void put_stage(const struct core_trace_call *trace, uint64_t now)
 
 	time_text((int64_t)trace->since + offset, since, sizeof(since));
 	time_text((int64_t)(now - trace->since), lasted, sizeof(lasted));
-	put("{\"name\": \"%s\", \"cat\": \"stage\", \"ph\": \"X\", \"ts\": %s, \"dur\": %s, \"pid\": %d, "
-	    "\"tid\": %d},\n",
-	    stage_name(trace->where), since, lasted, core_mpi_job.rank, trace->lane);
+	put_text(
+		"{\"name\": \"%s\", \"cat\": \"stage\", \"ph\": \"X\", \"ts\": %s, \"dur\": %s, \"pid\": %d, "
+		"\"tid\": %d},\n",
+		stage_name(trace->where), since, lasted, core_mpi_job.rank, trace->lane);
 }
 
 void core_trace_where(struct core_trace_call *trace, enum core_where where)
@@ -332,7 +336,7 @@ void core_trace_where(struct core_trace_call *trace, enum core_where where)
 }
 
 /* What the call has of these, as more members of its arguments. */
-static void describe(const struct core_entry *call, char *out, size_t bytes)
+static void describe_call(const struct core_entry *call, char *out, size_t bytes)
 {
 	size_t at = 0;
 
@@ -362,14 +366,15 @@ void core_trace_end(struct core_trace_call *trace, const struct core_entry *call
 	now = trace->since;
 	time_text((int64_t)trace->began + offset, began, sizeof(began));
 	time_text((int64_t)(now - trace->began), lasted, sizeof(lasted));
-	describe(call, more, sizeof(more));
-	put("{\"name\": \"%s\", \"cat\": \"call\", \"ph\": \"X\", \"ts\": %s, \"dur\": %s, \"pid\": %d, "
-	    "\"tid\": %d, \"args\": {\"comm\": \"%#" PRIx64 "\", \"number\": %" PRIu64
-	    ", \"rank\": %d, \"ranks\": %d, \"bytes\": %" PRIu64
-	    ", \"path\": \"%s\", \"why\": \"%s\", \"end\": \"%s\"%s}},\n",
-	    core_entry_name(call), began, lasted, core_mpi_job.rank, trace->lane, call->comm,
-	    call->number, call->rank, call->ranks, call->bytes, core_path_name(call->path),
-	    quoted(call->why, why, sizeof(why)), core_entry_words(where), more);
+	describe_call(call, more, sizeof(more));
+	put_text(
+		"{\"name\": \"%s\", \"cat\": \"call\", \"ph\": \"X\", \"ts\": %s, \"dur\": %s, \"pid\": %d, "
+		"\"tid\": %d, \"args\": {\"comm\": \"%#" PRIx64 "\", \"number\": %" PRIu64
+		", \"rank\": %d, \"ranks\": %d, \"bytes\": %" PRIu64
+		", \"path\": \"%s\", \"why\": \"%s\", \"end\": \"%s\"%s}},\n",
+		core_entry_name(call), began, lasted, core_mpi_job.rank, trace->lane, call->comm,
+		call->number, call->rank, call->ranks, call->bytes, core_path_name(call->path),
+		quoted(call->why, why, sizeof(why)), core_entry_words(where), more);
 	gpu_range_end(trace->range);
 	put_lane(trace->lane);
 	free(trace);
@@ -384,9 +389,10 @@ static void put_step(int lane, const char *name, const struct core_trace_step *s
 
 	time_text((int64_t)from + offset, since, sizeof(since));
 	time_text((int64_t)(to - from), lasted, sizeof(lasted));
-	put("{\"name\": \"%s\", \"cat\": \"step\", \"ph\": \"X\", \"ts\": %s, \"dur\": %s, \"pid\": %d, "
-	    "\"tid\": %d, \"args\": {\"step\": %" PRIu32 ", \"round\": %" PRIu32 "}},\n",
-	    name, since, lasted, core_mpi_job.rank, lane, step->number, step->round);
+	put_text(
+		"{\"name\": \"%s\", \"cat\": \"step\", \"ph\": \"X\", \"ts\": %s, \"dur\": %s, \"pid\": %d, "
+		"\"tid\": %d, \"args\": {\"step\": %" PRIu32 ", \"round\": %" PRIu32 "}},\n",
+		name, since, lasted, core_mpi_job.rank, lane, step->number, step->round);
 }
 
 void core_trace_step(const struct core_trace_call *trace, const struct core_trace_step *step)
@@ -396,9 +402,10 @@ void core_trace_step(const struct core_trace_call *trace, const struct core_trac
 	uint64_t bit = 1ull << step->lane;
 
 	if (!(atomic_fetch_or_explicit(&named[trace->lane], bit, memory_order_relaxed) & bit))
-		put("{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"args\": "
-		    "{\"name\": \"kernel lane %d\"}},\n",
-		    core_mpi_job.rank, lane, step->lane);
+		put_text(
+			"{\"name\": \"thread_name\", \"ph\": \"M\", \"pid\": %d, \"tid\": %d, \"args\": "
+			"{\"name\": \"kernel lane %d\"}},\n",
+			core_mpi_job.rank, lane, step->lane);
 	if (step->ready > step->began)
 		put_step(lane, "wait", step, step->began, step->ready);
 	put_step(lane, step->name, step, step->ready, step->ended);

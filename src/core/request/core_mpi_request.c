@@ -50,7 +50,7 @@ int core_request_Test(int (*next)(MPI_Request *, int *, MPI_Status *), MPI_Reque
 }
 
 /* Nothing is completed, so the entry stays where it is, and several threads may ask at a time. */
-static int tell(MPI_Request request, const MPI_Status *status)
+static int tell_status(MPI_Request request, const MPI_Status *status)
 {
 	struct core_mpi_pending *pending = core_mpi_table_find(request);
 	enum util_status copied;
@@ -73,7 +73,7 @@ int core_request_Request_get_status(int (*next)(MPI_Request, int *, MPI_Status *
 	core_drive_step();
 	status = status == MPI_STATUS_IGNORE ? &own : status;
 	result = next(request, flag, status);
-	return result == MPI_SUCCESS && *flag ? tell(request, status) : result;
+	return result == MPI_SUCCESS && *flag ? tell_status(request, status) : result;
 }
 
 int core_request_Request_get_status_any(int (*next)(int, const MPI_Request[], int *, int *,
@@ -89,7 +89,7 @@ int core_request_Request_get_status_any(int (*next)(int, const MPI_Request[], in
 	result = next(count, requests, indx, flag, status);
 	if (result != MPI_SUCCESS || !*flag || *indx == MPI_UNDEFINED)
 		return result;
-	return tell(requests[*indx], status);
+	return tell_status(requests[*indx], status);
 }
 
 /* Of those that are complete; `indices`: NULL where those are all. Returns the first error. */
@@ -99,7 +99,7 @@ static int tell_several(const MPI_Request requests[], int num, const int *indice
 	int result = MPI_SUCCESS, told;
 
 	for (int i = 0; i < num; i++) {
-		told = tell(requests[indices ? indices[i] : i], &statuses[i]);
+		told = tell_status(requests[indices ? indices[i] : i], &statuses[i]);
 		result = result == MPI_SUCCESS ? told : result;
 	}
 	return result;

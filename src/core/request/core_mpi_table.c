@@ -25,7 +25,7 @@ static size_t bucket_of(MPI_Request request)
 	return (size_t)(word * UTIL_GOLDEN >> 54) % NUM_BUCKETS;
 }
 
-static void add(struct core_mpi_pending *pending)
+static void add_pending(struct core_mpi_pending *pending)
 {
 	struct core_mpi_pending **bucket = &table[bucket_of(pending->request)];
 	uintptr_t word = (uintptr_t)pending->request;
@@ -48,7 +48,7 @@ static bool may_be_in_table(MPI_Request request)
 	return word >= lowest && word <= highest;
 }
 
-static struct core_mpi_pending **find(MPI_Request request)
+static struct core_mpi_pending **find_pending(MPI_Request request)
 {
 	struct core_mpi_pending **link = &table[bucket_of(request)];
 
@@ -105,9 +105,9 @@ static struct core_mpi_pending *take_over(MPI_Request request)
 }
 
 /* Under the lock. What is found is among the taken ones. */
-static struct core_mpi_pending *take(MPI_Request request, bool inside)
+static struct core_mpi_pending *take_pending(MPI_Request request, bool inside)
 {
-	struct core_mpi_pending **link = find(request), *pending = *link;
+	struct core_mpi_pending **link = find_pending(request), *pending = *link;
 
 	if (!pending)
 		return inside ? take_over(request) : NULL;
@@ -117,10 +117,10 @@ static struct core_mpi_pending *take(MPI_Request request, bool inside)
 	return pending;
 }
 
-static void put(struct core_mpi_pending *pending)
+static void put_pending(struct core_mpi_pending *pending)
 {
 	core_mpi_table_drop_taken(pending);
-	add(pending);
+	add_pending(pending);
 }
 
 /* Of a call that was left by a jump. */
@@ -134,7 +134,7 @@ void core_requests_left(void)
 	while ((one = all)) {
 		all = one->next;
 		if (one->kind->stays) {
-			add(one);
+			add_pending(one);
 			continue;
 		}
 		one->next = rest;
@@ -153,7 +153,7 @@ static void add_new(struct core_mpi_pending *pending)
 {
 	__atomic_fetch_add(&core_requests_pending, 1, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&lock);
-	add(pending);
+	add_pending(pending);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -192,7 +192,7 @@ void core_mpi_table_forget(struct core_mpi_pending *pending)
 void core_mpi_table_put_back(struct core_mpi_pending *pending)
 {
 	pthread_mutex_lock(&lock);
-	put(pending);
+	put_pending(pending);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -211,7 +211,7 @@ struct core_mpi_pending *core_mpi_table_take_next(const MPI_Request requests[], 
 		/* Most are the application's alone. */
 		if (!inside && !may_be_in_table(requests[*index]))
 			continue;
-		pending = take(requests[*index], inside);
+		pending = take_pending(requests[*index], inside);
 		if (pending)
 			break;
 	}
@@ -224,7 +224,7 @@ struct core_mpi_pending *core_mpi_table_take(MPI_Request request)
 	struct core_mpi_pending *pending;
 
 	pthread_mutex_lock(&lock);
-	pending = take(request, taken != NULL);
+	pending = take_pending(request, taken != NULL);
 	pthread_mutex_unlock(&lock);
 	return pending;
 }
@@ -234,7 +234,7 @@ struct core_mpi_pending *core_mpi_table_find(MPI_Request request)
 	struct core_mpi_pending *pending;
 
 	pthread_mutex_lock(&lock);
-	pending = *find(request);
+	pending = *find_pending(request);
 	pending = pending ? pending : find_taken(request);
 	if (pending)
 		pending->finders++;

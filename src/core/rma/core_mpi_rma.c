@@ -73,7 +73,7 @@ static bool take_out(struct access *access)
 	return true;
 }
 
-static void release(struct access *access)
+static void release_access(struct access *access)
 {
 	bool last;
 
@@ -96,23 +96,23 @@ static void unlist(struct access *access)
 	listed = take_out(access);
 	pthread_mutex_unlock(&lock);
 	if (listed)
-		release(access);
+		release_access(access);
 }
 
 /* ---- completion ---- */
 
-static void arrive(struct core_mpi_pending *pending, const MPI_Status *status)
+static void arrive_access(struct core_mpi_pending *pending, const MPI_Status *status)
 {
 	(void)status;
 	core_mpi_side_unpack_all(&access_of(pending)->result);
 }
 
-static enum util_status progress(struct core_mpi_pending *pending)
+static enum util_status progress_access(struct core_mpi_pending *pending)
 {
 	return core_mpi_side_progress(&access_of(pending)->result);
 }
 
-static void describe(const struct core_mpi_pending *pending, char *text, size_t bytes)
+static void describe_access(const struct core_mpi_pending *pending, char *text, size_t bytes)
 {
 	snprintf(text, bytes, "to rank %d", ((const struct access *)pending)->call.target_rank);
 }
@@ -121,13 +121,13 @@ static void describe(const struct core_mpi_pending *pending, char *text, size_t 
 static void free_access(struct core_mpi_pending *pending)
 {
 	unlist(access_of(pending));
-	release(access_of(pending));
+	release_access(access_of(pending));
 }
 
 static const struct core_mpi_pending_kind access_kind = {
-	.arrive = arrive,
-	.progress = progress,
-	.describe = describe,
+	.arrive = arrive_access,
+	.progress = progress_access,
+	.describe = describe_access,
 	.free = free_access,
 };
 
@@ -152,7 +152,8 @@ uint64_t core_rma_mark(void)
 }
 
 /* The first in the list that is to be completed, with a reference for the caller. NULL: none. */
-static struct access *find(struct access *const *list, core_handle win, int rank, uint64_t mark)
+static struct access *find_access(struct access *const *list, core_handle win, int rank,
+				  uint64_t mark)
 {
 	struct access *access;
 
@@ -178,11 +179,11 @@ static enum util_status complete_list(struct access **list, core_handle win, int
 	enum util_status status = UTIL_OK, one;
 	struct access *access;
 
-	while ((access = find(list, win, rank, mark))) {
+	while ((access = find_access(list, win, rank, mark))) {
 		one = core_mpi_pending_settle(&access->pending, MPI_STATUS_IGNORE);
 		status = one != UTIL_OK ? one : status;
 		unlist(access);
-		release(access);
+		release_access(access);
 	}
 	return status;
 }
@@ -268,20 +269,20 @@ static void replace(struct access *access)
 }
 
 /* Takes the caller's reference. */
-static int begin(struct access *access)
+static int begin_access(struct access *access)
 {
 	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
 	int result = access->call.real(&access->call);
 
 	if (result != MPI_SUCCESS) {
-		release(access);
+		release_access(access);
 		return result;
 	}
 	pthread_mutex_lock(&lock);
 	insert(access);
 	pthread_mutex_unlock(&lock);
 	if (!access->call.request) {
-		release(access);
+		release_access(access);
 		return result;
 	}
 	PMPI_Win_get_errhandler((MPI_Win)access->call.win, &handler);
@@ -289,7 +290,7 @@ static int begin(struct access *access)
 	return core_mpi_table_begin(&access->pending, *(MPI_Request *)access->call.request, true);
 }
 
-static void count(const struct access *access)
+static void count_access(const struct access *access)
 {
 	const struct core_mpi_side *sides[] = {&access->origin, &access->compare, &access->result};
 	struct core_stats_call stats = {.coll = CORE_COLL_NUM,
@@ -319,7 +320,7 @@ static enum util_status open_access(struct access *access, const struct core_rma
 	return pack(access);
 }
 
-static int fail(const struct core_rma_call *call, enum util_status status)
+static int fail_access(const struct core_rma_call *call, enum util_status status)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
 		 status == UTIL_ERR_NO_MEMORY ? "no memory" : "see above");
@@ -332,16 +333,16 @@ int core_rma_run(const struct core_rma_call *call)
 	enum util_status status;
 
 	if (!access)
-		return fail(call, UTIL_ERR_NO_MEMORY);
+		return fail_access(call, UTIL_ERR_NO_MEMORY);
 	status = open_access(access, call);
 	if (status == UTIL_ERR_MPI || !is_staged(access)) {
-		release(access);
+		release_access(access);
 		return call->real(call);
 	}
 	if (status != UTIL_OK) {
-		release(access);
-		return fail(call, status);
+		release_access(access);
+		return fail_access(call, status);
 	}
-	count(access);
-	return begin(access);
+	count_access(access);
+	return begin_access(access);
 }

@@ -61,7 +61,7 @@ void *core_dense_data(const struct core_dense *dense)
 	return dense->block->base;
 }
 
-static void begin(struct core_dense *dense, size_t bytes, bool unpacks)
+static void begin_dense(struct core_dense *dense, size_t bytes, bool unpacks)
 {
 	size_t all = core_dense_bytes(dense);
 
@@ -72,12 +72,12 @@ static void begin(struct core_dense *dense, size_t bytes, bool unpacks)
 
 void core_dense_pack(struct core_dense *dense, size_t bytes)
 {
-	begin(dense, bytes, false);
+	begin_dense(dense, bytes, false);
 }
 
 void core_dense_unpack(struct core_dense *dense, size_t bytes)
 {
-	begin(dense, bytes, true);
+	begin_dense(dense, bytes, true);
 }
 
 /* ---- copies ---- */
@@ -253,7 +253,7 @@ static enum util_status copy_by_kernel(struct core_dense *dense)
 				 &args);
 }
 
-static enum util_status copy(struct core_dense *dense)
+static enum util_status copy_dense(struct core_dense *dense)
 {
 	enum util_status status = UTIL_ERR_UNSUPPORTED;
 
@@ -300,9 +300,9 @@ enum util_status core_dense_put(struct core_dense *dense, struct gpu_stream *on,
 	if (dense->host)
 		return gpu_stream_call(on, unpacks ? unpack_here : pack_here, dense);
 
-	begin(dense, core_dense_bytes(dense), unpacks);
+	begin_dense(dense, core_dense_bytes(dense), unpacks);
 	dense->stream = on;
-	status = copy(dense);
+	status = copy_dense(dense);
 	dense->stream = NULL;
 	dense->state = CORE_DENSE_IDLE;
 	return status;
@@ -317,7 +317,7 @@ static void put_stream(struct core_dense *dense)
 	dense->stream = NULL;
 }
 
-static enum util_status step(struct core_dense *dense)
+static enum util_status step_dense(struct core_dense *dense)
 {
 	enum util_status status;
 
@@ -332,7 +332,7 @@ static enum util_status step(struct core_dense *dense)
 	if (status != UTIL_OK)
 		return status;
 	dense->state = CORE_DENSE_COPY;
-	status = copy(dense);
+	status = copy_dense(dense);
 	return status == UTIL_OK ? gpu_stream_poll(dense->stream) : status;
 }
 
@@ -342,7 +342,7 @@ enum util_status core_dense_progress(struct core_dense *dense)
 
 	if (dense->state == CORE_DENSE_IDLE)
 		return UTIL_OK;
-	status = step(dense);
+	status = step_dense(dense);
 	if (status != UTIL_OK)
 		return status;
 	put_stream(dense);

@@ -11,7 +11,7 @@
 enum { SAMPLE = 512 << 10 };
 
 /* One look at both samples. */
-static bool take(struct gpu_stream *stream, char *to, const char *from, size_t bytes)
+static bool take_bytes(struct gpu_stream *stream, char *to, const char *from, size_t bytes)
 {
 	size_t first = bytes < SAMPLE ? bytes : SAMPLE;
 	size_t last = bytes - first < SAMPLE ? bytes - first : SAMPLE;
@@ -50,8 +50,9 @@ static void compare(struct gpu_stream *stream, const char *from, size_t bytes, c
 	if (!before)
 		return;
 	wait_for_legacy(stream);
-	if (take(stream, before, from, bytes) &&
-	    gpu_stream_synchronize_context(stream) == UTIL_OK && take(stream, after, from, bytes)) {
+	if (take_bytes(stream, before, from, bytes) &&
+	    gpu_stream_synchronize_context(stream) == UTIL_OK &&
+	    take_bytes(stream, after, from, bytes)) {
 		at = first_change(before, after, looked);
 		if (at >= (int64_t)(bytes < SAMPLE ? bytes : SAMPLE))
 			at += (int64_t)(bytes - looked);

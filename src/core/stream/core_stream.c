@@ -28,7 +28,7 @@ static enum util_status open_words(struct core_stream *stream)
 }
 
 /* What may wait for the device, or take memory, is done now, before anything waits there. */
-static enum util_status open(struct core_stream *stream, CUstream handle)
+static enum util_status open_stream(struct core_stream *stream, CUstream handle)
 {
 	enum util_status status = gpu_stream_adopt(handle, &stream->stream);
 
@@ -67,7 +67,7 @@ enum util_status core_stream_open(CUstream handle, struct core_stream **out)
 		return UTIL_ERR_NO_MEMORY;
 	pthread_mutex_init(&stream->order, NULL);
 	stream->tail = &stream->head;
-	status = open(stream, handle);
+	status = open_stream(stream, handle);
 	if (status != UTIL_OK) {
 		release_all(stream);
 		return status;
@@ -129,7 +129,7 @@ void core_stream_make_room(struct core_stream *stream)
  * rest can't be put there until the stream goes on. It may free it as soon as `left` is stored,
  * which is the last thing.
  */
-static enum util_status put(struct core_stream *stream, struct core_enqueued *enqueued)
+static enum util_status put_enqueued(struct core_stream *stream, struct core_enqueued *enqueued)
 {
 	struct gpu_stream *on = stream->stream;
 	struct core_staging *staging = &enqueued->staging;
@@ -161,12 +161,12 @@ enum util_status core_stream_put(struct core_stream *stream, struct core_enqueue
 	if (!*taken)
 		return UTIL_ERR_SYSTEM;
 	pthread_mutex_lock(&stream->order);
-	status = put(stream, enqueued);
+	status = put_enqueued(stream, enqueued);
 	pthread_mutex_unlock(&stream->order);
 	return status;
 }
 
-static void report(const struct core_stream *stream, const char *name)
+static void report_left(const struct core_stream *stream, const char *name)
 {
 	const struct core_stream_words *words = stream->words;
 
@@ -194,7 +194,7 @@ bool core_stream_drain(struct core_stream *stream, const char *name)
 			return false;
 		if (reported || looked - since < util_config.timeout * UTIL_SECONDS(1))
 			continue;
-		report(stream, name);
+		report_left(stream, name);
 		reported = true;
 	}
 	return true;

@@ -38,7 +38,7 @@ static void keep_error(struct core_stream *stream, int error)
 }
 
 /* Release: the stream's copies find what the real MPI has written. Also after an error. */
-static void release(struct core_stream *stream, struct core_enqueued *enqueued, int error)
+static void release_enqueued(struct core_stream *stream, struct core_enqueued *enqueued, int error)
 {
 	if (error)
 		keep_error(stream, error);
@@ -59,7 +59,7 @@ static void take_head(struct core_stream *stream)
  * The call has ended, and is in no list. What the device, or the real MPI, may yet touch is not
  * used again.
  */
-static void end(struct core_stream *stream, struct core_enqueued *enqueued)
+static void end_enqueued(struct core_stream *stream, struct core_enqueued *enqueued)
 {
 	size_t bytes = enqueued->bytes;
 
@@ -76,7 +76,7 @@ static void end(struct core_stream *stream, struct core_enqueued *enqueued)
 	atomic_fetch_sub(&num_enqueued, 1);
 }
 
-static bool begin(struct core_stream *stream, struct core_enqueued *enqueued)
+static bool begin_enqueued(struct core_stream *stream, struct core_enqueued *enqueued)
 {
 	int error = enqueued->error;
 
@@ -87,9 +87,9 @@ static bool begin(struct core_stream *stream, struct core_enqueued *enqueued)
 		return false;
 	enqueued->state = CORE_ENQUEUED_BEGUN;
 	if (error) {
-		release(stream, enqueued, error);
+		release_enqueued(stream, enqueued, error);
 	} else if (enqueued->sends) {
-		release(stream, enqueued, 0);
+		release_enqueued(stream, enqueued, 0);
 		take_head(stream);
 		enqueued->next = stream->aside;
 		stream->aside = enqueued;
@@ -103,7 +103,7 @@ static bool finish(struct core_stream *stream, struct core_enqueued *enqueued)
 	int error = enqueued->test(enqueued, &done);
 
 	if (error || done)
-		release(stream, enqueued, error);
+		release_enqueued(stream, enqueued, error);
 	return error || done;
 }
 
@@ -114,12 +114,12 @@ static bool has_left(const struct core_stream *stream, const struct core_enqueue
 	       __atomic_load_n(&enqueued->given_up, __ATOMIC_RELAXED);
 }
 
-static bool leave(struct core_stream *stream, struct core_enqueued *enqueued)
+static bool leave_enqueued(struct core_stream *stream, struct core_enqueued *enqueued)
 {
 	if (!has_left(stream, enqueued))
 		return false;
 	take_head(stream);
-	end(stream, enqueued);
+	end_enqueued(stream, enqueued);
 	return true;
 }
 
@@ -141,7 +141,7 @@ static bool drive_aside(struct core_stream *stream)
 			continue;
 		}
 		*link = enqueued->next;
-		end(stream, enqueued);
+		end_enqueued(stream, enqueued);
 		some = true;
 	}
 	return some;
@@ -159,11 +159,11 @@ static bool drive(struct core_stream *stream)
 		return false;
 	switch (enqueued->state) {
 	case CORE_ENQUEUED_WAITS:
-		return begin(stream, enqueued);
+		return begin_enqueued(stream, enqueued);
 	case CORE_ENQUEUED_BEGUN:
 		return finish(stream, enqueued);
 	case CORE_ENQUEUED_LEAVES:
-		return leave(stream, enqueued);
+		return leave_enqueued(stream, enqueued);
 	}
 	return false;
 }
@@ -187,13 +187,14 @@ static void drive_all(void)
 	}
 }
 
-static bool step(void)
+static bool step_streams(void)
 {
 	guard(drive_all);
 	return moved;
 }
 
-static struct core_progress engine = {.name = "gpucoll-stream", .is_there = has_work, .step = step};
+static struct core_progress engine = {
+	.name = "gpucoll-stream", .is_there = has_work, .step = step_streams};
 
 void core_stream_set_guard(void (*of)(void (*inside)(void)))
 {

@@ -71,8 +71,8 @@ static enum util_status open_device(struct core_arena *arena, struct gpu_stream 
 }
 
 /* To larger ones, if they can be had. Those in device memory are left alone, as above. */
-static bool grow(struct core_arena *arena, size_t bytes, bool with_shm, struct gpu_stream *stream,
-		 bool *clearing)
+static bool grow_arena(struct core_arena *arena, size_t bytes, bool with_shm,
+		       struct gpu_stream *stream, bool *clearing)
 {
 	struct core_arena larger = {.bytes = bytes, .cards = arena->cards};
 
@@ -104,7 +104,7 @@ static void open_largest(struct core_arena *arena, size_t bytes, bool with_shm,
 	if (!is_to_grow(arena, bytes))
 		return;
 	for (size_t some = bytes; some && !well; some = first ? core_arena_layout_half(some) : 0)
-		well = grow(arena, some, with_shm, stream, clearing);
+		well = grow_arena(arena, some, with_shm, stream, clearing);
 	if (arena->bytes)
 		arena->refused = bytes;
 }

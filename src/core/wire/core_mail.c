@@ -29,7 +29,7 @@ bool core_mail_is_up(void)
 
 /* ---- messages that come ---- */
 
-static struct core_comm *find(uint64_t id)
+static struct core_comm *find_comm(uint64_t id)
 {
 	struct core_comm *comm = comms;
 
@@ -59,7 +59,7 @@ static void drop_oldest(void)
  * Others may know a communicator a little earlier. Of one that this process has left, messages may
  * come too, which nobody will claim: so there are only so many.
  */
-static void keep(const struct net_header *header, struct net_payload *payload)
+static void keep_mail(const struct net_header *header, struct net_payload *payload)
 {
 	enum { MOST = 1 << 20 }; /* bytes */
 	struct unclaimed *entry;
@@ -86,10 +86,10 @@ static void keep(const struct net_header *header, struct net_payload *payload)
 	}
 }
 
-static void receive(enum net_port port, const struct net_header *header,
-		    struct net_payload *payload)
+static void receive_mail(enum net_port port, const struct net_header *header,
+			 struct net_payload *payload)
 {
-	struct core_comm *comm = find(header->comm);
+	struct core_comm *comm = find_comm(header->comm);
 
 	(void)port;
 	if (header->kind >= CORE_MAIL_NUM_KINDS || !handlers[header->kind])
@@ -97,7 +97,7 @@ static void receive(enum net_port port, const struct net_header *header,
 	if (comm)
 		handlers[header->kind](comm, header, payload);
 	else
-		keep(header, payload);
+		keep_mail(header, payload);
 }
 
 static void claim(struct core_comm *comm)
@@ -201,7 +201,7 @@ void core_mail_handle(enum core_mail_kind kind, core_mail_handler *handler)
 
 void core_mail_listen(void)
 {
-	net_set_handler(NET_MAIN, receive);
+	net_set_handler(NET_MAIN, receive_mail);
 }
 
 void core_mail_start(bool sockets)

@@ -61,7 +61,7 @@ void core_wire_free(struct core_wire *wire)
 /*
  * To larger ones, if they can be had and UCX is not at work on these, as it may be after a failure.
  */
-static void grow(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
+static void grow_arenas(struct core_wire *wire, size_t bytes, struct gpu_stream *stream)
 {
 	struct core_wire_arena in[CORE_WIRE_NUM_PLACES] = {0}, out[CORE_WIRE_NUM_PLACES] = {0};
 	bool has_device,
@@ -93,7 +93,7 @@ enum util_status core_wire_open(struct core_wire *wire, size_t bytes, struct gpu
 
 	/* What can't be had is not asked for again, as that costs all calls. */
 	if (status == UTIL_OK && wire->bytes < bytes && wire->refused != bytes)
-		grow(wire, bytes, stream);
+		grow_arenas(wire, bytes, stream);
 	if (wire->bytes)
 		wire->refused = bytes;
 	if (status == UTIL_OK && !wire->bytes)

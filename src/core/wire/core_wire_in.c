@@ -50,8 +50,8 @@ static char *target_of(const struct core_wire *wire, uint32_t link, uint32_t mes
 	return core_wire_slot_at(wire, wire->in, link, message);
 }
 
-static void take(struct core_wire *wire, uint32_t link, uint32_t message,
-		 struct net_payload *payload)
+static void take_message(struct core_wire *wire, uint32_t link, uint32_t message,
+			 struct net_payload *payload)
 {
 	uint32_t slot = message % wire->num_slots;
 	uint64_t bytes = net_payload_bytes(payload);
@@ -63,7 +63,7 @@ static void take(struct core_wire *wire, uint32_t link, uint32_t message,
 			 &wire->incoming[link].slots[slot].status);
 }
 
-static void refuse(struct core_wire *wire, size_t bytes)
+static void refuse_message(struct core_wire *wire, size_t bytes)
 {
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET, "a message of %zu bytes came for a slot of %llu",
 		 bytes, (unsigned long long)wire->slot_bytes);
@@ -81,9 +81,9 @@ void core_wire_in_take_held(struct core_wire *wire)
 		}
 		*link = entry->next;
 		if (net_payload_bytes(entry->payload) <= wire->slot_bytes) {
-			take(wire, entry->link, entry->message, entry->payload);
+			take_message(wire, entry->link, entry->message, entry->payload);
 		} else {
-			refuse(wire, net_payload_bytes(entry->payload));
+			refuse_message(wire, net_payload_bytes(entry->payload));
 			net_payload_drop(entry->payload);
 		}
 		free(entry);
@@ -123,9 +123,9 @@ void core_wire_in_receive(struct core_comm *comm, const struct net_header *heade
 	if (!can_take(wire, header->link, header->message))
 		hold(wire, header, payload);
 	else if (net_payload_bytes(payload) > wire->slot_bytes)
-		refuse(wire, net_payload_bytes(payload));
+		refuse_message(wire, net_payload_bytes(payload));
 	else
-		take(wire, header->link, header->message, payload);
+		take_message(wire, header->link, header->message, payload);
 }
 
 void core_wire_mark(struct core_wire *wire, uint32_t link, const uint8_t *marks, uint32_t per_round,
