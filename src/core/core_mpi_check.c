@@ -34,8 +34,8 @@ struct check {
 	bool waited_for; /* a thread waits for it, and frees it */
 	bool broken;     /* the MPI could not do it, as after a loss: it says nothing */
 	_Atomic bool done;
-	int error; /* MPI_SUCCESS, or what is to be raised */
-	struct core_mpi_args mine, *heads;
+	int error;                        /* MPI_SUCCESS, or what is to be raised */
+	struct core_mpi_args mine, *args; /* of all ranks */
 	bool exchanges;
 	/* What each rank sends to each, and takes from each, in bytes; -1: not known. */
 	int64_t *sends, *takes, *comes;
@@ -45,13 +45,13 @@ struct check {
 
 /*
  * Those of a communicator, the oldest first. Their first steps are begun as they come, so on
- * `heads` they have the order of the calls. The other steps are the oldest one's alone, so on
+ * `firsts` they have the order of the calls. The other steps are the oldest one's alone, so on
  * `rest` they have that order, too.
  */
 struct core_checks {
 	struct core_checks *next; /* of all lanes */
 	MPI_Comm comm;            /* the application's; MPI_COMM_NULL: it has been freed */
-	MPI_Comm heads, rest;
+	MPI_Comm firsts, rest;
 	int rank, size;
 	char name[64]; /* when the communicator was made, or freed */
 	struct check *first, **end;
@@ -83,30 +83,30 @@ static void say(const struct core_checks *lane, const struct check *check, const
 }
 
 /* The same on all ranks, of which the first says it. */
-static int look_at_heads(const struct core_checks *lane, const struct check *check)
+static int look_at_args(const struct core_checks *lane, const struct check *check)
 {
 	char one[160], other[160], text[480];
 	const char *what;
 	int error;
 
 	for (int i = 0; i < lane->size; i++) {
-		if (!check->heads[i].nowhere)
+		if (!check->args[i].nowhere)
 			continue;
 		snprintf(
 			text, sizeof(text),
 			"rank %d gives %s the buffer %#llx, which is neither memory of the host nor "
 			"of a device: has it been freed?",
-			i, check->heads[i].name, (unsigned long long)check->heads[i].nowhere);
+			i, check->args[i].name, (unsigned long long)check->args[i].nowhere);
 		if (lane->rank == i)
 			say(lane, check, text);
 		return MPI_ERR_BUFFER;
 	}
 	for (int i = 1; i < lane->size; i++) {
-		error = core_mpi_args_compare(&check->heads[0], &check->heads[i], &what);
+		error = core_mpi_args_compare(&check->args[0], &check->args[i], &what);
 		if (error == MPI_SUCCESS)
 			continue;
-		core_mpi_args_describe(&check->heads[0], one, sizeof(one));
-		core_mpi_args_describe(&check->heads[i], other, sizeof(other));
+		core_mpi_args_describe(&check->args[0], one, sizeof(one));
+		core_mpi_args_describe(&check->args[i], other, sizeof(other));
 		snprintf(text, sizeof(text), "%s differs: rank 0 is at %s, rank %d at %s", what,
 			 one, i, other);
 		if (lane->rank == 0)
@@ -138,7 +138,7 @@ static int look_at_blocks(const struct core_checks *lane, const struct check *ch
 
 static void free_check(struct check *check)
 {
-	free(check->heads);
+	free(check->args);
 	free(check->sends);
 	free(check);
 }
@@ -161,7 +161,7 @@ static struct check *create(const struct core_call *call, const char *name,
 
 	check->number = comm->made - 1;
 	check->mine = core_mpi_args_of(call, name, comm->rank);
-	check->heads = must(calloc(size, sizeof(*check->heads)));
+	check->args = must(calloc(size, sizeof(*check->args)));
 	check->exchanges = call && core_mpi_args_is_exchange(call);
 	check->request = MPI_REQUEST_NULL;
 	if (!check->exchanges)
@@ -177,10 +177,10 @@ static struct check *create(const struct core_call *call, const char *name,
 }
 
 /* Under the lock, as all up to the next line of dashes. */
-static void tell_heads(struct core_checks *lane, struct check *check)
+static void tell_args(struct core_checks *lane, struct check *check)
 {
-	check->broken |= PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE, check->heads,
-					 sizeof(check->mine), MPI_BYTE, lane->heads,
+	check->broken |= PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE, check->args,
+					 sizeof(check->mine), MPI_BYTE, lane->firsts,
 					 &check->request) != MPI_SUCCESS;
 	*lane->end = check;
 	lane->end = &check->next;
@@ -221,7 +221,7 @@ static void advance(struct core_checks *lane, struct check *check)
 			check->step = STEP_DONE;
 		switch (check->step) {
 		case STEP_HEADS:
-			error = look_at_heads(lane, check);
+			error = look_at_args(lane, check);
 			if (error != MPI_SUCCESS)
 				tell_verdict(lane, check, error);
 			else if (check->exchanges)
@@ -351,7 +351,7 @@ static int run_check(struct core_checks *lane, struct check *check, bool nonbloc
 	if (nonblocking)
 		count_pending(true);
 	pthread_mutex_lock(&lock);
-	tell_heads(lane, check);
+	tell_args(lane, check);
 	pthread_mutex_unlock(&lock);
 	if (nonblocking)
 		return MPI_SUCCESS;
@@ -397,7 +397,7 @@ void core_check_open(struct core_comm *comm, core_handle handle)
 	lane->rank = comm->rank;
 	lane->size = comm->size;
 	lane->end = &lane->first;
-	if (!split(lane->comm, comm->rank, &lane->heads) ||
+	if (!split(lane->comm, comm->rank, &lane->firsts) ||
 	    !split(lane->comm, comm->rank, &lane->rest)) {
 		util_log(
 			UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
@@ -451,7 +451,7 @@ void core_check_close(struct core_comm *comm)
 	pthread_mutex_unlock(&lock);
 	if (!drained)
 		return;
-	PMPI_Comm_free(&lane->heads);
+	PMPI_Comm_free(&lane->firsts);
 	PMPI_Comm_free(&lane->rest);
 	free(lane);
 }
