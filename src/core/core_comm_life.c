@@ -125,7 +125,7 @@ void core_comm_life_end(struct core_comm *comm)
 	core_schedule_drop(comm);
 	core_choices_drop(comm);
 	core_graph_free(comm->graph);
-	core_known_clear(&comm->known);
+	core_known_clear(&comm->voted.known);
 	free(comm->arena);
 	core_comm_free(comm);
 }

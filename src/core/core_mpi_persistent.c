@@ -415,7 +415,7 @@ enum util_status core_mpi_persistent_run(const struct core_call *call, struct co
 		*result = core_mpi_raise(call, UTIL_ERR_NO_MEMORY);
 		return UTIL_OK;
 	}
-	persistent->comm->most_arena = core_arena_layout_enough(says.bytes);
+	persistent->comm->links.most_arena = core_arena_layout_enough(says.bytes);
 	core_mpi_queued_note_comm(&persistent->base, parent, call->comm);
 	core_mpi_pending_heed_comm(&persistent->base.pending, call->comm);
 	persistent->quiet = persistent->base.pending.quiet;

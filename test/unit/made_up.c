@@ -79,7 +79,7 @@ struct made_up_call made_up_make(const struct made_up *m)
 	call.comm = core_comm_new(1, 0, MADE_UP_RANKS, members);
 	assert_non_null(call.comm);
 	call.comm->spans = core_comm_spans(MADE_UP_RANKS, members);
-	call.comm->together = m->together;
+	call.comm->links.together = m->together;
 	bytes = core_area_bytes(MADE_UP_RANKS, near, MADE_UP_RANKS, true);
 	call.comm->area = aligned_alloc(64, (bytes + 63) / 64 * 64);
 	assert_non_null(call.comm->area);
@@ -87,8 +87,8 @@ struct made_up_call made_up_make(const struct made_up *m)
 	if (m->cut) {
 		int a = m->cut[0] - '0', b = m->cut[1] - '0';
 
-		call.comm->reach[GPU_TRANSPORT_P2P][a] &= ~(UINT64_C(1) << b);
-		call.comm->reach[GPU_TRANSPORT_P2P][b] &= ~(UINT64_C(1) << a);
+		call.comm->voted.reach[GPU_TRANSPORT_P2P][a] &= ~(UINT64_C(1) << b);
+		call.comm->voted.reach[GPU_TRANSPORT_P2P][b] &= ~(UINT64_C(1) << a);
 	}
 	call.agree.comm = call.comm;
 	make_offers(&call, m);

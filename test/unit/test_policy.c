@@ -199,7 +199,7 @@ static void who_works_where(void **state)
 		facts.coll = rows[i].coll ? rows[i].coll : CORE_ALLREDUCE;
 		facts.enqueued = rows[i].enqueued;
 		if (rows[i].unreached)
-			call.comm->reach[CORE_REACH_BUFFERS][2] &= ~UINT64_C(2);
+			call.comm->voted.reach[CORE_REACH_BUFFERS][2] &= ~UINT64_C(2);
 		if (!strcmp(algo.name, "shared"))
 			algo.needs |= ALGO_NEEDS_ALL_MAPPED;
 		shared = core_mapped_is_shared(&facts);
@@ -327,8 +327,8 @@ static void which_protocol(void **state)
 		facts.common.wish.protos = rows[i].granted;
 		facts.common.longest = rows[i].longest ? rows[i].longest : 4096;
 		facts.knows_sizes = !rows[i].unknown_sizes;
-		call.comm->flags_moved = rows[i].moved;
-		call.comm->ll_flag = rows[i].flag;
+		call.comm->links.flags_moved = rows[i].moved;
+		call.comm->links.ll_flag = rows[i].flag;
 		chosen = core_protocol_choose(&facts, take_schedule(call.comm, "ring"), false,
 					      rows[i].wanted, !rows[i].stepped);
 		if (chosen.proto != rows[i].chosen)

@@ -49,26 +49,25 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->note = NULL;
 	accel->shape.many = NULL;
 	accel->inside = accel->launches = accel->truncates = false;
-	accel->running = accel->copying = accel->withdrawn = accel->ready = false;
+	accel->running = accel->withdrawn = accel->ready = false;
 	accel->steps.args.enqueued = 0;
 	accel->marks = NULL;
-	accel->stream = accel->copies = NULL;
-	accel->scratch = accel->window_in = accel->window_out = NULL;
+	accel->stream = NULL;
+	accel->scratch = NULL;
 	accel->broken_off = accel->gdr = false;
 	accel->proof = (struct core_proof){.state = CORE_PROOF_NONE};
-	accel->clearing = accel->reserved = accel->linked = accel->tries = false;
-	accel->fetching = accel->eager = accel->scattered = false;
-	accel->waits = false;
+	accel->clearing = accel->reserved = accel->linked = accel->links.tries = false;
+	accel->scattered = accel->waits = false;
+	accel->eager = (struct core_accel_eager){0};
 	accel->touches = accel->plain = true;
 	accel->polls = 0;
 	accel->moves = accel->steps.moves = 0;
-	accel->failed_at = accel->missed_at = 0;
-	accel->rounds = (struct core_rounds){.num = 1};
-	accel->round = 0;
+	accel->failed_at = accel->reached.missed_at = 0;
+	accel->windows = (struct core_accel_windows){.rounds.num = 1};
 	accel->schedule = NULL;
 	accel->sched = NULL;
 	accel->times = NULL;
-	accel->passed_to = 0;
+	accel->reached.passed_to = 0;
 	accel->reason = NULL;
 	accel->result = UTIL_OK;
 	memset(accel->spent, 0, sizeof(accel->spent));
@@ -122,8 +121,8 @@ static enum util_status offer(struct core_accel *accel)
 	if (accel->nonblocking && has_been_passed(accel) && !core_meet_is_lost(comm))
 		return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
 	/* All members on the node are through the last probe's call. */
-	if (comm->together == CORE_TOGETHER_LATE)
-		comm->together = CORE_TOGETHER_UNKNOWN;
+	if (comm->links.together == CORE_TOGETHER_LATE)
+		comm->links.together = CORE_TOGETHER_UNKNOWN;
 	if (core_eager_is_left(accel))
 		return core_accel_stage(accel, CORE_REASON_SHORT);
 	if (core_meet_is_lost(comm))
@@ -138,7 +137,7 @@ static enum util_status offer(struct core_accel *accel)
 /* Of what is on the stream nothing is left to others who get it. */
 static enum util_status stage_withdrawn(struct core_accel *accel)
 {
-	enum util_status status = accel->fetching ? gpu_stream_poll(accel->stream) : UTIL_OK;
+	enum util_status status = accel->eager.fetching ? gpu_stream_poll(accel->stream) : UTIL_OK;
 
 	return status == UTIL_IN_PROGRESS ? status
 					  : core_accel_stage(accel, CORE_REASON_LATER_CALL);
@@ -167,16 +166,16 @@ void core_accel_finish(struct core_accel *accel)
 		core_schedule_put(accel->schedule);
 	if (accel->launches)
 		gpu_launch_close(&accel->launch);
-	if (accel->window_out && accel->window_out != accel->window_in)
-		gpu_scratch_put(accel->window_out);
-	if (accel->window_in)
-		gpu_scratch_put(accel->window_in);
+	if (accel->windows.out && accel->windows.out != accel->windows.in)
+		gpu_scratch_put(accel->windows.out);
+	if (accel->windows.in)
+		gpu_scratch_put(accel->windows.in);
 	if (accel->scratch)
 		gpu_scratch_put(accel->scratch);
 	if (accel->comm && accel->comm->spans)
 		net_rest_leave();
-	if (accel->copies)
-		gpu_stream_put(accel->copies);
+	if (accel->windows.copies)
+		gpu_stream_put(accel->windows.copies);
 	if (accel->stream)
 		gpu_stream_put(accel->stream);
 }
@@ -229,7 +228,7 @@ static enum util_status start(struct core_accel *accel)
 		accel->result = UTIL_ERR_CUDA;
 	}
 	core_accel_keep(accel, status);
-	if (accel->tries) {
+	if (accel->links.tries) {
 		if (accel->result == UTIL_OK)
 			core_accel_keep(accel, core_together_try(accel));
 		core_accel_go(accel, CORE_ACCEL_TRY);
@@ -259,8 +258,8 @@ static enum util_status wait_for_try(struct core_accel *accel)
 		status = gpu_launch_poll(&accel->launch);
 	if (status == UTIL_IN_PROGRESS)
 		return status;
-	if (accel->tries) {
-		accel->tries = accel->running = false;
+	if (accel->links.tries) {
+		accel->links.tries = accel->running = false;
 		if (status != UTIL_OK && status != UTIL_ERR_PEER)
 			core_accel_keep(accel, status);
 		core_meet_try(accel->comm, accel->number, what_probe_says(accel, status));
@@ -312,7 +311,7 @@ static enum util_status step_accel(struct core_accel *accel)
 			core_accel_muster(accel);
 		break;
 	case CORE_ACCEL_MUSTER:
-		if (!core_meet_all_arrived(comm, accel->number, accel->round + 1)) {
+		if (!core_meet_all_arrived(comm, accel->number, accel->windows.round + 1)) {
 			core_failure_look(accel);
 			if (!comm->lost)
 				return UTIL_IN_PROGRESS;

@@ -56,6 +56,40 @@ struct core_reach {
 	bool took;                   /* the descriptor that came for it, in a vote */
 };
 
+/* What this process reaches of the members on this node, by their numbers there; core_reach.h. */
+struct core_accel_reached {
+	struct core_reach in[CORE_MAX_NEAR], out[CORE_MAX_NEAR];
+	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_NEAR], cards[CORE_MAX_NEAR];
+	uint64_t kinds[CORE_NUM_REACHES]; /* whose memory of a kind was mapped, a bit for each */
+	uint64_t dropped;
+	uint64_t missed_at; /* ns, when a descriptor was first missed; 0: not yet */
+	int passed_to;      /* members, once for each region, that were passed its descriptor */
+};
+
+/* What goes through windows; core_window.h. */
+struct core_accel_windows {
+	struct gpu_scratch *in, *out; /* NULL: none; may be one and the same */
+	struct gpu_stream *copies;    /* for those beside a kernel; NULL: no windows */
+	bool copying;                 /* they were begun, and are not known to have ended */
+	struct core_rounds rounds;
+	uint64_t round; /* which is on its way */
+};
+
+/* Inputs that came with the agreement; core_eager.h. */
+struct core_accel_eager {
+	bool fetching; /* the copy of this rank's has begun */
+	bool taken;    /* inputs come from there */
+	size_t used;   /* of the room for them */
+};
+
+/* Messages of the schedule's links; core_links.h. */
+struct core_accel_links {
+	enum sched_proto proto; /* by which they are to go */
+	bool tries;             /* whether kernels run together is to be tried */
+	uint64_t messages;      /* of a link, fewer than so many */
+	uint64_t scratch_start; /* in the arena, of the schedule's scratch blocks */
+};
+
 struct core_accel {
 	enum core_accel_state state;
 	struct core_comm *comm;
@@ -66,56 +100,38 @@ struct core_accel {
 	struct core_agree agree;
 	struct core_facts facts; /* once it is agreed on */
 	bool nonblocking;
-	bool withdrawn;           /* this process has no time for it */
-	bool ready;               /* earlier work on the buffers is done; until then, perhaps: */
-	struct gpu_stream *marks; /* see core_ready.h */
-	bool inside;              /* the brackets of gpu_ipc */
-	bool launches;            /* `launch` is open */
-	bool running;             /* `steps` was begun, and is not known to have ended */
-	bool copying;             /* the same of copies beside it */
-	uint64_t dropped;
+	bool withdrawn;            /* this process has no time for it */
+	bool ready;                /* earlier work on the buffers is done; until then, perhaps: */
+	struct gpu_stream *marks;  /* see core_ready.h */
+	bool inside;               /* the brackets of gpu_ipc */
+	bool launches;             /* `launch` is open */
+	bool running;              /* `steps` was begun, and is not known to have ended */
 	struct gpu_stream *stream; /* NULL: this rank has no data */
 	struct gpu_launch launch;
-	struct gpu_stream *copies;       /* for those beside a kernel; NULL: no windows */
 	struct gpu_scratch *scratch;     /* for results that are moved last */
 	struct gpu_staging_block *times; /* of kernels' steps, see core_times.h; NULL: none */
-	struct gpu_scratch *window_in, *window_out; /* NULL: none; may be one and the same */
-	struct core_rounds rounds;
-	uint64_t round; /* which is on its way */
-	/*
-	 * By the members' numbers on this node; and whose memory of a kind was mapped, a bit for
-	 * each.
-	 */
-	struct core_reach in[CORE_MAX_NEAR], out[CORE_MAX_NEAR];
-	struct core_reach arenas[GPU_NUM_SHARED][CORE_MAX_NEAR], cards[CORE_MAX_NEAR];
-	uint64_t reach[CORE_NUM_REACHES];
+	struct core_accel_reached reached;
+	struct core_accel_windows windows;
+	struct core_accel_eager eager;
+	struct core_accel_links links;
 	struct core_proof proof;
 	bool clearing; /* this rank's arena; before the offer */
 	int sharers;   /* of the GPU; 0: no kernel of this process's may wait there */
 	bool reserved; /* the GPU's room for a kernel that waits */
-	bool tries;    /* whether kernels run together is to be tried */
 	bool waits;    /* the last progress ended waiting */
 	unsigned polls;
 	uint64_t moves;                 /* changes of state */
 	uint64_t failed_at;             /* ns, when other nodes began to be told; 0: not yet */
 	bool broken_off;                /* connections, as UCX would not let go of buffers */
-	uint64_t messages;              /* of a link, fewer than so many */
-	uint64_t scratch_start;         /* in the arena, of the schedule's scratch blocks */
 	bool linked;                    /* the schedule has links */
 	bool touches;                   /* ranks reach into others' buffers */
-	enum sched_proto proto;         /* by which they are to go */
-	bool fetching;                  /* the copy of core_eager.h has begun */
-	bool eager;                     /* inputs come from there */
 	bool scattered;                 /* a buffer is not in one allocation */
 	bool plain;                     /* buffers are in what cuMemAlloc gives */
 	bool gdr;                       /* UCX moves device memory, of who has it do so */
-	size_t eager_used;              /* of the room for them */
 	struct core_schedule *schedule; /* NULL: none was taken */
 	const struct sched *sched;      /* of it */
 	struct core_steps steps;        /* of the phase that is running, or was */
-	uint64_t missed_at;             /* ns, when a descriptor was first missed; 0: not yet */
-	int passed_to;  /* members, once for each region, that were passed its descriptor */
-	bool truncates; /* some round's did */
+	bool truncates;                 /* some round's did */
 	uint64_t spent[CORE_STATS_NUM_STAGES], since; /* ns, where statistics are wanted */
 	enum util_status result;
 	const char *reason; /* the text of that for staging; then the algorithm */

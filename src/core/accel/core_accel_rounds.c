@@ -52,23 +52,23 @@ static void start_copies(struct core_accel *accel, uint64_t round,
 {
 	if (accel->result != UTIL_OK)
 		return;
-	accel->copying = accel->copies != NULL;
+	accel->windows.copying = accel->windows.copies != NULL;
 	core_accel_keep(accel, copy(accel, round));
 }
 
 void core_accel_start_round(struct core_accel *accel)
 {
 	start_steps(accel, core_place_begin);
-	if (accel->round > 0)
-		start_copies(accel, accel->round - 1, core_window_drain);
-	if (accel->round + 1 < accel->rounds.num)
-		start_copies(accel, accel->round + 1, core_window_fill);
+	if (accel->windows.round > 0)
+		start_copies(accel, accel->windows.round - 1, core_window_drain);
+	if (accel->windows.round + 1 < accel->windows.rounds.num)
+		start_copies(accel, accel->windows.round + 1, core_window_fill);
 	core_accel_go(accel, CORE_ACCEL_RUN);
 }
 
 void core_accel_begin(struct core_accel *accel)
 {
-	if (accel->rounds.width) {
+	if (accel->windows.rounds.width) {
 		start_copies(accel, 0, core_window_fill);
 		core_accel_go(accel, CORE_ACCEL_FILL);
 	} else {
@@ -78,11 +78,12 @@ void core_accel_begin(struct core_accel *accel)
 
 enum util_status core_accel_wait_for_copies(struct core_accel *accel)
 {
-	enum util_status status = accel->copying ? gpu_stream_poll(accel->copies) : UTIL_OK;
+	enum util_status status =
+		accel->windows.copying ? gpu_stream_poll(accel->windows.copies) : UTIL_OK;
 
 	if (status == UTIL_IN_PROGRESS)
 		return status;
-	accel->copying = false;
+	accel->windows.copying = false;
 	core_accel_keep(accel, status);
 	return UTIL_OK;
 }
@@ -93,7 +94,7 @@ enum util_status core_accel_drain(struct core_accel *accel)
 
 	if (!accel->comm->spans)
 		return UTIL_OK;
-	if (accel->result == UTIL_OK && accel->eager)
+	if (accel->result == UTIL_OK && accel->eager.taken)
 		return UTIL_OK;
 	if (accel->result == UTIL_OK) {
 		status = core_wire_drain(accel->comm->wire);
@@ -114,7 +115,7 @@ void core_accel_start_last(struct core_accel *accel)
 	if (core_meet_failed(accel->comm, accel->number))
 		core_accel_keep(accel, UTIL_ERR_PEER);
 	start_steps(accel, core_place_begin_last);
-	start_copies(accel, accel->round, core_window_drain);
+	start_copies(accel, accel->windows.round, core_window_drain);
 	core_accel_go(accel, CORE_ACCEL_LAST);
 }
 
@@ -130,7 +131,7 @@ static void pass(struct core_accel *accel)
 {
 	if (accel->result != UTIL_OK) {
 		core_failure_give_up_device(accel);
-		accel->comm->links_failed = true;
+		accel->comm->links.failed = true;
 		core_meet_fail(accel->comm, accel->number);
 	}
 	if (accel->truncates && is_carrier(accel)) {
@@ -146,16 +147,16 @@ static void pass(struct core_accel *accel)
 
 void core_accel_muster(struct core_accel *accel)
 {
-	core_meet_arrive(accel->comm, accel->number, accel->round + 1);
+	core_meet_arrive(accel->comm, accel->number, accel->windows.round + 1);
 	core_accel_go(accel, CORE_ACCEL_MUSTER);
 }
 
 void core_accel_end_round(struct core_accel *accel)
 {
-	if (accel->round + 1 == accel->rounds.num) {
+	if (accel->windows.round + 1 == accel->windows.rounds.num) {
 		pass(accel);
 		return;
 	}
-	accel->round++;
+	accel->windows.round++;
 	core_accel_muster(accel);
 }

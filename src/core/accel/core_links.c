@@ -36,9 +36,9 @@ static void lay_out(struct core_accel *accel, enum sched_proto proto, const stru
 	args->protocol = proto;
 	for (int i = 0; i < SCHED_NUM_PROTOS; i++)
 		args->slots[i] = core_arena_layout_start(arena, (enum sched_proto)i);
-	accel->scratch_start = arena - (uint64_t)accel->sched->scratch_blocks * args->width;
+	accel->links.scratch_start = arena - (uint64_t)accel->sched->scratch_blocks * args->width;
 	accel->steps.rounds = (uint32_t)fit->rounds;
-	accel->messages = fit->messages;
+	accel->links.messages = fit->messages;
 }
 
 /* "ll,ll128" */
@@ -56,7 +56,7 @@ static void list_protos(uint32_t protos, char *text, size_t bytes)
 static void choose_protocol(struct core_accel *accel, bool fused)
 {
 	struct core_protocol chosen = core_protocol_choose(&accel->facts, accel->schedule,
-							   accel->gdr, accel->proto, fused);
+							   accel->gdr, accel->links.proto, fused);
 	char text[32];
 
 	if (chosen.why) {
@@ -65,8 +65,8 @@ static void choose_protocol(struct core_accel *accel, bool fused)
 	}
 	lay_out(accel, chosen.proto, &chosen.fit);
 	if (chosen.proto == SCHED_LL) {
-		accel->steps.args.flag = accel->comm->ll_flag;
-		accel->comm->ll_flag += (uint32_t)accel->messages;
+		accel->steps.args.flag = accel->comm->links.ll_flag;
+		accel->comm->links.ll_flag += (uint32_t)accel->links.messages;
 	}
 }
 
@@ -140,11 +140,12 @@ static void note_room(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
 
-	comm->flags_moved |= comm->room && comm->room != accel->facts.common.arena;
-	comm->room = accel->facts.common.arena;
+	comm->links.flags_moved |=
+		comm->links.room && comm->links.room != accel->facts.common.arena;
+	comm->links.room = accel->facts.common.arena;
 	if (accel->facts.common.all & CORE_OFFER_FLAGS_CLEAR) {
-		comm->flags_moved = false;
-		comm->ll_flag = 0;
+		comm->links.flags_moved = false;
+		comm->links.ll_flag = 0;
 	}
 }
 
@@ -157,10 +158,10 @@ enum core_reason core_links_make(struct core_accel *accel)
 	if (!core_protocol_fit(facts, accel->schedule, accel->gdr, SCHED_SIMPLE, &fit))
 		return CORE_REASON_NO_ROOM;
 	lay_out(accel, SCHED_SIMPLE, &fit);
-	accel->tries = accel->comm->together == CORE_TOGETHER_UNKNOWN &&
-		       !core_protocol_why_stepped(facts, accel->schedule, accel->gdr) &&
-		       !core_terms_have_own_gpus(&accel->agree);
-	if (!accel->tries)
+	accel->links.tries = accel->comm->links.together == CORE_TOGETHER_UNKNOWN &&
+			     !core_protocol_why_stepped(facts, accel->schedule, accel->gdr) &&
+			     !core_terms_have_own_gpus(&accel->agree);
+	if (!accel->links.tries)
 		core_links_decide(accel);
 	return CORE_REASON_NONE;
 }
@@ -210,7 +211,7 @@ void core_links_set_args(struct core_accel *accel)
 		enum gpu_transport transport = core_terms_transport(comm, comm->near[i]);
 
 		args->shm |= (uint64_t)(transport == GPU_TRANSPORT_SHM) << i;
-		args->theirs[i] = accel->arenas[transport][i].address;
+		args->theirs[i] = accel->reached.arenas[transport][i].address;
 	}
 	if (!comm->spans)
 		return;

@@ -89,7 +89,8 @@ static struct gpu_place scratch_place(const struct core_accel *accel,
 {
 	const struct core_shape *shape = &accel->shape;
 	const struct core_buffer *like = shape->in.num_blocks ? &shape->in : &shape->out;
-	uint64_t start = accel->scratch_start + (uint64_t)place->block * accel->steps.args.width;
+	uint64_t start =
+		accel->links.scratch_start + (uint64_t)place->block * accel->steps.args.width;
 
 	return (struct gpu_place){
 		accel->comm->arena->device->address + start,
@@ -99,8 +100,9 @@ static struct gpu_place scratch_place(const struct core_accel *accel,
 /* Where the place's buffer, of a member on this node, begins for this process. */
 static uint64_t address_of(const struct core_accel *accel, const struct core_place *place)
 {
-	const struct core_reach *reach =
-		place->buffer == SCHED_IN && !is_one_buffer(accel) ? accel->in : accel->out;
+	const struct core_reach *reach = place->buffer == SCHED_IN && !is_one_buffer(accel)
+						 ? accel->reached.in
+						 : accel->reached.out;
 
 	return reach[core_comm_number(accel->comm, place->rank)].address;
 }
@@ -117,8 +119,8 @@ static struct gpu_place look_up(struct core_accel *accel, const struct core_plac
 	uint64_t address;
 	int index = 0;
 
-	if (accel->eager && place->buffer == SCHED_IN)
-		return core_eager_bring(accel, place->rank, place->block, &accel->eager_used);
+	if (accel->eager.taken && place->buffer == SCHED_IN)
+		return core_eager_bring(accel, place->rank, place->block, &accel->eager.used);
 	if (place->buffer == SCHED_SCRATCH)
 		return scratch_place(accel, place);
 	if (place->buffer == SCHED_HOLD) {
@@ -128,9 +130,9 @@ static struct gpu_place look_up(struct core_accel *accel, const struct core_plac
 		block = mine ? own_block(accel, place, &index) : others_block(accel, place, &index);
 		address = address_of(accel, place);
 	}
-	if (phase == 0 && accel->rounds.width)
+	if (phase == 0 && accel->windows.rounds.width)
 		block = core_rounds_slice(
-			&accel->rounds, accel->round, block,
+			&accel->windows.rounds, accel->windows.round, block,
 			place->buffer != SCHED_HOLD &&
 				core_window_is_used(&accel->agree, place->rank, place->buffer),
 			index);
@@ -176,7 +178,7 @@ static uint64_t cut_step(struct core_accel *accel, const struct gpu_step *step)
 		least = bytes < least ? bytes : least;
 	}
 	/* Who does another's work does not know of its error; see is_sent_too_much. */
-	if (accel->eager || is_received_here(accel, step))
+	if (accel->eager.taken || is_received_here(accel, step))
 		accel->truncates |= longest > least;
 	places[step->sized].bytes = least;
 	return least;
@@ -193,7 +195,7 @@ static struct volume set_places(struct core_accel *accel, uint32_t phase)
 	const struct core_program *program = accel->schedule->program;
 	struct volume volume = {0};
 
-	accel->eager_used = 0;
+	accel->eager.used = 0;
 	accel->steps.places = program->entries ? program->entries : accel->steps.args.places;
 	for (int i = 0; i < program->num_places; i++)
 		accel->steps.places[i] = look_up(accel, &program->places[i], phase);
@@ -275,7 +277,7 @@ static enum util_status begin_phase(struct core_accel *accel, uint32_t phase)
 	enum util_status status;
 
 	/* Without data there is nothing to write, but perhaps a message that is too long. */
-	if (accel->eager && !accel->launches)
+	if (accel->eager.taken && !accel->launches)
 		set_places(accel, phase);
 	if (!program->num_lanes[phase] || !accel->launches)
 		return UTIL_OK;

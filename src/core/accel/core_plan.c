@@ -42,7 +42,7 @@ static bool is_sent_too_much(const struct core_accel *accel)
 /* Windows have no one-shot form. */
 static const char *direct_name(const struct core_accel *accel, const struct algo *algo)
 {
-	if (!accel->rounds.width)
+	if (!accel->windows.rounds.width)
 		return algo->name;
 	return !strcmp(algo->name, "twoshot") ? "twoshot through windows"
 					      : "direct through windows";
@@ -87,10 +87,10 @@ static void note_refusal(struct attempt *attempt, enum core_reason reason, const
 static enum core_reason why_not(const struct core_accel *accel, const struct algo *algo,
 				bool shared)
 {
-	enum core_reason why =
-		algo->needs & ALGO_NEEDS_MAPPED
-			? core_mapped_refuse(&accel->facts, algo, shared, accel->rounds.width != 0)
-			: core_terms_refuse(&accel->facts);
+	enum core_reason why = algo->needs & ALGO_NEEDS_MAPPED
+				       ? core_mapped_refuse(&accel->facts, algo, shared,
+							    accel->windows.rounds.width != 0)
+				       : core_terms_refuse(&accel->facts);
 
 	if (!why && algo->needs & ALGO_NEEDS_NODES_MAPPED &&
 	    !core_summary_is_mapped(&accel->facts.common))
@@ -112,7 +112,7 @@ static enum core_reason take_schedule(struct core_accel *accel, const struct alg
 	accel->sched = accel->schedule->sched;
 	accel->linked = !(choice->algo->needs & ALGO_NEEDS_MAPPED);
 	accel->touches = accel->schedule->program->is_mapped;
-	accel->proto = choice->proto;
+	accel->links.proto = choice->proto;
 	why = accel->linked ? core_links_make(accel) : CORE_REASON_NONE;
 	if (!why && accel->facts.enqueued)
 		why = why_not_enqueued(accel);
@@ -176,7 +176,7 @@ static bool take_fastest(struct core_accel *accel, struct sched_request *request
 		if (take_algo(accel, &choices[i], request, attempt))
 			return true;
 		/* The next call brings what it takes. */
-		accel->comm->wants_links |= !(choices[i].algo->needs & ALGO_NEEDS_MAPPED);
+		accel->comm->links.wanted |= !(choices[i].algo->needs & ALGO_NEEDS_MAPPED);
 	}
 	return false;
 }
@@ -298,7 +298,7 @@ static enum util_status take_eager(struct core_accel *accel, struct sched_reques
 	if (status != UTIL_OK)
 		return status == UTIL_ERR_UNSUPPORTED ? UTIL_ERR_SYSTEM : status;
 	accel->sched = accel->schedule->sched;
-	accel->eager = true;
+	accel->eager.taken = true;
 	accel->touches = false;
 	accel->reason = "eager";
 	return UTIL_OK;
@@ -345,12 +345,12 @@ enum util_status core_plan_make(struct core_accel *accel)
 	request.all_mapped = core_mapped_is_shared(&accel->facts);
 	if (request.all_mapped && core_mapped_is_roots_matter(request.coll))
 		request.in_place = accel->facts.common.any & CORE_OFFER_IN_PLACE;
-	accel->rounds = core_rounds_of(&accel->facts, sched_num_blocks(&request));
+	accel->windows.rounds = core_rounds_of(&accel->facts, sched_num_blocks(&request));
 	why = choose(accel, &request, &status);
 	if (why && accel->comm->spans && !accel->facts.common.arena)
-		accel->comm->wants_links = true;
+		accel->comm->links.wanted = true;
 	else if (why && !core_mapped_is_possible(&accel->facts))
-		accel->comm->wants_links = accel->comm->wants_shm = true;
+		accel->comm->links.wanted = accel->comm->links.shm_wanted = true;
 	/* Only what all find alike may have the call staged now. */
 	if (why && !is_fatal(status))
 		return core_accel_stage(accel, why);

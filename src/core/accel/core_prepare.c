@@ -217,7 +217,7 @@ static enum util_status offer_buffers(struct core_accel *accel)
 
 static bool is_known(const struct core_comm *comm, uint64_t buffer_id)
 {
-	return buffer_id == 0 || core_known_has(&comm->known, buffer_id);
+	return buffer_id == 0 || core_known_has(&comm->voted.known, buffer_id);
 }
 
 /*
@@ -229,7 +229,7 @@ static void set_flags(struct core_accel *accel)
 	const struct core_comm *comm = accel->comm;
 	struct core_offer *offer = &accel->offer;
 	unsigned long long context_id =
-		accel->stream ? gpu_stream_context_id(accel->stream) : comm->context_id;
+		accel->stream ? gpu_stream_context_id(accel->stream) : comm->voted.context_id;
 
 	if (accel->shape.in_place)
 		offer->flags |= CORE_OFFER_IN_PLACE;
@@ -237,7 +237,7 @@ static void set_flags(struct core_accel *accel)
 		if (!is_known(comm, offer->regions[i].buffer_id))
 			offer->flags |= CORE_OFFER_ASKS_VOTE;
 	}
-	if (context_id != comm->context_id || accel->dropped != comm->dropped)
+	if (context_id != comm->voted.context_id || accel->reached.dropped != comm->voted.dropped)
 		offer->flags |= CORE_OFFER_ASKS_VOTE | CORE_OFFER_FORGET;
 }
 

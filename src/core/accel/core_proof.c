@@ -91,7 +91,7 @@ static bool is_in_doubt(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	if (comm->shows_cards)
+	if (comm->voted.shows_cards)
 		return true;
 	for (int i = 0; i < comm->num_near; i++) {
 		if (!seems_known(accel, comm->near[i]))
@@ -129,7 +129,7 @@ enum util_status core_proof_offer(struct core_accel *accel)
 	void *cards;
 
 	accel->offer.p2p_reach = (uint16_t)core_machines_reach();
-	if (accel->comm->proven || !accel->stream || !is_in_doubt(accel))
+	if (accel->comm->voted.proven || !accel->stream || !is_in_doubt(accel))
 		return UTIL_OK;
 	if (!take_cards(accel))
 		return core_accel_stage(accel, CORE_REASON_NO_TRIAL_MEMORY);
@@ -161,9 +161,9 @@ static bool is_too_far(const struct core_offer *a, const struct core_offer *b)
 
 static void disbelieve(struct core_accel *accel, uint64_t members)
 {
-	accel->reach[CORE_REACH_PROVEN] &= ~members;
-	accel->reach[CORE_REACH_BUFFERS] &= ~members;
-	accel->reach[GPU_TRANSPORT_P2P] &= ~members;
+	accel->reached.kinds[CORE_REACH_PROVEN] &= ~members;
+	accel->reached.kinds[CORE_REACH_BUFFERS] &= ~members;
+	accel->reached.kinds[GPU_TRANSPORT_P2P] &= ~members;
 }
 
 static void tell_distance(const struct core_comm *comm, int number)
@@ -228,7 +228,7 @@ static bool choose(struct core_accel *accel)
 		} else if (both_show(mine, theirs)) {
 			disbelieve(accel, bit);
 		} else if (verdict == UNKNOWN) {
-			comm->shows_cards = true;
+			comm->voted.shows_cards = true;
 			return false;
 		} else if (verdict == FAILS) {
 			disbelieve(accel, bit);
@@ -257,10 +257,10 @@ static enum util_status start_visit(struct core_accel *accel)
 	for (int i = 0; i < accel->comm->num_near; i++) {
 		uint64_t bit = UINT64_C(1) << i;
 
-		args.theirs[i] = accel->cards[i].address;
+		args.theirs[i] = accel->reached.cards[i].address;
 		if (!(proof->with & ~proof->wrong & bit))
 			continue;
-		if (!args.theirs[i] || !(accel->reach[CORE_REACH_PROVEN] & bit) ||
+		if (!args.theirs[i] || !(accel->reached.kinds[CORE_REACH_PROVEN] & bit) ||
 		    gpu_card_exchange(accel->stream, args.mine, args.rank, args.theirs[i],
 				      (uint32_t)i) != UTIL_OK)
 			proof->wrong |= bit;
@@ -307,7 +307,7 @@ static void conclude(struct core_accel *accel)
 		any |= found[i];
 	}
 	report_wrong(accel, found, any);
-	accel->reach[CORE_REACH_HONEST] &= ~any;
+	accel->reached.kinds[CORE_REACH_HONEST] &= ~any;
 	proof->wrong |= any;
 	disbelieve(accel, proof->wrong);
 }
@@ -432,7 +432,7 @@ static void warn(const struct core_accel *accel)
 
 void core_proof_doubt(struct core_accel *accel)
 {
-	accel->comm->proven = false;
+	accel->comm->voted.proven = false;
 }
 
 void core_proof_learn(struct core_accel *accel)
@@ -455,6 +455,6 @@ void core_proof_learn(struct core_accel *accel)
 	if (comm->arena->cards)
 		gpu_scratch_put(comm->arena->cards);
 	comm->arena->cards = NULL;
-	comm->proven = true;
-	comm->shows_cards = false;
+	comm->voted.proven = true;
+	comm->voted.shows_cards = false;
 }

@@ -14,8 +14,8 @@
  *     each looks at what has come.
  *
  * If any of it is not as it should be, for one of the two, neither reaches the other's memory
- * (comm->reach), on this communicator and every later one: messages go through pinned memory of
- * the host. No call but a vote has anything to do with it.
+ * (comm->voted.reach), on this communicator and every later one: messages go through pinned memory
+ * of the host. No call but a vote has anything to do with it.
  *
  * Both ends must come to the same answer to whether a pair is to be tried, or one waits for a
  * trial that the other does not make. It follows from the offers alone: their devices differ, and
@@ -36,7 +36,7 @@
 enum util_status core_proof_offer(struct core_accel *accel);
 
 /*
- * In a vote, once what is offered is mapped. UTIL_OK: accel->reach has only what works.
+ * In a vote, once what is offered is mapped. UTIL_OK: accel->reached.kinds has only what works.
  * UTIL_IN_PROGRESS; an error: the call is to be staged.
  */
 enum util_status core_proof_progress(struct core_accel *accel);

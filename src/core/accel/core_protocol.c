@@ -45,7 +45,7 @@ const char *core_protocol_why_stepped(const struct core_facts *facts,
 
 static bool are_flags_left(const struct core_facts *facts, const struct core_fit *fit)
 {
-	return facts->comm->ll_flag + fit->messages < UINT32_MAX;
+	return facts->comm->links.ll_flag + fit->messages < UINT32_MAX;
 }
 
 /* Whether lines arrive whole on all links of the schedule. */
@@ -77,7 +77,7 @@ static const char *why_no_flags(const struct core_facts *facts,
 		return "the execution is not fused";
 	if (!facts->knows_sizes)
 		return "sizes are not known to both ends";
-	if (facts->comm->flags_moved)
+	if (facts->comm->links.flags_moved)
 		return "the room for messages has just changed";
 	if (proto == SCHED_LL128 && !keeps_lines(facts, sched))
 		return "between some ranks lines of 128 bytes may be cut";
@@ -108,7 +108,7 @@ struct core_protocol core_protocol_choose(const struct core_facts *facts,
 		return chosen;
 	chosen.proto = SCHED_SIMPLE;
 	/* Room that has just changed is there again in the next call. */
-	chosen.why = settles || facts->comm->flags_moved ? NULL : why;
+	chosen.why = settles || facts->comm->links.flags_moved ? NULL : why;
 	core_protocol_fit(facts, schedule, gdr, SCHED_SIMPLE, &chosen.fit);
 	return chosen;
 }

@@ -12,21 +12,22 @@
 /* How this process reaches a region of a member's. */
 static struct core_reach *reach_of(struct core_accel *accel, int number, int index)
 {
-	return index == CORE_REGION_IN      ? &accel->in[number]
-	       : index == CORE_REGION_OUT   ? &accel->out[number]
-	       : index == CORE_REGION_CARDS ? &accel->cards[number]
-					    : &accel->arenas[index - CORE_REGION_ARENAS][number];
+	return index == CORE_REGION_IN    ? &accel->reached.in[number]
+	       : index == CORE_REGION_OUT ? &accel->reached.out[number]
+	       : index == CORE_REGION_CARDS
+		       ? &accel->reached.cards[number]
+		       : &accel->reached.arenas[index - CORE_REGION_ARENAS][number];
 }
 
 void core_reach_enter(struct core_accel *accel)
 {
-	memset(accel->reach, 0xff, sizeof(accel->reach));
+	memset(accel->reached.kinds, 0xff, sizeof(accel->reached.kinds));
 	for (int i = 0; i < CORE_NUM_REGIONS * accel->comm->num_near; i++)
 		*reach_of(accel, i / CORE_NUM_REGIONS, i % CORE_NUM_REGIONS) =
 			(struct core_reach){0};
 	gpu_ipc_enter();
 	accel->inside = true;
-	accel->dropped = gpu_ipc_dropped();
+	accel->reached.dropped = gpu_ipc_dropped();
 }
 
 void core_reach_leave(struct core_accel *accel)
@@ -41,7 +42,7 @@ void core_reach_leave(struct core_accel *accel)
 	gpu_ipc_leave();
 }
 
-/* Of comm->reach. */
+/* Of comm->voted.reach. */
 static int kind_of(int index)
 {
 	return index < CORE_REGION_ARENAS   ? CORE_REACH_BUFFERS
@@ -57,11 +58,12 @@ static enum util_status pass_fds(struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	for (; accel->passed_to < CORE_NUM_REGIONS * comm->num_near; accel->passed_to++) {
-		int index = accel->passed_to % CORE_NUM_REGIONS;
+	for (; accel->reached.passed_to < CORE_NUM_REGIONS * comm->num_near;
+	     accel->reached.passed_to++) {
+		int index = accel->reached.passed_to % CORE_NUM_REGIONS;
 		uint64_t id = accel->offer.regions[index].buffer_id;
 		const struct gpu_export *export = &accel->offer.exports[index];
-		int rank = comm->near[accel->passed_to / CORE_NUM_REGIONS], fd;
+		int rank = comm->near[accel->reached.passed_to / CORE_NUM_REGIONS], fd;
 		enum util_status status;
 
 		if (rank == comm->rank || !id || !gpu_export_has_fd(export))
@@ -119,7 +121,7 @@ static bool is_hopeless(const struct core_comm *comm, int number, int index)
 {
 	int mine = core_comm_number(comm, comm->rank);
 
-	return !(comm->reach[kind_of(index)][mine] >> number & 1);
+	return !(comm->voted.reach[kind_of(index)][mine] >> number & 1);
 }
 
 /* A descriptor that was sent is there, or is lost: a vote that is not over soon has no end. */
@@ -127,9 +129,9 @@ static bool has_waited_long(struct core_accel *accel)
 {
 	static const uint64_t patience = UTIL_SECONDS(5); /* ns */
 
-	if (!accel->missed_at)
-		accel->missed_at = util_now();
-	if (util_now() - accel->missed_at < patience)
+	if (!accel->reached.missed_at)
+		accel->reached.missed_at = util_now();
+	if (util_now() - accel->reached.missed_at < patience)
 		return false;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "a descriptor of another process's memory has not come: it can't be mapped");
@@ -144,7 +146,7 @@ static bool may_vote_again(struct core_comm *comm)
 {
 	enum { MOST_VOTES = 8 };
 
-	return comm->failed_votes < MOST_VOTES && ++comm->failed_votes < MOST_VOTES;
+	return comm->voted.failed < MOST_VOTES && ++comm->voted.failed < MOST_VOTES;
 }
 
 /*
@@ -159,7 +161,7 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 		const struct core_offer *offer = core_agree_offer(&accel->agree, rank);
 		enum util_status status = UTIL_ERR_UNSUPPORTED;
 
-		if (votes && !(accel->reach[kind_of(index)] >> number & 1))
+		if (votes && !(accel->reached.kinds[kind_of(index)] >> number & 1))
 			continue; /* found in an earlier look of the same vote */
 		if (!votes && index == CORE_REGION_CARDS)
 			continue;
@@ -171,7 +173,7 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 		if (status == UTIL_ERR_CUDA && votes && may_vote_again(accel->comm))
 			return status;
 		if (status != UTIL_OK)
-			accel->reach[kind_of(index)] &= ~(UINT64_C(1) << number);
+			accel->reached.kinds[kind_of(index)] &= ~(UINT64_C(1) << number);
 	}
 	return UTIL_OK;
 }
@@ -182,7 +184,7 @@ static bool reaches_all(const struct core_accel *accel)
 	uint64_t all = UINT64_MAX;
 
 	for (int i = 0; i < CORE_NUM_REACHES; i++)
-		all &= accel->reach[i];
+		all &= accel->reached.kinds[i];
 	return all == UINT64_MAX;
 }
 
@@ -191,28 +193,28 @@ void core_reach_learn(struct core_accel *accel)
 	struct core_comm *comm = accel->comm;
 
 	if (reaches_all(accel))
-		comm->failed_votes = 0;
+		comm->voted.failed = 0;
 	if (accel->agree.forget)
-		core_known_clear(&comm->known);
+		core_known_clear(&comm->voted.known);
 	gpu_ipc_forget_exports(accel->offer.freed, accel->offer.num_freed);
 	for (int i = 0; i < CORE_REGION_CARDS; i++)
-		core_known_add(&comm->known, accel->offer.regions[i].buffer_id);
+		core_known_add(&comm->voted.known, accel->offer.regions[i].buffer_id);
 	/* Who asks for all has another context, and perhaps another device. */
 	if (accel->agree.forget) {
-		comm->together = CORE_TOGETHER_UNKNOWN;
-		memset(comm->reach, 0xff, sizeof(comm->reach));
+		comm->links.together = CORE_TOGETHER_UNKNOWN;
+		memset(comm->voted.reach, 0xff, sizeof(comm->voted.reach));
 	}
 	/* What some call could not map will be offered again, without a vote. */
 	for (int i = 0; i < comm->num_near; i++) {
 		const uint64_t *reach = core_agree_reach(&accel->agree, comm->near[i]);
 
 		for (int j = 0; j < CORE_NUM_REACHES; j++)
-			comm->reach[j][i] &= reach[j];
+			comm->voted.reach[j][i] &= reach[j];
 	}
-	comm->dropped = accel->dropped;
+	comm->voted.dropped = accel->reached.dropped;
 	core_proof_learn(accel);
 	/* Without data it has mapped nothing, and must ask for all when it has some. */
-	comm->context_id = accel->stream ? gpu_stream_context_id(accel->stream) : 0;
+	comm->voted.context_id = accel->stream ? gpu_stream_context_id(accel->stream) : 0;
 }
 
 /* Let go of what the others have freed: their memory is in use as long as it is mapped here. */
@@ -267,13 +269,15 @@ bool core_reach_has_lost(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	for (int i = 0; accel->stream && !accel->eager && i < comm->num_near; i++) {
+	for (int i = 0; accel->stream && !accel->eager.taken && i < comm->num_near; i++) {
 		bool there = true;
 
 		if (accel->linked)
-			there = accel->reach[core_terms_transport(comm, comm->near[i])] >> i & 1;
+			there = accel->reached.kinds[core_terms_transport(comm, comm->near[i])] >>
+					i &
+				1;
 		if (accel->touches)
-			there &= accel->reach[CORE_REACH_BUFFERS] >> i & 1;
+			there &= accel->reached.kinds[CORE_REACH_BUFFERS] >> i & 1;
 		if (!there)
 			return true;
 	}

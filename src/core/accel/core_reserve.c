@@ -72,21 +72,21 @@ enum util_status core_reserve_windows(struct core_accel *accel, struct core_cand
 	int num = 0;
 
 	if (in->windowed)
-		windows[num++] = &accel->window_in;
+		windows[num++] = &accel->windows.in;
 	if (out->windowed && !is_one)
-		windows[num++] = &accel->window_out;
+		windows[num++] = &accel->windows.out;
 	if (!num)
 		return UTIL_OK;
-	if (gpu_stream_get(gpu_stream_where(accel->stream), &accel->copies) != UTIL_OK)
+	if (gpu_stream_get(gpu_stream_where(accel->stream), &accel->windows.copies) != UTIL_OK)
 		return core_accel_stage(accel, CORE_REASON_NO_STREAM);
 	while (bytes >= LEAST_WINDOW && !take_windows(accel, bytes, windows, num))
 		bytes /= 2;
 	if (bytes < LEAST_WINDOW)
 		return core_accel_stage(accel, CORE_REASON_NO_WINDOW);
 	if (is_one && out->windowed)
-		accel->window_out = accel->window_in;
-	if ((in->windowed && !offer_window(&accel->offer, in, accel->window_in)) ||
-	    (out->windowed && !offer_window(&accel->offer, out, accel->window_out)))
+		accel->windows.out = accel->windows.in;
+	if ((in->windowed && !offer_window(&accel->offer, in, accel->windows.in)) ||
+	    (out->windowed && !offer_window(&accel->offer, out, accel->windows.out)))
 		return core_accel_stage(accel, CORE_REASON_NOT_EXPORTED);
 	accel->offer.window = bytes;
 	accel->offer.flags |= in->windowed ? CORE_OFFER_WINDOW_IN : 0;
@@ -116,7 +116,7 @@ static bool may_need_links(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	return comm->wants_links || comm->spans ||
+	return comm->links.wanted || comm->spans ||
 	       core_wish_wants_links(core_coll_sched(accel->shape.coll));
 }
 
@@ -134,13 +134,13 @@ static enum util_status open_arenas(struct core_accel *accel)
 	size_t most = core_arena_layout_bytes(HOST_FACTOR * util_config.scratch, processes);
 	enum util_status status;
 
-	if ((comm->spans || comm->wants_shm) && bytes > most)
+	if ((comm->spans || comm->links.shm_wanted) && bytes > most)
 		bytes = most;
-	if (comm->most_arena && bytes > comm->most_arena)
-		bytes = comm->most_arena;
+	if (comm->links.most_arena && bytes > comm->links.most_arena)
+		bytes = comm->links.most_arena;
 	if (core_arena_would_grow(comm->arena, bytes, accel->stream))
 		core_leaving_look();
-	status = core_arena_open(comm->arena, bytes, comm->wants_shm, accel->stream,
+	status = core_arena_open(comm->arena, bytes, comm->links.shm_wanted, accel->stream,
 				 &accel->clearing);
 
 	if (status == UTIL_OK && comm->spans)
@@ -216,7 +216,7 @@ static bool may_do_without_arenas(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	return !comm->wants_links && !comm->arena->bytes && core_eager_is_certain(accel);
+	return !comm->links.wanted && !comm->arena->bytes && core_eager_is_certain(accel);
 }
 
 enum util_status core_reserve_arenas(struct core_accel *accel)
@@ -235,7 +235,7 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 			       : core_accel_stage(accel, CORE_REASON_NO_ARENA);
 	if (open_arenas(accel) != UTIL_OK)
 		return comm->spans ? core_accel_stage(accel, CORE_REASON_NO_ARENA) : UTIL_OK;
-	if ((comm->ll_flag >= LL_FLAGS || comm->flags_moved) &&
+	if ((comm->links.ll_flag >= LL_FLAGS || comm->links.flags_moved) &&
 	    core_arena_clear_flags(comm->arena, accel->stream) == UTIL_OK) {
 		accel->clearing = true;
 		offer->flags |= CORE_OFFER_FLAGS_CLEAR;
@@ -262,7 +262,7 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 		core_reserve_give_back(accel);
 	offer->flags |= accel->reserved ? CORE_OFFER_CAN_FUSE : 0;
 	offer->flags |= core_together_are_apart() ? CORE_OFFER_APART : 0;
-	offer->flags |= comm->links_failed ? CORE_OFFER_LINKS_FAILED : 0;
+	offer->flags |= comm->links.failed ? CORE_OFFER_LINKS_FAILED : 0;
 	offer->flags |= offer_gdr(comm);
 	return UTIL_OK;
 }

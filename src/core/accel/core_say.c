@@ -81,16 +81,17 @@ void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t
 		snprintf(text, bytes, "its kernel or copies");
 		break;
 	case CORE_ACCEL_MUSTER:
-		snprintf(text, bytes, "rank %d of %d to be ready for round %llu of %llu",
-			 core_meet_not_arrived(accel->comm, accel->number, accel->round + 1),
-			 accel->comm->size, (unsigned long long)accel->round + 1,
-			 (unsigned long long)accel->rounds.num);
+		snprintf(
+			text, bytes, "rank %d of %d to be ready for round %llu of %llu",
+			core_meet_not_arrived(accel->comm, accel->number, accel->windows.round + 1),
+			accel->comm->size, (unsigned long long)accel->windows.round + 1,
+			(unsigned long long)accel->windows.rounds.num);
 		break;
 	default:
 		snprintf(text, bytes, "rank %d of %d to do its part in round %llu of %llu",
 			 core_meet_behind(accel->comm, accel->number), accel->comm->size,
-			 (unsigned long long)accel->round + 1,
-			 (unsigned long long)accel->rounds.num);
+			 (unsigned long long)accel->windows.round + 1,
+			 (unsigned long long)accel->windows.rounds.num);
 		break;
 	}
 }
@@ -102,7 +103,7 @@ void core_say_note_choice(const struct core_accel *accel)
 
 	core_choice_forget();
 	/* Times are kept of exchanges of all only. */
-	if (accel->eager || !accel->schedule || accel->sched->request.pairs)
+	if (accel->eager.taken || !accel->schedule || accel->sched->request.pairs)
 		return;
 	request = &accel->sched->request;
 	way = (struct algo_choice){.algo = accel->schedule->algo,

@@ -42,8 +42,8 @@ enum util_status core_standing_open(struct core_comm *comm, struct gpu_stream *s
 		return UTIL_ERR_NO_MEMORY;
 	standing->comm = comm;
 	standing->device = gpu_stream_where(stream)->device;
-	comm->standing = comm->wants_links = true;
-	comm->most_arena = MOST_ARENA;
+	comm->standing = comm->links.wanted = true;
+	comm->links.most_arena = MOST_ARENA;
 	status = gpu_stream_get(gpu_stream_where(stream), &standing->own);
 	if (status == UTIL_OK)
 		status = open_words(standing);
@@ -196,8 +196,8 @@ static void set_reach(struct core_standing *standing)
 	int me = core_comm_number(standing->comm, standing->comm->rank);
 
 	accel->stream = standing->own;
-	accel->in[me].address = accel->shape.in.address;
-	accel->out[me].address = accel->shape.out.address;
+	accel->reached.in[me].address = accel->shape.in.address;
+	accel->reached.out[me].address = accel->shape.out.address;
 }
 
 /* What is too small stays, as launches that use it may be repeated. */

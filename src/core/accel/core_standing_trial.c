@@ -44,10 +44,10 @@ static const char *why_not(const struct core_accel *accel)
 /* The mappings are the standing's now. */
 static void take_arenas(struct core_standing *standing)
 {
-	memcpy(standing->arenas, standing->accel.arenas, sizeof(standing->arenas));
+	memcpy(standing->arenas, standing->accel.reached.arenas, sizeof(standing->arenas));
 	for (int i = 0; i < GPU_NUM_SHARED; i++) {
 		for (int j = 0; j < standing->comm->num_near; j++)
-			standing->accel.arenas[i][j].mapping = NULL;
+			standing->accel.reached.arenas[i][j].mapping = NULL;
 	}
 }
 
@@ -214,10 +214,10 @@ enum util_status core_standing_settle(struct core_standing *standing,
 	settle_wishes(standing, terms->wishes);
 	/* No call changes these. */
 	standing->accel.agree = standing->agree;
-	memcpy(standing->accel.arenas, standing->arenas, sizeof(standing->arenas));
+	memcpy(standing->accel.reached.arenas, standing->arenas, sizeof(standing->arenas));
 	/* Flags have new places, which are clear. */
-	comm->room = standing->half;
-	comm->flags_moved = false;
+	comm->links.room = standing->half;
+	comm->links.flags_moved = false;
 	status = reset_arenas(standing);
 	if (status == UTIL_OK)
 		core_standing_watch(standing);

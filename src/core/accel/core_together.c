@@ -19,7 +19,7 @@ static enum core_together give_up_late(struct core_comm *comm)
 {
 	enum { MOST = 3 };
 
-	if (++comm->late_probes < MOST)
+	if (++comm->links.late_probes < MOST)
 		return CORE_TOGETHER_LATE;
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "kernels of ranks that share a GPU began late in %d probes of whether they run "
@@ -32,7 +32,7 @@ void core_together_set(struct core_comm *comm, enum core_together together)
 {
 	if (together == CORE_TOGETHER_LATE)
 		together = give_up_late(comm);
-	comm->together = together;
+	comm->links.together = together;
 	if (together == CORE_TOGETHER_NO &&
 	    !atomic_exchange_explicit(&apart, true, memory_order_relaxed))
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE,
@@ -61,7 +61,8 @@ enum util_status core_together_try(struct core_accel *accel)
 		if (comm->near[i] == comm->rank)
 			args.rank = args.ranks;
 		if (core_terms_share_gpu(&accel->agree, comm->near[i], comm->rank))
-			args.theirs[args.ranks++] = accel->arenas[GPU_TRANSPORT_P2P][i].address;
+			args.theirs[args.ranks++] =
+				accel->reached.arenas[GPU_TRANSPORT_P2P][i].address;
 	}
 	if (args.ranks == 1)
 		return UTIL_OK;

@@ -39,11 +39,11 @@ static enum util_status wait_for_stream(struct core_accel *accel)
 {
 	enum util_status status = UTIL_OK;
 
-	if (!accel->fetching) {
+	if (!accel->eager.fetching) {
 		if (core_shape_has_data(&accel->shape))
 			status = core_ready_poll(accel);
 		if (status == UTIL_OK) {
-			accel->fetching = true;
+			accel->eager.fetching = true;
 			status = core_eager_fetch(accel);
 		}
 	}
@@ -90,7 +90,7 @@ static enum util_status answer(struct core_accel *accel)
 	else if (status != UTIL_OK)
 		accel->reason = core_reason_text(CORE_REASON_NOT_PASSED);
 	core_agree_answer(&accel->agree, fit && (status == UTIL_OK || !accel->agree.vote),
-			  accel->reach);
+			  accel->reached.kinds);
 	return UTIL_OK;
 }
 
@@ -153,7 +153,7 @@ static enum util_status give_way(struct core_accel *accel)
 
 	/* Over several nodes nobody finds out later what is missing for links. */
 	if (accel->agree.vote && comm->spans && core_offer_arena(&accel->offer))
-		comm->wants_links = comm->wants_shm = true;
+		comm->links.wanted = comm->links.shm_wanted = true;
 	if (accel->agree.vote)
 		core_proof_doubt(accel);
 	if (accel->reason)
@@ -196,7 +196,7 @@ enum util_status core_vote_progress(struct core_accel *accel)
 	/* An eager call needs no links; a longer one will. */
 	if (accel->comm->spans && accel->facts.common.arena &&
 	    !accel->facts.common.any_without_data && !(accel->facts.common.all & CORE_OFFER_WHOLE))
-		accel->comm->wants_links = accel->comm->wants_shm = true;
+		accel->comm->links.wanted = accel->comm->links.shm_wanted = true;
 	/* After a loss, or another node's failure, not all have come, nor voted. */
 	if (accel->agree.vote && !core_meet_is_lost(accel->comm) &&
 	    !core_meet_failed(accel->comm, accel->number)) {

@@ -30,10 +30,10 @@ static enum util_status copy_slice(struct core_accel *accel, char *to, const cha
 	int num;
 
 	if (padded == GPU_TYPE_NONE)
-		return gpu_stream_copy_pieces(accel->copies, to, from, bytes);
+		return gpu_stream_copy_pieces(accel->windows.copies, to, from, bytes);
 	num = gpu_type_parts(padded, parts);
 	for (int i = 0; i < num && status == UTIL_OK; i++)
-		status = gpu_stream_copy_rows(accel->copies, to + parts[i].offset, pitch,
+		status = gpu_stream_copy_rows(accel->windows.copies, to + parts[i].offset, pitch,
 					      from + parts[i].offset, pitch, parts[i].bytes,
 					      bytes / pitch);
 	return status;
@@ -47,10 +47,10 @@ static enum util_status copy_slices(struct core_accel *accel, uint64_t round,
 	enum util_status status = UTIL_OK;
 
 	for (int i = 0; i < buffer->num_blocks && status == UTIL_OK; i++) {
-		struct core_block user =
-			core_rounds_slice(&accel->rounds, round, buffer->blocks[i], false, i);
-		struct core_block ours =
-			core_rounds_slice(&accel->rounds, round, buffer->blocks[i], true, i);
+		struct core_block user = core_rounds_slice(&accel->windows.rounds, round,
+							   buffer->blocks[i], false, i);
+		struct core_block ours = core_rounds_slice(&accel->windows.rounds, round,
+							   buffer->blocks[i], true, i);
 		void *at_user = (void *)(buffer->address + (uint64_t)user.offset);
 		void *at_window = (void *)(window->address + (uint64_t)ours.offset);
 
@@ -65,18 +65,18 @@ enum util_status core_window_fill(struct core_accel *accel, uint64_t round)
 {
 	const struct core_shape *shape = &accel->shape;
 
-	if (accel->window_in)
-		return copy_slices(accel, round, &shape->in, accel->window_in, false);
+	if (accel->windows.in)
+		return copy_slices(accel, round, &shape->in, accel->windows.in, false);
 	/* Blocks that are swapped in place are input, too. */
-	if (accel->window_out && shape->in_place && !shape->in.num_blocks)
-		return copy_slices(accel, round, &shape->out, accel->window_out, false);
+	if (accel->windows.out && shape->in_place && !shape->in.num_blocks)
+		return copy_slices(accel, round, &shape->out, accel->windows.out, false);
 	return UTIL_OK;
 }
 
 enum util_status core_window_drain(struct core_accel *accel, uint64_t round)
 {
 	/* The result of a reduce_scatter in place may wait in scratch, for the last phase. */
-	if (!accel->window_out || accel->sched->holds)
+	if (!accel->windows.out || accel->sched->holds)
 		return UTIL_OK;
-	return copy_slices(accel, round, &accel->shape.out, accel->window_out, true);
+	return copy_slices(accel, round, &accel->shape.out, accel->windows.out, true);
 }

@@ -11,8 +11,8 @@ static bool both_reach(const struct core_comm *comm, int a, int b, uint64_t of_a
 
 bool core_terms_reaches(const struct core_comm *comm, int a, int b, int kind)
 {
-	return both_reach(comm, a, b, comm->reach[kind][core_comm_number(comm, a)],
-			  comm->reach[kind][core_comm_number(comm, b)]);
+	return both_reach(comm, a, b, comm->voted.reach[kind][core_comm_number(comm, a)],
+			  comm->voted.reach[kind][core_comm_number(comm, b)]);
 }
 
 enum gpu_transport core_terms_transport(const struct core_comm *comm, int rank)
@@ -109,7 +109,7 @@ bool core_terms_all_reach(const struct core_comm *comm, int kind)
 	uint64_t all = comm->num_near < 64 ? (UINT64_C(1) << comm->num_near) - 1 : UINT64_MAX;
 
 	for (int i = 0; i < comm->num_near; i++) {
-		if ((comm->reach[kind][i] & all) != all)
+		if ((comm->voted.reach[kind][i] & all) != all)
 			return false;
 	}
 	return true;
@@ -123,7 +123,7 @@ bool core_terms_all_reach(const struct core_comm *comm, int kind)
 bool core_terms_is_any_apart(const struct core_facts *facts)
 {
 	const struct core_comm *comm = facts->comm;
-	bool found = comm->together >= CORE_TOGETHER_NO, shared = false;
+	bool found = comm->links.together >= CORE_TOGETHER_NO, shared = false;
 
 	found |= (facts->common.any & CORE_OFFER_APART) != 0;
 	/* The usual case, without a look at all pairs. */

@@ -102,7 +102,7 @@ struct core_comm *core_comm_new(uint64_t id, int rank, int size, const struct co
 	comm->id = id;
 	comm->rank = rank;
 	comm->size = size;
-	memset(comm->reach, 0xff, sizeof(comm->reach));
+	memset(comm->voted.reach, 0xff, sizeof(comm->voted.reach));
 	memcpy(comm->members, members, (size_t)size * sizeof(*members));
 	number_nodes(comm);
 	number_near(comm);

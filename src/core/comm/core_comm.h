@@ -66,6 +66,32 @@ struct core_comm_queue {
 	void (*end)(struct core_comm *comm);
 };
 
+/* What the last votes made sure of; see core_vote.h. Members on this node have numbers there. */
+struct core_comm_voted {
+	struct core_known known; /* allocations of this process that the others have mapped */
+	/* The context in which, and the moment (gpu_ipc_dropped) at which, it mapped theirs. */
+	unsigned long long context_id;
+	uint64_t dropped;
+	/* Of each member, by its number: whose memory of each kind it reaches, a bit for each. */
+	uint64_t reach[CORE_NUM_REACHES][CORE_MAX_NEAR];
+	int failed;       /* in a row, in which this process could not map something for now */
+	bool proven;      /* who of the members' devices can be believed is known */
+	bool shows_cards; /* the next call is to try it in any case */
+};
+
+/* For calls with messages; see core_links.h. */
+struct core_comm_links {
+	bool wanted;                 /* next time with arenas */
+	bool shm_wanted;             /* also in host memory: ranks don't reach each other's */
+	bool failed;                 /* a call with messages did, here */
+	bool flags_moved;            /* their places have other data in them, on some rank */
+	uint32_t ll_flag;            /* the last one used in LL; all members have the same */
+	size_t most_arena;           /* bytes that will do for an arena; 0: nobody knows */
+	uint64_t room;               /* bytes of arenas that the last call with messages used */
+	enum core_together together; /* whether kernels of ranks that share a GPU run so */
+	int late_probes; /* in which some were late; all members on the node have the same */
+};
+
 struct core_comm {
 	uint64_t id;                  /* unique in the job */
 	struct core_board_slot *slot; /* NULL: nobody counts */
@@ -82,37 +108,14 @@ struct core_comm {
 	bool lost;        /* a member's process has ended, or can't be reached: known here */
 	bool told_loss;   /* ... and told to the other nodes */
 	bool retired;     /* its calls are not counted any more */
-	int failed_votes; /* in a row, in which this process could not map something for now */
-	bool proven;      /* who of the members' devices can be believed is known */
-	bool shows_cards; /* the next call is to try it in any case */
 	bool in_real;     /* inside a call of the real MPI, or left it by a jump */
-	/*
-	 * What the last votes made sure of: the allocations of this process that the others have
-	 * mapped, and the context in which, and the moment (gpu_ipc_dropped) at which, it mapped
-	 * theirs.
-	 */
-	struct core_known known;
-	unsigned long long context_id;
-	uint64_t dropped;
+	struct core_comm_voted voted;
+	struct core_comm_links links;
 	struct core_schedule *schedules; /* see core_schedule.h */
 	struct core_choices *choices;    /* see core_choices.h */
 	struct core_arena *arena;        /* see core_arena.h; its own */
 	bool standing;                   /* enqueued calls': see core_standing.h */
-	bool wants_links;                /* next time with arenas */
-	bool wants_shm;                  /* also in host memory: ranks don't reach each other's */
-	size_t most_arena;               /* bytes that will do for an arena; 0: nobody knows */
-	/*
-	 * What the last vote said: of each member on this node, by its number there, whose memory
-	 * of each kind it reaches, a bit for each number.
-	 */
-	uint64_t reach[CORE_NUM_REACHES][CORE_MAX_NEAR];
-	uint64_t room;               /* bytes of arenas that the last call with messages used */
-	bool flags_moved;            /* their places have other data in them, on some rank */
-	uint32_t ll_flag;            /* the last one used in LL; all members have the same */
-	enum core_together together; /* whether kernels of ranks that share a GPU run so */
-	int late_probes;     /* in which some were late; all members on the node have the same */
-	bool links_failed;   /* a call with messages did, here */
-	unsigned complained; /* a bit for each kind of complaint */
+	unsigned complained;             /* a bit for each kind of complaint */
 	int num_nodes, node; /* nodes of the members, in order of their lowest ranks; ours */
 	int *nodes;          /* of each member: which of them */
 	int *speakers;       /* of each node: its lowest rank */
