@@ -6,4 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 ./setup.sh
+make -s -j2 -C build check-programs >build/check-programs.log 2>&1 || {
+	tail -n 40 build/check-programs.log >&2
+	exit 1
+}
 exec make -s -C build check TEST_FLAGS="${*@Q}"

@@ -11,7 +11,7 @@ CORE_MPI = comm/core_mpi_graph.c core_mpi_args.c core_mpi_async.c core_mpi_bound
 	request/core_mpi_freed.c request/core_mpi_pending.c request/core_mpi_request.c request/core_mpi_request_several.c request/core_mpi_several.c request/core_mpi_start.c request/core_mpi_table.c request/core_mpi_waiting.c
 MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_session.o pmpi_spawn.o pmpi_stream.o wrappers.o
 MPI_TEST_PROGRAMS = pieces/$(NCCL_SONAME) test_nccl test_agree test_async test_queue test_coll test_desync test_io test_stream test_fused test_message test_ordered test_rma test_half test_types test_life test_edges test_sessions demo
-MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages overhead streams
+MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages mixed nccl-bench overhead streams
 NCCL_OBJECTS = nccl_absent.o nccl_call.o nccl_comm.o nccl_driver.o nccl_error.o nccl_group.o nccl_memory.o nccl_number.o nccl_pieces.o nccl_type.o
 NCCL_SONAME = libnccl.so.2
 MPI_LIBS = $(MPI_NAMES:%=mpi/%/$(SONAME)) $(MPI_NAMES:%=mpi/%/nccl/$(NCCL_SONAME))
@@ -77,6 +77,12 @@ mpi/$(1)/buffer-pairs: $(top_srcdir)/bench/buffer-pairs.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK)
 mpi/$(1)/messages: $(top_srcdir)/bench/messages.c emu/.stamp
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -ldl
+mpi/$(1)/mixed: $(top_srcdir)/bench/mixed.c emu/.stamp
+	$$(AM_V_at)$$(MKDIR_P) $$(@D)
+	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK)
+mpi/$(1)/nccl-bench: $(top_srcdir)/bench/nccl.c emu/.stamp
 	$$(AM_V_at)$$(MKDIR_P) $$(@D)
 	$$(AM_V_CCLD)$$(call mpi_cc,$(2)) $$(MPI_COMPILE) $(LDFLAGS) -o $$@ $$< $(EMU_LINK) -ldl
 mpi/$(1)/streams: $(top_srcdir)/bench/streams.c emu/.stamp

@@ -129,6 +129,25 @@ class Day:
                 "wrong": sum(row[place]["wrong"] for row in results for place in ("out_of_place", "in_place")),
                 "ways": sorted(set(re.findall(r" accel +\d+ +\d+ +[\d.]+ +(\S.*?) *$", output, re.M)))}
 
+    def find_nccl(self):
+        """NVIDIA's NCCL; without a GPU ours takes its place in the rehearsal."""
+        if not self.on_gpu:
+            return self.build / "mpi" / self.mpis[-1] / "nccl/libnccl.so.2"
+        places = [os.environ.get("NCCL_LIBRARY"), "/usr/lib/x86_64-linux-gnu/libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2",
+                  *(str(path) for path in Path(sys.prefix).glob("lib/python3*/*-packages/nvidia/nccl/lib/libnccl.so.2"))]
+        return next((place for place in places if place and Path(place).exists()), None)
+
+    def nccl(self, library, ranks, timeout):
+        """us by bytes of NCCL's allreduce, enqueued; several ranks on a GPU it may refuse, and says so."""
+        mpi = self.mpis[-1]
+        where = [] if self.on_gpu else [self.build / "gpucoll-exec", "--emulate"]
+        status, output = self.run([*where, *launcher(mpi, ranks), self.build / "mpi" / mpi / "nccl-bench", library, self.most], timeout)
+        rows = re.findall(r"^(\d+) ([\d.]+) (\d+)$", output, re.M)
+        refusal = re.search(r"^nccl: rank \d+: (.*)$", output, re.M)
+        if not rows:
+            return f"left out: {refusal[1]}" if refusal else {"status": status, "tail": output[-2000:]}
+        return {"us": {size: float(us) for size, us, _ in rows}, "wrong": sum(int(wrong) for *_, wrong in rows), "ways": [str(library)]}
+
     def sanitize(self, tool, timeout):
         mpi = self.mpis[-1]
         status, output = self.run([*launcher(mpi, 2), "compute-sanitizer", "--tool", tool, "--target-processes", "all", "--error-exitcode", "9",
@@ -174,6 +193,11 @@ class Day:
                     self.figures("accelerated, MPS", RANKS, COLLECTIVES)
         else:
             self.report["steps"].append({"name": "MPS", "result": "left out: nvidia-cuda-mps-control is not there"})
+        nccl = self.find_nccl()
+        for ranks in [2, 4] if nccl else []:
+            self.step(f"NCCL: allreduce, {ranks} ranks", 25, self.nccl, nccl, ranks)
+        if not nccl:
+            self.report["steps"].append({"name": "NCCL", "result": "left out: no libnccl.so.2 (NCCL_LIBRARY names one)"})
         for name, expression, limit in TESTS[2:]:
             self.step(f"tests: {name}", limit, self.group, expression)
         for algo in ("twoshot", "ring", "tree", "doubling"):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from conftest import MPIS, assert_passed
-from helpers import NUM_GPUS, PATHS, ROOMS, TRANSPORTS, count_calls, each_mpi, emulated_only
+from helpers import NUM_GPUS, PATHS, ROOMS, TRANSPORTS, count_calls, each_mpi, emulated_only, on_nodes
 
 FUZZ = [{}, {"GPUCOLL_EXEC": "stepped", "GPUCOLL_ALGO": "ring", **ROOMS["little"]}, {"GPUCOLL_ALGO": "tree", "GPUCOLL_CHANNELS": "2"},
         {"GPUCOLL_ALGO": "doubling", "GPUCOLL_PROTO": "ll"}, {"GPUCOLL_PROTO": "ll128", "GPUCOLL_CHANNELS": "2"}, {"GPUCOLL_ALGO": "halving", **TRANSPORTS["shm"]},
@@ -109,6 +109,19 @@ def test_memory_without_handles(run_mpi, mpi, case, windows):
     assert_passed(result)
     assert count_calls(result.output, "stage") == 0, result.output
     assert ("through windows" in result.output) == windows, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("shape,calls", [("000", 1000), ("001", 1100)])
+def test_habit(run_mpi, mpi, shape, calls):
+    """Who was not followed again and again asks seldom; when others follow, calls are accelerated again."""
+    result = on_nodes(run_mpi, mpi, shape, "test_agree", "habit", calls, env={"GPUCOLL_STATS": "1"})
+    assert_passed(result)
+    accelerated = count_calls(result.output, "accel")
+    if shape == "000":  # they ask in the first call of each kind after a multiple of 64, and 1,000 is none
+        assert calls - 64 <= accelerated < calls, result.output
+    else:  # ... of 1,024; every third call is an allreduce, the others are too short to be accelerated
+        assert (2 * calls - 2048) // 3 - 5 <= accelerated <= (2 * calls - 2048) // 3 + 5, result.output
 
 
 @emulated_only

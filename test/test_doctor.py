@@ -50,6 +50,14 @@ def test_doctor_finds(env, before, topic, level, words):
 
 
 @emulated_only
+@pytest.mark.parametrize("function", ["cuInit", "cuMemAlloc", "cuIpcOpenMemHandle", "cuCtxSynchronize:2", "cuDevicePrimaryCtxReset"])
+def test_doctor_of_a_driver_that_hangs(function):
+    """In whichever process: it says so, and ends, with all others."""
+    status, lines, report = doctor({"CUEMU_FAULT": f"{function}=hang", "CUEMU_DEVICES": "2", "GPUCOLL_TIMEOUT": "3"})
+    assert status == 1 and "did not return within 3 s" in lines["driver"]["found"] and report["bad"] == 1, report
+
+
+@emulated_only
 @each_mpi
 def test_doctor_under_a_launcher(mpi):
     """The ranks of a node try each other; the first one says what came of it."""

@@ -85,6 +85,66 @@ def old_kernel(tmp_path_factory):
     return str(folder / "old.so")
 
 
+# What becomes of descriptors that a rank sends to others: DESCRIPTORS=VICTIM:N:lose, its Nth is lost; ...:die, it ends instead.
+DESCRIPTORS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <signal.h>
+#include <unistd.h>
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+	static atomic_int sent;
+	static ssize_t (*real)(int, const struct msghdr *, int);
+	const struct sockaddr_un *to = message->msg_name;
+	const char *rank = getenv("OMPI_COMM_WORLD_RANK") ? getenv("OMPI_COMM_WORLD_RANK") : getenv("PMI_RANK");
+	int victim, at, ours = to && message->msg_controllen && !strncmp(to->sun_path + 1, "gpucoll-", 8);
+	char what[8];
+	if (!real)
+		real = (ssize_t (*)(int, const struct msghdr *, int))dlsym(RTLD_NEXT, "sendmsg");
+	if (ours && rank && sscanf(getenv("DESCRIPTORS"), "%d:%d:%7s", &victim, &at, what) == 3 && atoi(rank) == victim &&
+	    atomic_fetch_add(&sent, 1) == at) {
+		fprintf(stderr, "rank %d: descriptor %d is not sent\n", victim, at);
+		if (!strcmp(what, "die"))
+			kill(getpid(), SIGKILL);
+		return (ssize_t)message->msg_iov->iov_len;
+	}
+	return real(fd, message, flags);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def descriptors(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("descriptors")
+    (folder / "descriptors.c").write_text(DESCRIPTORS)
+    compile_with("gcc", "-shared", "-fPIC", "-o", folder / "descriptors.so", folder / "descriptors.c", "-ldl")
+    return str(folder / "descriptors.so")
+
+
+@each_mpi
+def test_lost_descriptor(run_mpi, mpi, descriptors):
+    """One that was sent and does not come ends the vote, after 5 seconds: that memory can't be mapped, and all goes on."""
+    result = run_mpi(mpi, 2, "test_life", "vmm_memory", env={"DESCRIPTORS": "1:2:lose", "GPUCOLL_STATS": "1"}, before=[descriptors])
+    assert_passed(result)
+    assert result.output.count("has not come: it can't be mapped") == 1, result.output
+    assert count_calls(result.output, "accel", "MPI_Allreduce") >= 20, result.output
+
+
+@each_mpi
+@pytest.mark.parametrize("at", [0, 1])
+def test_killed_rank_in_a_vote(run_mpi, mpi, descriptors, at):
+    """It has told what it brings, and ends as it passes on its first descriptor, or its second."""
+    result = kill(run_mpi, mpi, "000", 1, env={"CUEMU_SMS": "8", "CUEMU_P2P": "none", "CUEMU_DEVICES": "3", "DESCRIPTORS": f"1:{at}:die"},
+                  before=[descriptors])
+    assert f"rank 1: descriptor {at} is not sent" in result.output, result.output
+
+
 @each_mpi
 def test_killed_rank_on_an_old_kernel(run_mpi, mpi, old_kernel):
     kill(run_mpi, mpi, "000", 1, env={"CUEMU_SMS": "8"}, after=[old_kernel])

@@ -109,7 +109,7 @@ WAYS = {"stepped": {"GPUCOLL_EXEC": "stepped"},
 LINKED = {"ring": "allreduce,reduce_scatter,reduce,allgather,bcast", "tree": "allreduce,reduce,bcast", "doubling": "allreduce,allgather,scan,exscan",
           "halving": "allreduce,reduce_scatter", "pairwise": "alltoall", "bruck": "alltoall", "scatter-allgather": "bcast", "neighbor": "allgather",
           "linear": "gather,scatter", "chain": "scan,exscan"}
-# The neighbour exchange needs pairs of ranks, LL is not for gathers and scatters (core_links.c, core_links_know_sizes), and lines
+# The neighbour exchange needs pairs of ranks, LL is not for gathers and scatters (core_vote.c, know_sizes), and lines
 # that go through the host's memory may be cut. Halving sends many pieces at a time, for which there may be too little room with flags.
 MEANINGLESS = [{"neighbor", 3}, {"linear", "fused ll"}, {"linear", "fused ll128"}, {"fused ll128", "shm"}, {"halving", "fused ll", "little"},
                {"halving", "fused ll128", "little"}]

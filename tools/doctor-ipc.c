@@ -5,6 +5,7 @@
  * context. One process exports and another opens; what they find out the first one says, when they
  * have ended.
  */
+#include "doctor-watch.h"
 #include "doctor.h"
 #include "gpu/gpu_driver.h"
 #include "util/util_time.h"
@@ -179,7 +180,7 @@ void doctor_look_at_ipc(void)
 	if (board == MAP_FAILED)
 		return;
 	for (int i = 0; i < 2; i++) {
-		if (fork() == 0) {
+		if (doctor_watch_fork() == 0) {
 			parts[i](board);
 			_exit(0);
 		}

@@ -4,6 +4,7 @@
  * other's memory, on one device or another, whether what is written there arrives (gpu_verify), and
  * whether kernels of processes that share a device run together (gpu_probe).
  */
+#include "doctor-watch.h"
 #include "doctor.h"
 #include "gpu/gpu_ipc.h"
 #include "gpu/gpu_launch.h"
@@ -220,7 +221,8 @@ static void unlink_board(void)
 {
 	char name[64];
 
-	snprintf(name, sizeof(name), "/gpucoll-doctor-%d-%d", (int)getuid(), (int)getppid());
+	snprintf(name, sizeof(name), "/gpucoll-doctor-%d-%d", (int)getuid(),
+		 (int)doctor_watch_parent());
 	shm_unlink(name);
 }
 
@@ -329,7 +331,7 @@ static int sharers_of(const struct board *board, int seat)
 
 static void say_meetings(const struct board *board)
 {
-	enum { TOGETHER }; /* index of the library's own bound (core_links.c) */
+	enum { TOGETHER }; /* index of the library's own bound (core_together.c) */
 
 	for (int i = 0; i < board->num; i++) {
 		const struct seat *seat = &board->seats[i];
@@ -382,7 +384,7 @@ static void report(const struct board *board, bool launched)
 static int count_devices(void)
 {
 	int count = 0, status = 0;
-	pid_t child = fork();
+	pid_t child = doctor_watch_fork();
 
 	if (!child) {
 		if (!gpu_driver_load() || gpu_driver.cuInit(0) != CUDA_SUCCESS ||
@@ -420,7 +422,7 @@ static void run_forked(void)
 	for (int i = 0; i < board->num; i++)
 		board->seats[i].ordinal = i % devices;
 	for (int i = 1; i < board->num; i++) {
-		if (fork() == 0) {
+		if (doctor_watch_fork() == 0) {
 			run(board, i, false);
 			_exit(0);
 		}
@@ -452,7 +454,8 @@ static struct board *open_board(void)
 	char name[64];
 	int fd;
 
-	snprintf(name, sizeof(name), "/gpucoll-doctor-%d-%d", (int)getuid(), (int)getppid());
+	snprintf(name, sizeof(name), "/gpucoll-doctor-%d-%d", (int)getuid(),
+		 (int)doctor_watch_parent());
 	fd = shm_open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd >= 0 && !ftruncate(fd, sizeof(*board)))
 		board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

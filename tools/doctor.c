@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "doctor-watch.h"
 #include "doctor.h"
 #include "gpu/gpu_driver.h"
+#include "util/util_config.h"
 
 #include <jansson.h>
 #include <stdarg.h>
@@ -22,6 +24,7 @@ void doctor_say(enum doctor_level level, const char *topic, const char *effect, 
 	va_start(args, found);
 	vsnprintf(value, sizeof(value), found, args);
 	va_end(args);
+	doctor_watch_step(topic);
 	counts[level]++;
 	json_array_append_new(lines, json_pack("{s:s, s:s, s:s, s:s*, s:s*}", "level",
 					       levels[level], "topic", topic, "found", value,
@@ -66,19 +69,59 @@ static void print_json(FILE *out)
 	json_decref(report);
 }
 
-int doctor_run(FILE *out, bool json)
+struct report {
+	FILE *out;
+	bool json;
+};
+
+static void begin_report(const struct report *report)
 {
+	memset(counts, 0, sizeof(counts));
 	lines = json_array();
-	text = json ? NULL : out;
+	text = report->json ? NULL : report->out;
+}
+
+static int end_report(const struct report *report)
+{
+	if (report->json)
+		print_json(report->out);
+	else
+		fprintf(report->out, "verdict: %d bad, %d to look at: %s\n", counts[DOCTOR_BAD],
+			counts[DOCTOR_WARN], verdict());
+	json_decref(lines);
+	return counts[DOCTOR_BAD] ? 1 : 0;
+}
+
+static int look(void *argument)
+{
+	const struct report *report = argument;
+
+	begin_report(report);
+	doctor_watch_step("the driver");
 	if (!doctor_look_at_pairs())
 		return 0;
 	doctor_look_at_driver();
 	doctor_look_at_system();
-	if (json)
-		print_json(out);
+	return end_report(report);
+}
+
+int doctor_run(FILE *out, bool json)
+{
+	struct report report = {out, json};
+	const char *what = "";
+	int status = doctor_watch(look, &report, &what);
+
+	if (status < DOCTOR_WATCH_HANGS)
+		return status;
+	begin_report(&report);
+	if (status == DOCTOR_WATCH_HANGS)
+		doctor_say(DOCTOR_BAD, "driver", "programs that use the GPU will hang, too",
+			   "dmesg (lines of NVRM: Xid); end what uses the GPU, or restart the "
+			   "machine",
+			   "a call did not return within %zu s, after: %s", util_config.timeout,
+			   what);
 	else
-		fprintf(out, "verdict: %d bad, %d to look at: %s\n", counts[DOCTOR_BAD],
-			counts[DOCTOR_WARN], verdict());
-	json_decref(lines);
-	return counts[DOCTOR_BAD] ? 1 : 0;
+		doctor_say(DOCTOR_BAD, "driver", NULL, "a core file, or gdb",
+			   "a signal ended the process that asks it, after: %s", what);
+	return end_report(&report);
 }

@@ -10,15 +10,17 @@
 #include "core/comm/core_comm.h"
 
 /*
- * Why the communicator of these processes can have no slot on boards; NULL: it can. All come to the
- * same answer. Then one process of each node takes the slot there before the others begin their
- * states; all are told whether all could, so that they are of one mind.
+ * Why the communicator of these processes can have no slot on boards; CORE_REASON_NONE: it can. All
+ * come to the same answer. Then one process of each node takes the slot there before the others
+ * begin their states; all are told whether all could, so that they are of one mind.
  */
 enum core_reason core_comm_life_why_no_slot(int size, const struct core_member *members);
 bool core_comm_life_take_slot(uint64_t id, int size, const struct core_member *members);
 
-/* Make the state. `no_slot`: why there is none for it; CORE_REASON_NONE: there is. NULL: out of
- * memory. */
+/*
+ * Make the state. `no_slot`: why there is none for it; CORE_REASON_NONE: there is. NULL: out of
+ * memory.
+ */
 struct core_comm *core_comm_life_begin(uint64_t id, int rank, int size,
 				       const struct core_member *members, enum core_reason no_slot);
 

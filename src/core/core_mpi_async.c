@@ -5,10 +5,10 @@
  * are the real MPI's, on stages in host memory; what is to be copied out hangs at their requests
  * (src/core/request).
  */
-#include "core/call/core_reason.h"
 #include "core/core_mpi_async.h"
 #include "core/agree/core_meet.h"
 #include "core/call/core_flags.h"
+#include "core/call/core_reason.h"
 #include "core/choose/core_choice.h"
 #include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"

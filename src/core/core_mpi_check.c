@@ -21,7 +21,7 @@
 /* How far a check is; each step but the last is an operation of the real MPI that has been begun.
  */
 enum step {
-	STEP_HEADS,   /* all tell all what they have come to */
+	STEP_ARGS,    /* all tell all what they have come to */
 	STEP_BLOCKS,  /* each tells each what it sends, if it is an exchange */
 	STEP_VERDICT, /* whether somebody has found something, if so */
 	STEP_DONE
@@ -220,7 +220,7 @@ static void advance(struct core_checks *lane, struct check *check)
 		if (check->broken)
 			check->step = STEP_DONE;
 		switch (check->step) {
-		case STEP_HEADS:
+		case STEP_ARGS:
 			error = look_at_args(lane, check);
 			if (error != MPI_SUCCESS)
 				tell_verdict(lane, check, error);

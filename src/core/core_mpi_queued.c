@@ -163,7 +163,7 @@ static bool prepare_queued(struct core_mpi_queued *queued, const struct core_cal
 	op->call.request = &queued->hidden;
 	if (core_mpi_keep(&queued->kept, &op->call, comm) == UTIL_OK)
 		return true;
-	op->accel.reason = "no memory";
+	op->accel.reason = core_reason_text(CORE_REASON_NO_MEMORY);
 	return false;
 }
 

@@ -17,7 +17,7 @@ enum { MAX_FAULTS = 16, FIRST_STICKY = 700 };
 static struct fault {
 	char name[64];
 	unsigned nth, calls;
-	bool later;
+	bool later, hangs;
 	CUresult code;
 } faults[MAX_FAULTS];
 static int num_faults;
@@ -111,7 +111,8 @@ static void add_faults(const char *text)
 		item[length] = 0;
 		*fault = (struct fault){.nth = 1, .code = CUDA_ERROR_OUT_OF_MEMORY};
 		if ((mark = strchr(item, '='))) {
-			fault->code = (CUresult)atoi(mark + 1);
+			fault->hangs = !strcmp(mark + 1, "hang");
+			fault->code = (CUresult)(fault->hangs ? 1 : atoi(mark + 1));
 			*mark = 0;
 		}
 		if ((mark = strchr(item, '+'))) {
@@ -124,7 +125,7 @@ static void add_faults(const char *text)
 		}
 		if (!*item || strlen(item) >= sizeof(fault->name) || !fault->nth ||
 		    fault->code <= 0)
-			emu_die("CUEMU_FAULT=%s: NAME[:N][+][=CODE] is needed", text);
+			emu_die("CUEMU_FAULT=%s: NAME[:N][+][=CODE|=hang] is needed", text);
 		strcpy(fault->name, item);
 		num_faults++;
 		at += length + (at[length] == ',');
@@ -178,6 +179,7 @@ static bool matches(const struct fault *fault, const char *name)
 
 CUresult emu_find_fault(const char *name)
 {
+	bool hangs = false;
 	CUresult code;
 
 	emu_config_load();
@@ -190,10 +192,13 @@ CUresult emu_find_fault(const char *name)
 		if (faults[i].calls == faults[i].nth ||
 		    (faults[i].later && faults[i].calls > faults[i].nth))
 			code = faults[i].code;
+		hangs |= code != CUDA_SUCCESS && faults[i].hangs;
 		if ((int)code >= FIRST_STICKY)
 			lost = code;
 	}
 	pthread_mutex_unlock(&fault_lock);
+	while (hangs)
+		pause();
 	return code;
 }
 

@@ -5,16 +5,16 @@
  *
  *     test_agree mixed [CALLS [FILE]]  all collectives, on several communicators; the file is
  *                                  made when all ranks are through MPI_Init
- *     test_agree ahead             a root with host buffers runs thousands of calls ahead
- *     test_agree threads [CALLS]   as mixed, on a communicator for each of three threads
- *     test_agree opposite          two threads use two communicators in opposite order on two ranks
- *     test_agree fresh [CALLS]     every call on memory that was just allocated
- *     test_agree warm              the emulated driver refuses what a warm call must not need
- *     test_agree windows [CALLS]   as mixed, on device and managed memory only, and longer
- *     test_agree fuzz CALLS SEED   all collectives, sizes from nothing to many, on communicators
- *                                  drawn at random, mostly of device memory
- *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
- *     test_agree fault             a rank loses its device: an error, or the right result
+ *     test_agree habit [CALLS]     so many calls of which only rank 0's buffers are on the device,
+ * and then so many of which all are test_agree ahead             a root with host buffers runs
+ * thousands of calls ahead test_agree threads [CALLS]   as mixed, on a communicator for each of
+ * three threads test_agree opposite          two threads use two communicators in opposite order on
+ * two ranks test_agree fresh [CALLS]     every call on memory that was just allocated test_agree
+ * warm              the emulated driver refuses what a warm call must not need test_agree windows
+ * [CALLS]   as mixed, on device and managed memory only, and longer test_agree fuzz CALLS SEED all
+ * collectives, sizes from nothing to many, on communicators drawn at random, mostly of device
+ * memory test_agree window_fault      a copy fails beside a kernel, which nobody hears of
+ * afterwards test_agree fault             a rank loses its device: an error, or the right result
  *     test_agree killed RANK MS    the rank is killed: all others get an error; with TEST_PENDING
  *                                  so many calls are pending, with TEST_PERSISTENT persistent
  *                                  ones
@@ -283,6 +283,22 @@ static void test_mixed(int calls, bool fresh)
 	stress_free(&half);
 	MPI_Comm_free(&dup);
 	MPI_Comm_free(&split);
+}
+
+static void test_habit(int calls)
+{
+	struct stress s;
+
+	snprintf(test_name, sizeof(test_name), "others' choice in %d calls, and no more", calls);
+	stress_init(&s, MPI_COMM_WORLD, 1, MAX_COUNT);
+	for (int i = 0; i < 2 * calls; i++) {
+		enum place place = i < calls && test_rank ? PLACE_HOST : PLACE_DEVICE;
+
+		stress_call_on(&s, i % 3 ? BCAST : ALLREDUCE, 16, 0, i, &s.buffers[0][place],
+			       &s.buffers[1][place]);
+	}
+	test_result(s.wrong == 0);
+	stress_free(&s);
 }
 
 /* Nothing, a little, or more than goes through a link at a time. */
@@ -901,6 +917,8 @@ int main(int argc, char **argv)
 		test_mixed(calls, false);
 	else if (!strcmp(name, "fresh"))
 		test_mixed(calls, true);
+	else if (!strcmp(name, "habit"))
+		test_habit(calls);
 	else if (!strcmp(name, "warm"))
 		test_warm();
 	else if (!strcmp(name, "windows"))

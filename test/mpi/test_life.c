@@ -214,7 +214,6 @@ static void vmm_free(CUdeviceptr address, size_t bytes, int num)
 	cuda_check((cudaError_t)cuMemAddressFree(address, (size_t)num * bytes), "cuMemAddressFree");
 }
 
-/* New memory in each round, so that descriptors are passed in each. */
 /* In place, the result in the first of `count` elements for each rank. */
 static bool reduce_scatter_works(int *buffer, int count)
 {
@@ -235,6 +234,7 @@ static bool reduce_scatter_works(int *buffer, int count)
 	return ok;
 }
 
+/* New memory in each round, so that descriptors are passed in each. */
 static void vmm(bool shareable, int num, int count)
 {
 	enum { ROUNDS = 8 };

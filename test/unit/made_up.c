@@ -111,5 +111,5 @@ void made_up_free(struct made_up_call *call)
 {
 	core_schedule_drop(call->comm);
 	free(call->comm->area);
-	free(call->comm);
+	core_comm_free(call->comm);
 }

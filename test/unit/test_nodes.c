@@ -22,7 +22,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { MOST_NODES = 9, CALLS = 30, MOST_QUESTIONS = 4 * MOST_NODES * CALLS };
+enum { MOST_NODES = 9, CALLS = 80, MOST_QUESTIONS = 4 * MOST_NODES * CALLS };
 
 /* ---- what the agreement stands on ---- */
 
@@ -48,9 +48,10 @@ struct net_payload {
 	const struct letter *letter;
 };
 
-/* What a member does in a call. */
+/* What a member does in a call. `behind`: it had to stage it, as it was too far ahead of another.
+ */
 struct plan {
-	bool stages, withdraws, eager;
+	bool stages, withdraws, eager, behind;
 };
 
 struct node {
@@ -74,9 +75,11 @@ static struct world {
 	struct net_header questions[MOST_QUESTIONS];
 	int asked[MOST_QUESTIONS], num_questions; /* of which node */
 	uint64_t now, random;
+	int accelerated, behind; /* calls of the world; of its members, that had to be staged */
 } world;
 
 static core_mail_handler *handlers[CORE_MAIL_NUM_KINDS];
+static const unsigned char zeros[64];
 
 int clock_gettime(clockid_t clock, struct timespec *time)
 {
@@ -294,6 +297,9 @@ static void look_at_records(struct node *node)
 {
 	for (int i = 0; i < world.num; i++) {
 		const struct core_record *record = core_agree_record(&node->agree, i);
+
+		assert_int_equal(record->num_blocks, 1);
+		assert_true(record->blocks[0].bytes > 0);
 		const unsigned char *data =
 			(const unsigned char *)record + record->blocks[0].offset;
 
@@ -321,7 +327,7 @@ static void come(struct node *node)
 
 	if (plan->stages ||
 	    !core_agree_open(&node->agree, node->comm, node->call, world.nonblocking[node->call])) {
-		plan->stages = true;
+		plan->behind = !plan->stages;
 		end_call(node, STAGED);
 		return;
 	}
@@ -343,6 +349,7 @@ static void accelerate(struct node *node)
 	assert_true(common->fits);
 	assert_int_equal(common->bytes, 100 + node->call);
 	assert_int_equal(common->longest, world.num);
+	assert_int_equal((common->all & CORE_OFFER_EAGER) != 0, node->plans[node->call].eager);
 	if (common->all & CORE_OFFER_EAGER)
 		look_at_records(node);
 	end_call(node, ACCELERATED);
@@ -359,7 +366,7 @@ static enum core_agree_state progress(struct node *node)
 		core_agree_summarize(&node->agree, &common);
 		core_agree_answer(&node->agree, common.fits && !(common.any & CORE_OFFER_BEHIND),
 				  reach);
-		node->plans[node->call].stages |= (common.any & CORE_OFFER_BEHIND) != 0;
+		node->plans[node->call].behind |= (common.any & CORE_OFFER_BEHIND) != 0;
 	}
 	if (node->plans[node->call].withdraws && !node->withdrawn && !draw(20)) {
 		node->withdrawn = true;
@@ -482,7 +489,7 @@ static void free_world(void)
 	for (int i = 0; i < world.num; i++) {
 		core_nodes_free(world.nodes[i].comm->agreement);
 		free(world.nodes[i].comm->area);
-		free(world.nodes[i].comm);
+		core_comm_free(world.nodes[i].comm);
 	}
 }
 
@@ -494,6 +501,8 @@ static void look_at_outcomes(uint64_t seed)
 
 		for (int i = 0; i < world.num; i++) {
 			staged |= world.nodes[i].plans[call].stages;
+			staged |= world.nodes[i].plans[call].behind;
+			world.behind += world.nodes[i].plans[call].behind;
 			withdrawn |= world.nodes[i].plans[call].withdraws;
 			if (world.nodes[i].outcomes[call] != world.nodes[0].outcomes[call])
 				fail_msg("seed %llu: call %d is %d on node 0, %d on node %d",
@@ -507,14 +516,14 @@ static void look_at_outcomes(uint64_t seed)
 		if (!staged && !withdrawn && world.nodes[0].outcomes[call] == STAGED)
 			fail_msg("seed %llu: nobody has staged call %d, and it is",
 				 (unsigned long long)seed, call);
+		world.accelerated += world.nodes[0].outcomes[call] == ACCELERATED;
 	}
 }
 
-static void run(uint64_t seed, uint32_t stages, uint32_t withdraws)
+static void go_through(uint64_t seed)
 {
 	const int most = 4000000;
 
-	make_world(seed, stages, withdraws);
 	for (int step = 0; !is_done(); step++) {
 		if (step == most)
 			fail_msg("seed %llu: %d nodes are not done after %d steps",
@@ -531,25 +540,61 @@ static void run(uint64_t seed, uint32_t stages, uint32_t withdraws)
 	free_world();
 }
 
+static void run(uint64_t seed, uint32_t stages, uint32_t withdraws)
+{
+	make_world(seed, stages, withdraws);
+	go_through(seed);
+}
+
 static void nobody_stages(void **state)
 {
 	(void)state;
-	for (uint64_t seed = 1; seed <= 300; seed++)
+	for (uint64_t seed = 1; seed <= 100; seed++) {
 		run(seed, 0, 0);
+		assert_int_equal(world.accelerated, CALLS);
+	}
 }
 
+/* Of the calls of all worlds a part is accelerated. */
 static void some_stage(void **state)
 {
+	int accelerated = 0;
+
 	(void)state;
-	for (uint64_t seed = 1; seed <= 1500; seed++)
+	for (uint64_t seed = 1; seed <= 500; seed++) {
 		run(seed, 2 + (uint32_t)(seed % 30), 0);
+		accelerated += world.accelerated;
+	}
+	assert_true(accelerated > 500 * CALLS / 4);
 }
 
 static void some_take_back(void **state)
 {
+	int accelerated = 0;
+
 	(void)state;
-	for (uint64_t seed = 1; seed <= 1500; seed++)
+	for (uint64_t seed = 1; seed <= 500; seed++) {
 		run(seed, 4 + (uint32_t)(seed % 30), 1 + (uint32_t)(seed % 5));
+		accelerated += world.accelerated;
+	}
+	assert_true(accelerated > 500 * CALLS / 10);
+}
+
+/* It sees none of what the others send it, and they stop to send before that is too much. */
+static void one_stages_all(void **state)
+{
+	int behind = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 50; seed++) {
+		make_world(seed, 0, 0);
+		for (int call = 0; call < CALLS; call++)
+			world.nodes[0].plans[call].stages = true;
+		go_through(seed);
+		assert_int_equal(world.accelerated, 0);
+		behind += world.behind;
+	}
+	assert_true(behind > 0);
 }
 
 /* One letter, of which a bit is wrong, or of which the end is missing. */
@@ -566,9 +611,14 @@ static bool damage(void)
 	return false;
 }
 
-/* The call fails or is done, or goes on; nothing but the call's memory is touched. */
+/*
+ * The call fails or is done, or goes on: where a letter is damaged it may be refused, and then the
+ * node that has it has failed; the others' places in the area are as they were.
+ */
 static void damaged(void **state)
 {
+	int refused = 0, done = 0;
+
 	(void)state;
 	for (uint64_t seed = 1; seed <= 2000; seed++) {
 		bool is_damaged = false;
@@ -583,16 +633,23 @@ static void damaged(void **state)
 			progress(&world.nodes[draw((uint32_t)world.num)]);
 			deliver();
 		}
+		for (int i = 0; i < world.num; i++) {
+			refused += is_damaged && core_meet_failed(world.nodes[i].comm, 0);
+			done += core_agree_poll(&world.nodes[i].agree) == CORE_AGREE_ACCEL;
+			for (int j = 0; j < world.num; j++)
+				assert_memory_equal(core_area_record_of(world.nodes[i].comm, 1, j),
+						    zeros, sizeof(zeros));
+		}
 		free_world();
 	}
+	assert_true(refused > 100 && done > 100);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nobody_stages),
-		cmocka_unit_test(some_stage),
-		cmocka_unit_test(some_take_back),
+		cmocka_unit_test(nobody_stages),  cmocka_unit_test(some_stage),
+		cmocka_unit_test(some_take_back), cmocka_unit_test(one_stages_all),
 		cmocka_unit_test(damaged),
 	};
 

@@ -20,7 +20,9 @@ static void must_say(const char *what, const char *said, const char *wanted)
 
 static void must_be(const char *what, enum core_reason said, enum core_reason wanted)
 {
-	must_say(what, core_reason_text(said), core_reason_text(wanted));
+	if (said != wanted)
+		must_say(what, core_reason_text(said), core_reason_text(wanted));
+	assert_int_equal(said, wanted);
 }
 
 /* Each has a text of its own. */

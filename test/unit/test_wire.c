@@ -44,8 +44,7 @@ int core_mpi_node_leader(int node)
 
 /* ---- the network ---- */
 
-/* A message's data leave the sender when it departs, or, of one that is fetched, when it is taken.
- */
+/* Its data leave the sender when it departs, or, of one that is fetched, when it is taken. */
 struct net_payload {
 	struct net_payload *next;
 	int to;
@@ -469,7 +468,7 @@ static void free_world(void)
 			free(wire->out[place].base);
 		}
 		free(wire);
-		free(world.comms[rank]);
+		core_comm_free(world.comms[rank]);
 	}
 }
 

@@ -4,6 +4,7 @@
 #include "core/accel/core_eager.h"
 #include "core/accel/core_failure.h"
 #include "core/accel/core_links.h"
+#include "core/accel/core_mixed.h"
 #include "core/accel/core_plan.h"
 #include "core/accel/core_prepare.h"
 #include "core/accel/core_reach.h"
@@ -118,7 +119,12 @@ static enum util_status offer(struct core_accel *accel)
 		return core_accel_stage(accel, comm->no_area);
 	if (accel->withdrawn)
 		return core_accel_stage(accel, CORE_REASON_LATER_CALL);
-	if (accel->nonblocking && has_been_passed(accel) && !core_meet_is_lost(comm))
+	if (accel->nonblocking && has_been_passed(accel) && !core_meet_is_lost(comm)) {
+		core_mixed_note(comm, accel->shape.coll, true);
+		return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
+	}
+	if (core_mixed_gives_way(comm, accel->shape.coll, accel->number) &&
+	    !core_meet_is_lost(comm))
 		return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
 	/* All members on the node are through the last probe's call. */
 	if (comm->links.together == CORE_TOGETHER_LATE)

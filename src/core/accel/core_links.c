@@ -114,13 +114,15 @@ static void choose_carried(struct core_accel *accel)
 void core_links_decide(struct core_accel *accel)
 {
 	const struct core_facts *facts = &accel->facts;
-	const char *why = core_protocol_why_stepped(facts, accel->schedule, accel->gdr), *never;
+	const char *why = core_protocol_why_stepped(facts, accel->schedule, accel->gdr);
+	const char *far = facts->comm->spans ? core_protocol_why_never_fused(facts, accel->schedule,
+									     accel->gdr)
+					     : why;
 
-	never = core_protocol_why_never_fused(facts, accel->schedule, accel->gdr);
 	if (why && util_config.exec == UTIL_EXEC_FUSED)
 		core_say_complaint(accel, CORE_COMPLAINT_EXEC, "GPUCOLL_EXEC", "fused", why);
 	accel->steps.args.waits = !why;
-	choose_protocol(accel, accel->comm->spans ? !never : !why);
+	choose_protocol(accel, !far);
 	/*
 	 * On this node hosts wait, and on others perhaps kernels, of messages of the same lengths.
 	 */

@@ -98,7 +98,10 @@ static enum core_reason why_not(const struct core_accel *accel, const struct alg
 	return why;
 }
 
-/* With its schedule, unless that can't be had, or not be done in this call. */
+/*
+ * Take the algorithm's schedule. Returns why it can't be had, or not be done in this call, or
+ * CORE_REASON_NONE; `*status` says whether the call can go on without it.
+ */
 static enum core_reason take_schedule(struct core_accel *accel, const struct algo_choice *choice,
 				      const struct sched_request *request, enum util_status *status)
 {

@@ -41,8 +41,8 @@ struct core_protocol {
 
 /*
  * The protocol `wanted`, if that can be; else the other one with flags, where the wish grants that,
- * but not Simple; else Simple, in which the messages fit. `fused`: kernels wait, as far as all
- * ranks know.
+ * but not Simple; else Simple. They must fit in that one (core_protocol_fit). `fused`: kernels
+ * wait, as far as all ranks know.
  */
 struct core_protocol core_protocol_choose(const struct core_facts *facts,
 					  const struct core_schedule *schedule, bool gdr,

@@ -19,8 +19,8 @@ struct core_rounds {
 };
 
 /*
- * The rounds of a call whose windows, if it has some, each have a slice of `slices` blocks; not
- * more of them than the longest block needs.
+ * The rounds of a call: as many as the longest block needs, where each window, if the call has
+ * some, has room for a slice of `slices` blocks.
  */
 struct core_rounds core_rounds_of(const struct core_facts *facts, int slices);
 

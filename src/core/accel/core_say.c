@@ -60,9 +60,17 @@ void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t
 				 core_proof_missing(accel), accel->comm->size);
 			break;
 		}
-		snprintf(text, bytes, "rank %d of %d to come to call %llu of communicator %#llx",
-			 missing(accel), accel->comm->size, (unsigned long long)accel->number,
-			 (unsigned long long)accel->comm->id);
+		if (missing(accel) < 0)
+			snprintf(text, bytes,
+				 "ranks to map what call %llu of communicator %#llx is to touch",
+				 (unsigned long long)accel->number,
+				 (unsigned long long)accel->comm->id);
+		else
+			snprintf(text, bytes,
+				 "rank %d of %d to come to call %llu of communicator %#llx",
+				 missing(accel), accel->comm->size,
+				 (unsigned long long)accel->number,
+				 (unsigned long long)accel->comm->id);
 		break;
 	case CORE_ACCEL_FILL:
 		snprintf(text, bytes, "a copy on the device");

@@ -2,6 +2,7 @@
 #include "core/accel/core_vote.h"
 #include "core/accel/core_eager.h"
 #include "core/accel/core_failure.h"
+#include "core/accel/core_mixed.h"
 #include "core/accel/core_proof.h"
 #include "core/accel/core_reach.h"
 #include "core/accel/core_ready.h"
@@ -158,6 +159,8 @@ static enum util_status give_way(struct core_accel *accel)
 		core_proof_doubt(accel);
 	if (accel->reason)
 		return UTIL_STAGE;
+	if (!accel->withdrawn)
+		core_mixed_note(comm, accel->shape.coll, true);
 	return core_accel_stage(accel, accel->withdrawn ? CORE_REASON_LATER_CALL
 							: CORE_REASON_OTHERS_CHOICE);
 }
@@ -192,6 +195,7 @@ enum util_status core_vote_progress(struct core_accel *accel)
 		return UTIL_IN_PROGRESS;
 	}
 	accel->comm->accelerated = true;
+	core_mixed_note(accel->comm, accel->shape.coll, false);
 	fill_facts(accel);
 	/* An eager call needs no links; a longer one will. */
 	if (accel->comm->spans && accel->facts.common.arena &&

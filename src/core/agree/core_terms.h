@@ -25,8 +25,10 @@ bool core_terms_all_reach(const struct core_comm *comm, int kind);
  */
 struct sched_room core_terms_room(const struct core_comm *comm, size_t arena, bool gdr);
 
-/* Why there can be no messages in this call; CORE_REASON_NONE: there can. All come to the same
- * answer. */
+/*
+ * Why there can be no messages in this call; CORE_REASON_NONE: there can. All come to the same
+ * answer.
+ */
 enum core_reason core_terms_refuse(const struct core_facts *facts);
 
 /* Whether there can be links between all ranks of this node, after a vote or without one. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Why a call is staged instead of accelerated: the one list of all reasons, whose texts statistics
- * and logs show and gpucoll(7) explains.
+ * Why a call is staged that the accelerated path was asked for: the one list of these reasons,
+ * whose texts statistics and logs show and gpucoll(7) explains. What goes another way by its kind
+ * (messages, files) has a word for that instead.
  */
 #ifndef CORE_REASON_H
 #define CORE_REASON_H
@@ -58,7 +59,7 @@ enum core_reason {
 	CORE_REASON_NOT_MAPPED,
 	CORE_REASON_NOT_PASSED,
 
-	/* what is known of all ranks; of one algorithm: it */
+	/* what all ranks know of all; and of an algorithm, which is `it` */
 	CORE_REASON_RANK_WITHOUT_DATA,
 	CORE_REASON_RANK_WITHOUT_ARENA,
 	CORE_REASON_LINKS_FAILED,

@@ -11,6 +11,7 @@
 #ifndef CORE_COMM_H
 #define CORE_COMM_H
 
+#include "core/call/core_call.h"
 #include "core/call/core_reason.h"
 #include "core/comm/core_known.h"
 #include "core/comm/core_note.h"
@@ -66,7 +67,8 @@ struct core_comm_queue {
 	void (*end)(struct core_comm *comm);
 };
 
-/* What the last votes made sure of; see core_vote.h. Members on this node have numbers there. */
+/* What the last votes made sure of; see core_reach.h and core_proof.h. Members here are numbered.
+ */
 struct core_comm_voted {
 	struct core_known known; /* allocations of this process that the others have mapped */
 	/* The context in which, and the moment (gpu_ipc_dropped) at which, it mapped theirs. */
@@ -79,7 +81,7 @@ struct core_comm_voted {
 	bool shows_cards; /* the next call is to try it in any case */
 };
 
-/* For calls with messages; see core_links.h. */
+/* For calls with messages; see core_links.h and core_together.h. */
 struct core_comm_links {
 	bool wanted;                 /* next time with arenas */
 	bool shm_wanted;             /* also in host memory: ranks don't reach each other's */
@@ -90,6 +92,12 @@ struct core_comm_links {
 	uint64_t room;               /* bytes of arenas that the last call with messages used */
 	enum core_together together; /* whether kernels of ranks that share a GPU run so */
 	int late_probes; /* in which some were late; all members on the node have the same */
+};
+
+/* Of each collective; see core_mixed.h. */
+struct core_comm_mixed {
+	uint8_t gave_way[CORE_COLL_NUM]; /* how many calls in a row */
+	uint64_t asked[CORE_COLL_NUM];   /* the period, + 1, in which the others were asked last */
 };
 
 struct core_comm {
@@ -111,6 +119,7 @@ struct core_comm {
 	bool in_real;     /* inside a call of the real MPI, or left it by a jump */
 	struct core_comm_voted voted;
 	struct core_comm_links links;
+	struct core_comm_mixed mixed;
 	struct core_schedule *schedules; /* see core_schedule.h */
 	struct core_choices *choices;    /* see core_choices.h */
 	struct core_arena *arena;        /* see core_arena.h; its own */

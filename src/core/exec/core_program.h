@@ -6,8 +6,8 @@
 #ifndef CORE_PROGRAM_H
 #define CORE_PROGRAM_H
 
-#include "core/call/core_reason.h"
 #include "algos/algo.h"
+#include "core/call/core_reason.h"
 #include "gpu/gpu_scratch.h"
 #include "gpu/gpu_staging.h"
 #include "gpu/kernels/gpu_program.h"
@@ -74,8 +74,8 @@ struct core_program {
 
 /*
  * Make the program of a rank; `peers`: what kernels know each rank as (gpu_operand.peer), NULL: by
- * its number. NULL: the executor can't do it, to which all ranks come alike, with a
- * static text in `why`; or there is no memory, with NULL there.
+ * its number. NULL: the executor can't do it, to which all ranks come alike, for the reason `why`;
+ * or there is no memory, with CORE_REASON_NONE there.
  */
 struct core_program *core_program_make(const struct sched *sched, int rank, const int *peers,
 				       enum core_reason *why);

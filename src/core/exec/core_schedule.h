@@ -20,8 +20,8 @@ struct core_schedule {
 
 /*
  * Take the algorithm's schedule for a request that it does not refuse. UTIL_ERR_NO_MEMORY, or
- * UTIL_ERR_UNSUPPORTED where it was refuted or is too large, which has been logged, and `why` says,
- * a static text.
+ * UTIL_ERR_UNSUPPORTED where it was refuted or is too large, which has been logged, for the reason
+ * `why`.
  */
 enum util_status core_schedule_take(struct core_comm *comm, const struct algo *algo,
 				    const struct sched_request *request, struct core_schedule **out,

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Whoever asks the driver is watched, as a driver that hangs would hold up the report. */
+#ifndef DOCTOR_WATCH_H
+#define DOCTOR_WATCH_H
+
+#include <sys/types.h>
+
+/* Instead of the exit status: it did not come on for GPUCOLL_TIMEOUT seconds; a signal ended it. */
+enum { DOCTOR_WATCH_HANGS = 100, DOCTOR_WATCH_DIED };
+
+/*
+ * Have `look` done in a process of its own. Returns what it returns, which is less than
+ * DOCTOR_WATCH_HANGS, or one of these, and then sets `*what` to what it had come to.
+ */
+int doctor_watch(int (*look)(void *), void *argument, const char **what);
+
+/* In that process, and in its children: it has come to something. */
+void doctor_watch_step(const char *what);
+
+/* The process that started this program. */
+pid_t doctor_watch_parent(void);
+
+/* As fork; the child ends with its parent. */
+pid_t doctor_watch_fork(void);
+
+#endif
