@@ -156,12 +156,13 @@ static size_t parse_size(const char *text)
 int main(int argc, char **argv)
 {
 	size_t most;
-	int devices, version;
+	int devices, version, provided;
 	float *in, *out;
 	cudaStream_t stream;
 	ncclComm_t comm;
 
-	MPI_Init(&argc, &argv);
+	/* Ours is staged by a thread where kernels can't wait. */
+	MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &size);
 	if (argc < 2)

@@ -112,3 +112,12 @@ def test_names():
             result = run_command([sys.executable, "-c", call, str(BUILD / "mpi" / mpi / "nccl/libnccl.so.2"), name],
                                  os.environ | environment(mpi, []), 20)
             assert result.output == f"5 {name}: not in this library; see gpucoll-nccl(7)\n", result.output
+
+
+@emulated_only
+@each_mpi
+def test_bench(run_mpi, mpi):
+    """What measures NVIDIA's NCCL beside (bench/nccl.c), by ours: results are right."""
+    result = run_mpi(mpi, 3, "nccl-bench", BUILD / "mpi" / mpi / "nccl/libnccl.so.2", "64K", env={"CUEMU_SMS": "8"})
+    rows = re.findall(r"^(\d+) [\d.]+ (\d+)$", result.output, re.M)
+    assert result.status == 0 and rows == [("8", "0"), ("256", "0"), ("8192", "0")], result.output

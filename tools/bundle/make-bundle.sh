@@ -55,13 +55,14 @@ cp /usr/share/openmpi/help-*.txt "$to/runtime/share/openmpi"
 cp -L /etc/openmpi/openmpi-mca-params.conf /etc/openmpi/openmpi-default-hostfile "$to/runtime/etc/openmpi"
 cp -L $lib/ucx/libuct_cma.so.0 "$to/runtime/lib/ucx"
 
-# The libraries that all of this needs, until nothing new comes; glibc is the host's.
+# The libraries that all of this needs, until nothing new comes; glibc is the host's, and what was built is there: of ours there
+# is one for each MPI, which programs find beside them.
 glibc='^(ld-linux-x86-64\.so\.2|linux-vdso\.so\.1|lib(c|m|dl|rt|pthread|resolv|util)\.so\.[0-9]+)$'
 cp -L $lib/libopen-rte.so.40 $lib/libpmix.so.2 "$to/runtime/lib"
 while :; do
 	before=$(find "$to/runtime/lib" | wc -l)
 	while read -r library path; do
-		[[ $library =~ $glibc ]] || [ -e "$to/runtime/lib/$library" ] || [ -e "$to/build/emu/$library" ] ||
+		[[ $library =~ $glibc || $path == "$to/"* ]] || [ -e "$to/runtime/lib/$library" ] || [ -e "$to/build/emu/$library" ] ||
 			cp -L "$path" "$to/runtime/lib/$library"
 	done < <(find "$to/build" "$to/runtime" -type f \( -name '*.so*' -o -perm -u+x \) -exec \
 		env LD_LIBRARY_PATH="$to/build/emu" ldd {} + 2>/dev/null | awk '$2 == "=>" && $3 ~ /^\// {print $1, $3}' | sort -u)

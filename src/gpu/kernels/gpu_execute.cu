@@ -98,6 +98,8 @@ struct state {
 	uint64_t number;                      /* of an enqueued call; else 0 */
 	uint64_t epoch;                       /* of the call's words */
 	uint64_t half;                        /* where its part of an arena begins */
+	uint64_t inner;                       /* see fixed_offset */
+	uint32_t part;                        /* of its lane, which this block has */
 	/*
 	 * Given up while the messages of a piece were awaited; or while its data were. Two words,
 	 * as all threads must see the same after a barrier, else they part at the next one: each is
@@ -168,12 +170,22 @@ GPU_DEVICE uint64_t fixed_offset(const struct gpu_execute_args &args)
 }
 
 /*
+ * Where a part begins among the units. Steps of short messages have one part, and their way to the
+ * data is most of their time: no division stands on it.
+ */
+GPU_DEVICE uint64_t part_start(uint64_t units, uint64_t part, uint64_t parts)
+{
+	return parts == 1 ? units * part : units * part / parts;
+}
+
+/*
  * Which bytes of the step's blocks this block moves: those of the round, of them the index-th of
  * the step's pieces, of that the part. A piece is cut alike in all steps: what a block reads it has
  * written itself, or waited for.
  */
-GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct gpu_step step,
-				     uint64_t round, uint64_t index, uint64_t part, uint64_t parts)
+GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, const struct state *state,
+				     struct gpu_step step, uint64_t round, uint64_t index,
+				     uint64_t part, uint64_t parts)
 {
 	struct context c = {step, round, index, round * args.width, 0, 0, 0, 0};
 	uint64_t bytes = place_at(args, step.sized).bytes, chunk, start, units, first, end;
@@ -185,13 +197,13 @@ GPU_DEVICE struct context context_of(const struct gpu_execute_args &args, struct
 	bytes = (args.pieces > 1 ? piece_start(args, bytes, step.piece + index + 1) : bytes) -
 		start;
 	units = (bytes + GPU_PART_UNIT - 1) / GPU_PART_UNIT;
-	first = units * part / parts * GPU_PART_UNIT;
-	end = units * (part + 1) / parts * GPU_PART_UNIT;
+	first = part_start(units, part, parts) * GPU_PART_UNIT;
+	end = part_start(units, part + 1, parts) * GPU_PART_UNIT;
 	end = end < bytes ? end : bytes;
 	c.first = start + first;
 	c.bytes = end > first ? end - first : 0;
 	c.packed = c.first - chunk;
-	c.inner = args.waits ? fixed_offset(args) : first;
+	c.inner = args.waits ? state->inner : first;
 	return c;
 }
 
@@ -230,16 +242,21 @@ GPU_DEVICE uint64_t mine(const struct gpu_execute_args &args, const struct gpu_o
 }
 
 /* A word of an arena, of this block's part of a link. */
-GPU_DEVICE uint64_t word_of(const struct gpu_execute_args &args, const struct state *state,
-			    uint64_t arena, uint64_t words, uint32_t link)
+GPU_DEVICE uint64_t word_of(const struct state *state, uint64_t arena, uint64_t words,
+			    uint32_t link)
 {
-	return arena + state->half + words +
-	       8 * ((uint64_t)link * GPU_MAX_PARTS + gpu_block() % args.parts);
+	return arena + state->half + words + 8 * ((uint64_t)link * GPU_MAX_PARTS + state->part);
 }
 
 GPU_DEVICE uint64_t message_of(const struct context *c, const struct gpu_operand *o)
 {
 	return c->round * o->per_round + o->message;
+}
+
+/* Calls of short messages have no more of them than slots; see part_start. */
+GPU_DEVICE uint64_t slot_of(const struct gpu_execute_args &args, uint64_t message)
+{
+	return message < args.num_slots ? message : message % args.num_slots;
 }
 
 GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const struct state *state,
@@ -248,7 +265,7 @@ GPU_DEVICE uint64_t message_address(const struct gpu_execute_args &args, const s
 	bool receives = o->kind == GPU_OPERAND_RECEIVE;
 	uint64_t arena = receives ? mine(args, o) : args.theirs[o->peer];
 	uint64_t link = receives ? o->index : far_index(o);
-	uint64_t slot = link * args.num_slots + message_of(c, o) % args.num_slots;
+	uint64_t slot = link * args.num_slots + slot_of(args, message_of(c, o));
 	/*
 	 * Flags and, in LL128, parts that fill no pair of lines: twice is enough, as parts begin at
 	 * multiples of GPU_PART_UNIT.
@@ -285,10 +302,10 @@ GPU_DEVICE bool wait_for_link(const struct gpu_execute_args &args, const struct 
 
 	if (o->kind == GPU_OPERAND_RECEIVE)
 		return protocol_of(args, o) != GPU_PROTOCOL_SIMPLE ||
-		       wait_until(args, word_of(args, state, arena, GPU_ARENA_TAILS, o->index),
+		       wait_until(args, word_of(state, arena, GPU_ARENA_TAILS, o->index),
 				  state->epoch + k + 1);
 	return k < args.num_slots ||
-	       wait_until(args, word_of(args, state, arena, GPU_ARENA_HEADS, o->index),
+	       wait_until(args, word_of(state, arena, GPU_ARENA_HEADS, o->index),
 			  state->epoch + k + 1 - args.num_slots);
 }
 
@@ -314,7 +331,7 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct state 
 	/* The host of a link to another node counts on every word. */
 	if (o->kind == GPU_OPERAND_RECEIVE && !is_far(o) && !is_slot_awaited(args, c, o, rounds))
 		return;
-	gpu_store_release(word_of(args, state, args.theirs[o->peer], words, far_index(o)),
+	gpu_store_release(word_of(state, args.theirs[o->peer], words, far_index(o)),
 			  state->epoch + message_of(c, o) + 1);
 }
 
@@ -327,7 +344,7 @@ GPU_DEVICE void pass_on(const struct gpu_execute_args &args, const struct state 
 GPU_DEVICE void begin_times(const struct gpu_execute_args &args, struct state *state,
 			    const struct gpu_work *work)
 {
-	uint32_t lanes = gpu_blocks() / args.parts, part = gpu_block() % args.parts;
+	uint32_t lanes = gpu_blocks() / args.parts, part = state->part;
 	uint32_t teams = args.spread ? work->num_steps : 1;
 	uint32_t ring = part % teams * lanes + gpu_block() / args.parts;
 	bool has_one = ring < GPU_MAX_RINGS && part + teams >= args.parts;
@@ -496,14 +513,14 @@ GPU_DEVICE bool run_step(const struct gpu_execute_args &args, struct state *stat
 			 struct gpu_step step, uint64_t round, uint64_t rounds, uint64_t part,
 			 uint64_t parts)
 {
-	struct context c = context_of(args, step, round, 0, part, parts);
+	struct context c = context_of(args, state, step, round, 0, part, parts);
 
 	if (time_of(args, state))
 		time_of(args, state)->began = gpu_now();
 	if (!run_piece<K>(args, state, &c))
 		return false;
 	for (uint64_t index = 1; index < step.span; index++) {
-		c = context_of(args, step, round, index, part, parts);
+		c = context_of(args, state, step, round, index, part, parts);
 		if (c.bytes && !run_piece<K>(args, state, &c))
 			return false;
 	}
@@ -524,7 +541,7 @@ template <typename K>
 GPU_DEVICE bool run_work(const struct gpu_execute_args &args, struct state *state,
 			 struct gpu_work work)
 {
-	uint32_t part = gpu_block() % args.parts, teams = args.spread ? work.num_steps : 1;
+	uint32_t part = state->part, teams = args.spread ? work.num_steps : 1;
 	uint32_t team = part % teams, size = (args.parts - team + teams - 1) / teams;
 	uint64_t rounds = (uint64_t)work.first_round + work.num_rounds;
 	struct gpu_step next = load_step(args, work.first_step + team), step;
@@ -634,6 +651,8 @@ template <typename K> GPU_DEVICE void execute(const struct gpu_execute_args &arg
 		work = args.few_work[lane];
 	if (gpu_thread() == 0) {
 		state.aborted_ready = state.aborted_data = state.is_last = 0;
+		state.part = gpu_block() % args.parts;
+		state.inner = fixed_offset(args);
 		begin_call(args, &state);
 		state.ring = state.num_times = state.old_times = 0;
 		if (args.times)
