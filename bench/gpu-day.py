@@ -94,8 +94,10 @@ class Day:
     # ---- steps ----
 
     def doctor(self, timeout):
-        emulated = {} if self.on_gpu else {"LD_LIBRARY_PATH": f"{self.build / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+        emulated = {"GPUCOLL_TIMEOUT": "25"} if self.on_gpu else {"GPUCOLL_TIMEOUT": "25", "LD_LIBRARY_PATH": f"{self.build / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
         _, output = self.run([self.build / "gpucoll-info", "--doctor", "--json"], timeout, emulated)
+        if "{\n" not in output:
+            return {"status": 1, "tail": output[-2000:]}
         return json.loads(output[output.index("{\n"):])
 
     def group(self, expression, timeout):

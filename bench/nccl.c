@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * nccl LIBRARY [MAX]: ncclAllReduce of floats, out of place, by the libnccl.so.2 of that name, be
- * it NVIDIA's or ours, from 8 bytes to MAX (1M) in factors of 32.
+ * it NVIDIA's or ours, from 8 bytes to at most MAX (1M), in factors of 32.
  *
  * Run it with an MPI's launcher; ranks take the devices in turns. Prints a line for each size: the
  * bytes, us for a call of the slowest rank, of some that are enqueued one behind the other, and how

@@ -112,16 +112,15 @@ def test_memory_without_handles(run_mpi, mpi, case, windows):
 
 
 @each_mpi
-@pytest.mark.parametrize("shape,calls", [("000", 1000), ("001", 1100)])
-def test_habit(run_mpi, mpi, shape, calls):
-    """Who was not followed again and again asks seldom; when others follow, calls are accelerated again."""
-    result = on_nodes(run_mpi, mpi, shape, "test_agree", "habit", calls, env={"GPUCOLL_STATS": "1"})
+@pytest.mark.parametrize("shape,kinds", [("000", "several"), ("000", "one"), ("001", "several")])
+def test_habit(run_mpi, mpi, shape, kinds):
+    """Who was not followed again and again asks seldom; when others follow, calls are accelerated again, also those of an early root."""
+    calls = 400
+    result = on_nodes(run_mpi, mpi, shape, "test_agree", "habit", calls, kinds, env={"GPUCOLL_STATS": "1"})
     assert_passed(result)
-    accelerated = count_calls(result.output, "accel")
-    if shape == "000":  # they ask in the first call of each kind after a multiple of 64, and 1,000 is none
-        assert calls - 64 <= accelerated < calls, result.output
-    else:  # ... of 1,024; every third call is an allreduce, the others are too short to be accelerated
-        assert (2 * calls - 2048) // 3 - 5 <= accelerated <= (2 * calls - 2048) // 3 + 5, result.output
+    # Over nodes broadcasts are too short to be accelerated. Of 16 calls one asks, in each kind, sooner or later.
+    most = calls if shape == "000" else calls // 3
+    assert most - 70 <= count_calls(result.output, "accel") < most, result.output
 
 
 @emulated_only

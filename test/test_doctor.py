@@ -54,7 +54,7 @@ def test_doctor_finds(env, before, topic, level, words):
 def test_doctor_of_a_driver_that_hangs(function):
     """In whichever process: it says so, and ends, with all others."""
     status, lines, report = doctor({"CUEMU_FAULT": f"{function}=hang", "CUEMU_DEVICES": "2", "GPUCOLL_TIMEOUT": "3"})
-    assert status == 1 and "did not return within 3 s" in lines["driver"]["found"] and report["bad"] == 1, report
+    assert status == 1 and "nothing has come of it for 3 s" in lines["driver"]["found"] and report["bad"] == 1, report
 
 
 @emulated_only

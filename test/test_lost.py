@@ -136,6 +136,7 @@ def test_lost_descriptor(run_mpi, mpi, descriptors):
     assert count_calls(result.output, "accel", "MPI_Allreduce") >= 20, result.output
 
 
+@emulated_only
 @each_mpi
 @pytest.mark.parametrize("at", [0, 1])
 def test_killed_rank_in_a_vote(run_mpi, mpi, descriptors, at):
@@ -257,16 +258,32 @@ def test_killed_rank_by_gdr(run_mpi, mpi, shape, victim):
     kill(run_mpi, mpi, shape, victim, env={"CUEMU_SMS": "8", "GPUCOLL_NET_GDR": "on"}, after=[UCX_WITH_CUDA])
 
 
-@emulated_only
-@pytest.mark.skipif("openmpi5" not in NEWER, reason="of the MPIs here only Open MPI 5 has ULFM that works: MPICH's calls end in its assertions")
-@pytest.mark.parametrize("shape,how", [("0000", []), ("00000000", []), ("000111", []), ("0000", ["handler"])])
-def test_going_on_without_the_dead(run_mpi, tmp_path, shape, how):
-    """Rank after rank dies; the others revoke, shrink, and go on, until two are left."""
+ulfm = pytest.mark.skipif("openmpi5" not in NEWER, reason="of the MPIs here only Open MPI 5 has ULFM that works: MPICH's calls end in its assertions")
+
+
+def run_ulfm(run_mpi, tmp_path, shape, *arguments):
     program = tmp_path / "shrink"
     compile_with("mpicc.openmpi5", "-Wall", f"-I{CUDA}/include", SOURCE / "test/door/shrink.c", "-o", program, f"-L{BUILD}/emu", f"-l:{CUDART}",
                  "-l:libcuda.so.1")
     script = f'{HOSTID.format(shape=shape)} exec "$@"'
-    result = run_mpi("openmpi5", len(shape), "/bin/sh", "-c", script, "sh", program, 10, *how, options=["--with-ft", "ulfm"])
+    return run_mpi("openmpi5", len(shape), "/bin/sh", "-c", script, "sh", program, *arguments, options=["--with-ft", "ulfm"])
+
+
+@emulated_only
+@ulfm
+@pytest.mark.parametrize("shape", ["000", "001"])
+def test_revoked(run_mpi, tmp_path, shape):
+    """What waits in the library ends, and all get the class that says why, then and later."""
+    result = run_ulfm(run_mpi, tmp_path, shape, 0, "revoke")
+    assert result.status == 0 and len(re.findall(r"^rank \d: (?:then )?class REVOKED$", result.output, re.M)) == 2 * len(shape), result.output
+
+
+@emulated_only
+@ulfm
+@pytest.mark.parametrize("shape,how", [("0000", []), ("00000000", []), ("000111", []), ("0000", ["handler"])])
+def test_going_on_without_the_dead(run_mpi, tmp_path, shape, how):
+    """Rank after rank dies; the others revoke, shrink, and go on, until two are left."""
+    result = run_ulfm(run_mpi, tmp_path, shape, 10, *how)
     ends = re.findall(r"^rank \d: through with 2 ranks, 0 wrong, the last (\d+) steps accelerated$", result.output, re.MULTILINE)
     assert result.status != "timeout" and len(ends) == 2 and " class other" not in result.output, result.output
     assert result.output.count("class PROC_FAILED") >= len(shape) - 2, result.output

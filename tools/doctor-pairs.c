@@ -232,6 +232,7 @@ static void take_part(struct process *p)
 
 	seat->meets = NUM_BOUNDS;
 	open_device(p);
+	doctor_watch_step("a context on each device");
 	barrier(p);
 	if (p->launched && p->me == 0)
 		unlink_board();
@@ -239,6 +240,7 @@ static void take_part(struct process *p)
 		map_all(p);
 		verify(p, false);
 	}
+	doctor_watch_step("memory of other processes");
 	barrier(p);
 	if (seat->device)
 		verify(p, true);
@@ -247,6 +249,7 @@ static void take_part(struct process *p)
 	for (int i = 0; i < NUM_BOUNDS; i++) {
 		if (seat->device)
 			probe(p, i);
+		doctor_watch_step("kernels of several processes");
 		barrier(p);
 	}
 }

@@ -55,11 +55,13 @@ pid_t doctor_watch_fork(void)
 /* Whether it has ended; `*status` is its exit status then. */
 static bool has_ended(pid_t child, int *status)
 {
+	pid_t found;
 	int how;
 
-	if (waitpid(child, &how, WNOHANG) != child)
+	found = waitpid(child, &how, WNOHANG);
+	if (found == 0)
 		return false;
-	*status = WIFEXITED(how) ? WEXITSTATUS(how) : DOCTOR_WATCH_DIED;
+	*status = found == child && WIFEXITED(how) ? WEXITSTATUS(how) : DOCTOR_WATCH_DIED;
 	return true;
 }
 
@@ -92,6 +94,7 @@ int doctor_watch(int (*look)(void *), void *argument, const char **what)
 	int status;
 
 	parent = getppid();
+	signal(SIGCHLD, SIG_DFL); /* ignored, it would have nobody's end told */
 	signs = mmap(NULL, sizeof(*signs), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		     0);
 	if (signs == MAP_FAILED)

@@ -14,7 +14,7 @@ enum { DOCTOR_WATCH_HANGS = 100, DOCTOR_WATCH_DIED };
  */
 int doctor_watch(int (*look)(void *), void *argument, const char **what);
 
-/* In that process, and in its children: it has come to something. */
+/* In that process, or in a child of it: it has come to something. */
 void doctor_watch_step(const char *what);
 
 /* The process that started this program. */

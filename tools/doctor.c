@@ -115,10 +115,10 @@ int doctor_run(FILE *out, bool json)
 		return status;
 	begin_report(&report);
 	if (status == DOCTOR_WATCH_HANGS)
-		doctor_say(DOCTOR_BAD, "driver", "programs that use the GPU will hang, too",
+		doctor_say(DOCTOR_BAD, "driver", "programs that use the GPU may hang, too",
 			   "dmesg (lines of NVRM: Xid); end what uses the GPU, or restart the "
-			   "machine",
-			   "a call did not return within %zu s, after: %s", util_config.timeout,
+			   "machine; GPUCOLL_TIMEOUT, where it is only slow",
+			   "nothing has come of it for %zu s, after: %s", util_config.timeout,
 			   what);
 	else
 		doctor_say(DOCTOR_BAD, "driver", NULL, "a core file, or gdb",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Goes on without who dies, by ULFM: shrink STEPS. One rank after the other kills itself, until two
- * are left; the others shrink the communicator, and every sum is that of those who take part.
+ * Goes on without who dies, by ULFM: shrink STEPS [handler]. One rank after the other kills itself,
+ * until two are left; the others shrink the communicator, and every sum is that of those who take
+ * part. shrink 0 revoke: nobody dies; the last rank takes the communicator back while others wait.
  */
 #include <cuda_runtime_api.h>
 #include <mpi.h>
@@ -12,6 +13,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { COUNT = 5000 };
@@ -64,6 +66,33 @@ static MPI_Comm shrink(MPI_Comm comm)
 
 static MPI_Comm next = MPI_COMM_NULL;
 
+static const char *name_of(int error)
+{
+	int class;
+
+	MPI_Error_class(error, &class);
+	return class == MPIX_ERR_PROC_FAILED ? "PROC_FAILED"
+	       : class == MPIX_ERR_REVOKED   ? "REVOKED"
+					     : "other";
+}
+
+/* The others wait for the last rank in the first call, and for each other in a later one. */
+static void take_back(MPI_Comm comm, int *in, int *out, int size)
+{
+	int error = MPI_SUCCESS;
+
+	MPI_Allreduce(in, out, COUNT, MPI_INT, MPI_SUM, comm);
+	if (world_rank == size - 1) {
+		usleep(300000);
+		MPIX_Comm_revoke(comm);
+	}
+	error = MPI_Allreduce(in, out, COUNT, MPI_INT, MPI_SUM, comm);
+	printf("rank %d: class %s\n", world_rank, name_of(error));
+	error = MPI_Allreduce(in, out, COUNT, MPI_INT, MPI_SUM, comm);
+	printf("rank %d: then class %s\n", world_rank, name_of(error));
+	fflush(stdout);
+}
+
 /* By ranks that have been in different calls. */
 static void shrink_in_handler(MPI_Comm *comm, int *error, ...)
 {
@@ -73,8 +102,8 @@ static void shrink_in_handler(MPI_Comm *comm, int *error, ...)
 
 int main(int argc, char **argv)
 {
-	int steps = argc > 1 ? atoi(argv[1]) : 10, size, rank, base, class, accelerated = 0;
-	bool by_handler = argc > 2;
+	int steps = argc > 1 ? atoi(argv[1]) : 10, size, rank, base, accelerated = 0;
+	bool by_handler = argc > 2 && !strcmp(argv[2], "handler");
 	MPI_Comm comm = MPI_COMM_WORLD;
 	MPI_Errhandler handler;
 	int *in, *out;
@@ -88,7 +117,11 @@ int main(int argc, char **argv)
 	cudaMalloc((void **)&out, COUNT * sizeof(*out));
 	MPI_Comm_size(comm, &size);
 	fill(in, world_rank);
-	while (size >= 2) {
+	if (argc > 2 && !by_handler) {
+		MPI_Comm_dup(comm, &comm);
+		take_back(comm, in, out, size);
+	}
+	while (size >= 2 && steps) {
 		int failed = MPI_SUCCESS, step;
 
 		accelerated = 0;
@@ -104,12 +137,8 @@ int main(int argc, char **argv)
 		}
 		if (failed == MPI_SUCCESS)
 			break;
-		MPI_Error_class(failed, &class);
 		printf("rank %d: %d ranks, step %d: class %s, %d wrong\n", world_rank, size, step,
-		       class == MPIX_ERR_PROC_FAILED ? "PROC_FAILED"
-		       : class == MPIX_ERR_REVOKED   ? "REVOKED"
-						     : "other",
-		       wrong);
+		       name_of(failed), wrong);
 		fflush(stdout);
 		if (by_handler) {
 			comm = next;
@@ -122,7 +151,7 @@ int main(int argc, char **argv)
 	printf("rank %d: through with %d ranks, %d wrong, the last %d steps accelerated\n",
 	       world_rank, size, wrong, accelerated);
 	fflush(stdout);
-	MPI_Barrier(comm);
+	MPI_Barrier(steps ? comm : MPI_COMM_WORLD);
 	_exit(wrong !=
 	      0); /* in Open MPI 5.0 one MPI_Finalize in ten does not come back after a death */
 }

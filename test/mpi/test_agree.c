@@ -5,16 +5,19 @@
  *
  *     test_agree mixed [CALLS [FILE]]  all collectives, on several communicators; the file is
  *                                  made when all ranks are through MPI_Init
- *     test_agree habit [CALLS]     so many calls of which only rank 0's buffers are on the device,
- * and then so many of which all are test_agree ahead             a root with host buffers runs
- * thousands of calls ahead test_agree threads [CALLS]   as mixed, on a communicator for each of
- * three threads test_agree opposite          two threads use two communicators in opposite order on
- * two ranks test_agree fresh [CALLS]     every call on memory that was just allocated test_agree
- * warm              the emulated driver refuses what a warm call must not need test_agree windows
- * [CALLS]   as mixed, on device and managed memory only, and longer test_agree fuzz CALLS SEED all
- * collectives, sizes from nothing to many, on communicators drawn at random, mostly of device
- * memory test_agree window_fault      a copy fails beside a kernel, which nobody hears of
- * afterwards test_agree fault             a rank loses its device: an error, or the right result
+ *     test_agree habit CALLS KIND  so many calls of which only rank 0's buffers are on the device;
+ *                                  then so many of which all are; only broadcasts, of which the
+ *                                  root is early, or "several" kinds
+ *     test_agree ahead             a root with host buffers runs thousands of calls ahead
+ *     test_agree threads [CALLS]   as mixed, on a communicator for each of three threads
+ *     test_agree opposite          two threads use two communicators in opposite order on two ranks
+ *     test_agree fresh [CALLS]     every call on memory that was just allocated
+ *     test_agree warm              the emulated driver refuses what a warm call must not need
+ *     test_agree windows [CALLS]   as mixed, on device and managed memory only, and longer
+ *     test_agree fuzz CALLS SEED   all collectives, sizes from nothing to many, on communicators
+ *                                  drawn at random, mostly of device memory
+ *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
+ *     test_agree fault             a rank loses its device: an error, or the right result
  *     test_agree killed RANK MS    the rank is killed: all others get an error; with TEST_PENDING
  *                                  so many calls are pending, with TEST_PERSISTENT persistent
  *                                  ones
@@ -285,8 +288,9 @@ static void test_mixed(int calls, bool fresh)
 	MPI_Comm_free(&split);
 }
 
-static void test_habit(int calls)
+static void test_habit(int calls, bool several)
 {
+	static const struct timespec moment = {.tv_nsec = 100000};
 	struct stress s;
 
 	snprintf(test_name, sizeof(test_name), "others' choice in %d calls, and no more", calls);
@@ -294,8 +298,10 @@ static void test_habit(int calls)
 	for (int i = 0; i < 2 * calls; i++) {
 		enum place place = i < calls && test_rank ? PLACE_HOST : PLACE_DEVICE;
 
-		stress_call_on(&s, i % 3 ? BCAST : ALLREDUCE, 16, 0, i, &s.buffers[0][place],
-			       &s.buffers[1][place]);
+		if (!several && test_rank)
+			nanosleep(&moment, NULL);
+		stress_call_on(&s, several && i % 3 == 0 ? ALLREDUCE : BCAST, 16, 0, i,
+			       &s.buffers[0][place], &s.buffers[1][place]);
 	}
 	test_result(s.wrong == 0);
 	stress_free(&s);
@@ -918,7 +924,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(name, "fresh"))
 		test_mixed(calls, true);
 	else if (!strcmp(name, "habit"))
-		test_habit(calls);
+		test_habit(calls, argc > 3 && !strcmp(argv[3], "several"));
 	else if (!strcmp(name, "warm"))
 		test_warm();
 	else if (!strcmp(name, "windows"))

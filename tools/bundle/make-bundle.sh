@@ -8,7 +8,7 @@ set -euo pipefail
 source=$1 build=$2 output=$3 cudart=$4
 lib=/usr/lib/x86_64-linux-gnu
 name=$(basename "$output" .tar.xz)
-work=$(mktemp -d)
+work=$(realpath "$(mktemp -d)")
 trap 'rm -rf "$work"' EXIT
 to=$work/$name
 mkdir -p "$to"/{build,test,runtime/{bin,lib/ucx,lib/openmpi/lib/openmpi3,lib/pmix2,etc/openmpi,share/openmpi},cudart,python}

@@ -99,18 +99,6 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	return reason ? core_accel_stage(accel, reason) : UTIL_OK;
 }
 
-/* A call that has waited in a queue: others may have gone to the real MPI long ago. */
-static bool has_been_passed(const struct core_accel *accel)
-{
-	const struct core_comm *comm = accel->comm;
-
-	for (int i = 0; i < comm->num_near; i++) {
-		if (core_meet_is_past(comm, comm->near[i], accel->number))
-			return true;
-	}
-	return false;
-}
-
 static enum util_status offer(struct core_accel *accel)
 {
 	struct core_comm *comm = accel->comm;
@@ -119,13 +107,12 @@ static enum util_status offer(struct core_accel *accel)
 		return core_accel_stage(accel, comm->no_area);
 	if (accel->withdrawn)
 		return core_accel_stage(accel, CORE_REASON_LATER_CALL);
-	if (accel->nonblocking && has_been_passed(accel) && !core_meet_is_lost(comm)) {
+	/* A call that has waited in a queue: others may have gone to the real MPI long ago. */
+	if (accel->nonblocking && core_meet_anybody_past(comm, accel->number) &&
+	    !core_meet_is_lost(comm)) {
 		core_mixed_note(comm, accel->shape.coll, true);
 		return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
 	}
-	if (core_mixed_gives_way(comm, accel->shape.coll, accel->number) &&
-	    !core_meet_is_lost(comm))
-		return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
 	/* All members on the node are through the last probe's call. */
 	if (comm->links.together == CORE_TOGETHER_LATE)
 		comm->links.together = CORE_TOGETHER_UNKNOWN;
@@ -133,6 +120,9 @@ static enum util_status offer(struct core_accel *accel)
 		return core_accel_stage(accel, CORE_REASON_SHORT);
 	if (core_meet_is_lost(comm))
 		return core_failure_refuse(accel);
+	if (core_mixed_is_habit(comm, accel->shape.coll, core_shape_bytes(&accel->shape)) &&
+	    !core_mixed_asks(accel->number))
+		return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
 	/* A rank with no data goes with those that have some, where they may be on devices. */
 	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, CORE_REASON_NO_DATA);
@@ -200,14 +190,7 @@ bool core_accel_carries(const struct core_accel *accel)
 
 uint64_t core_accel_bytes(const struct core_accel *accel)
 {
-	const struct core_buffer *in = &accel->shape.in, *out = &accel->shape.out;
-	uint64_t bytes = 0;
-
-	for (int i = 0; i < in->num_blocks; i++)
-		bytes += in->blocks[i].bytes;
-	for (int i = 0; i < out->num_blocks; i++)
-		bytes += out->blocks[i].bytes;
-	return bytes;
+	return core_shape_bytes(&accel->shape);
 }
 
 static enum util_status start(struct core_accel *accel)

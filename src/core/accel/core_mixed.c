@@ -1,27 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_mixed.h"
+#include "util/util_hash.h"
 
 enum {
-	OFTEN = 32, /* calls in a row */
-	/* Calls on the communicator between those in which it asks. */
-	PERIOD = 64,
-	FAR_PERIOD = 1024 /* over several nodes, where that takes milliseconds */
+	OFTEN = 32,      /* calls in a row */
+	SHORT = 1 << 20, /* bytes: asking costs longer calls little, and staging them much */
+	ASKS_SHIFT = 60  /* one call in 16 asks */
 };
 
-/* Ranks number calls alike, so that those who ask do so in one call, and may find each other. */
-static bool is_time_to_ask(struct core_comm *comm, enum core_coll coll, uint64_t number)
+bool core_mixed_is_habit(const struct core_comm *comm, enum core_coll coll, uint64_t bytes)
 {
-	uint64_t period = number / (comm->num_nodes > 1 ? FAR_PERIOD : PERIOD) + 1;
-
-	if (comm->mixed.asked[coll] == period)
-		return false;
-	comm->mixed.asked[coll] = period;
-	return true;
+	return comm->mixed.gave_way[coll] >= OFTEN && bytes < SHORT;
 }
 
-bool core_mixed_gives_way(struct core_comm *comm, enum core_coll coll, uint64_t number)
+/* Not every 16th: a program's loop may be of so many calls. */
+bool core_mixed_asks(uint64_t number)
 {
-	return comm->mixed.gave_way[coll] >= OFTEN && !is_time_to_ask(comm, coll, number);
+	return number * UTIL_GOLDEN >> ASKS_SHIFT == 0;
 }
 
 void core_mixed_note(struct core_comm *comm, enum core_coll coll, bool gave_way)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Calls to which some ranks bring host buffers, and others device buffers, are staged each time,
- * after those with device buffers have asked the others, which takes far longer than the call over
- * several nodes. So a rank that others had stage calls of one collective again and again stages
- * them without asking, as any rank may, and asks again now and then, in the same call as the
- * others: the first one of that collective after a round number.
+ * after those with device buffers have asked the others. So a rank that others had stage short
+ * calls of one collective again and again stages them without asking, as any rank may. Which calls
+ * it asks in all the same follows from their numbers, so that ranks that have come to that find
+ * each other when all bring device buffers.
  */
 #ifndef CORE_MIXED_H
 #define CORE_MIXED_H
@@ -12,10 +12,17 @@
 #include "core/call/core_call.h"
 #include "core/comm/core_comm.h"
 
-/* Whether this process had better stage the call, with its number on the communicator, unasked. */
-bool core_mixed_gives_way(struct core_comm *comm, enum core_coll coll, uint64_t number);
+/* Whether others had this process stage such calls so often that it is a habit. */
+bool core_mixed_is_habit(const struct core_comm *comm, enum core_coll coll, uint64_t bytes);
 
-/* What became of a call in which it asked: others staged it, or it is accelerated. */
+/*
+ * Whether a call of that number is one in which it asks in spite of the habit. Then it has to wait
+ * for others that are far behind, as a root whose staged calls let it run ahead would else never
+ * meet them.
+ */
+bool core_mixed_asks(uint64_t number);
+
+/* What became of a call: others staged it, or it is accelerated. */
 void core_mixed_note(struct core_comm *comm, enum core_coll coll, bool gave_way);
 
 #endif

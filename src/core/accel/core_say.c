@@ -48,10 +48,13 @@ static int missing(const struct core_accel *accel)
 
 void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t bytes)
 {
+	int rank;
+
 	switch (accel->state) {
 	case CORE_ACCEL_OFFER:
 	case CORE_ACCEL_READY:
-		snprintf(text, bytes, "earlier work on the buffers to finish");
+		snprintf(text, bytes,
+			 "earlier work on the buffers to finish, or ranks that are calls behind");
 		break;
 	case CORE_ACCEL_AGREE:
 		if (core_proof_missing(accel) >= 0) {
@@ -60,16 +63,16 @@ void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t
 				 core_proof_missing(accel), accel->comm->size);
 			break;
 		}
-		if (missing(accel) < 0)
+		rank = missing(accel);
+		if (rank < 0)
 			snprintf(text, bytes,
 				 "ranks to map what call %llu of communicator %#llx is to touch",
 				 (unsigned long long)accel->number,
 				 (unsigned long long)accel->comm->id);
 		else
 			snprintf(text, bytes,
-				 "rank %d of %d to come to call %llu of communicator %#llx",
-				 missing(accel), accel->comm->size,
-				 (unsigned long long)accel->number,
+				 "rank %d of %d to come to call %llu of communicator %#llx", rank,
+				 accel->comm->size, (unsigned long long)accel->number,
 				 (unsigned long long)accel->comm->id);
 		break;
 	case CORE_ACCEL_FILL:

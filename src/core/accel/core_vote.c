@@ -53,6 +53,15 @@ static enum util_status wait_for_stream(struct core_accel *accel)
 	return gpu_stream_poll(accel->stream);
 }
 
+/* See core_mixed_asks; there is no use in it where somebody else has not waited. */
+static bool waits_for_others(const struct core_accel *accel)
+{
+	const struct core_comm *comm = accel->comm;
+
+	return core_mixed_is_habit(comm, accel->shape.coll, core_shape_bytes(&accel->shape)) &&
+	       !core_meet_anybody_past(comm, accel->number) && !core_meet_is_lost(comm);
+}
+
 enum util_status core_vote_announce(struct core_accel *accel)
 {
 	enum util_status status = accel->stream ? wait_for_stream(accel) : UTIL_OK;
@@ -62,7 +71,8 @@ enum util_status core_vote_announce(struct core_accel *accel)
 	if (status != UTIL_OK)
 		return core_accel_stage(accel, CORE_REASON_EARLIER_WORK);
 	if (!core_agree_open(&accel->agree, accel->comm, accel->number, accel->nonblocking))
-		return core_accel_stage(accel, CORE_REASON_TOO_FAR_APART);
+		return waits_for_others(accel) ? UTIL_IN_PROGRESS
+					       : core_accel_stage(accel, CORE_REASON_TOO_FAR_APART);
 	if (accel->comm->spans) {
 		core_wire_begin(accel->comm->wire, accel->number);
 		core_eager_publish(accel);

@@ -17,6 +17,15 @@ bool core_meet_is_past(const struct core_comm *comm, int rank, uint64_t call)
 	return passed(comm, rank) > call;
 }
 
+bool core_meet_anybody_past(const struct core_comm *comm, uint64_t call)
+{
+	for (int i = 0; i < comm->num_near; i++) {
+		if (core_meet_is_past(comm, comm->near[i], call))
+			return true;
+	}
+	return false;
+}
+
 void core_meet_pass(struct core_comm *comm, uint64_t call)
 {
 	if (comm->slot && !comm->retired)

@@ -24,6 +24,9 @@ void core_meet_retire(struct core_comm *comm);
 /* Whether the member, which is on this node, is past the call. Any thread. */
 bool core_meet_is_past(const struct core_comm *comm, int rank, uint64_t call);
 
+/* Whether some member on this node is past the call. */
+bool core_meet_anybody_past(const struct core_comm *comm, uint64_t call);
+
 /* Whether all members on this node are past the call. */
 bool core_meet_all_passed(struct core_comm *comm, uint64_t call);
 

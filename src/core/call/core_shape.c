@@ -47,3 +47,14 @@ void core_shape_release(struct core_shape *shape)
 	free(shape->many);
 	shape->many = NULL;
 }
+
+uint64_t core_shape_bytes(const struct core_shape *shape)
+{
+	uint64_t bytes = 0;
+
+	for (int i = 0; i < shape->in.num_blocks; i++)
+		bytes += shape->in.blocks[i].bytes;
+	for (int i = 0; i < shape->out.num_blocks; i++)
+		bytes += shape->out.blocks[i].bytes;
+	return bytes;
+}

@@ -69,4 +69,7 @@ static inline bool core_shape_has_data(const struct core_shape *shape)
 	return shape->in.lo != shape->in.hi || shape->out.lo != shape->out.hi;
 }
 
+/* Bytes of all blocks of this rank's buffers. */
+uint64_t core_shape_bytes(const struct core_shape *shape);
+
 #endif

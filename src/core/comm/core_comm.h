@@ -94,10 +94,9 @@ struct core_comm_links {
 	int late_probes; /* in which some were late; all members on the node have the same */
 };
 
-/* Of each collective; see core_mixed.h. */
+/* See core_mixed.h. */
 struct core_comm_mixed {
-	uint8_t gave_way[CORE_COLL_NUM]; /* how many calls in a row */
-	uint64_t asked[CORE_COLL_NUM];   /* the period, + 1, in which the others were asked last */
+	uint8_t gave_way[CORE_COLL_NUM]; /* of each collective, how many calls in a row */
 };
 
 struct core_comm {
