@@ -12,6 +12,7 @@ rehearsal, whose figures mean nothing.
 """
 import argparse
 import contextlib
+import ctypes
 import importlib.util
 import json
 import os
@@ -44,6 +45,27 @@ def launcher(mpi, ranks):
     return ["mpiexec.mpich", "-n", ranks] if mpi == "mpich" else ["mpirun.openmpi", "--oversubscribe", "--allow-run-as-root", "-n", ranks]
 
 
+def adopt_orphans():
+    """Processes whose parents end become this one's children (Linux's PR_SET_CHILD_SUBREAPER)."""
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+
+
+def children():
+    listed = Path(f"/proc/self/task/{os.getpid()}/children")
+    return {int(pid) for pid in listed.read_text().split()} if listed.exists() else set()
+
+
+def kill_descendants(kept):
+    """What a step has left, as ranks whose launcher was ended: they would run beside all later steps. Who is in the driver for good
+    can't be killed."""
+    end = time.monotonic() + 5
+    while (left := children() - kept) and time.monotonic() < end:
+        for child in left:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, os.WNOHANG)
+        time.sleep(0.01)
+
+
 class Day:
     def __init__(self, arguments):
         self.build, self.tests, self.output = (Path(a).resolve() for a in (arguments.build, arguments.tests, arguments.output))
@@ -52,6 +74,7 @@ class Day:
         self.most = os.environ.get("GPUTEST_MAXBYTES", "256M" if self.on_gpu else "1M")
         self.most_steps = arguments.steps
         self.report = {"on_gpu": self.on_gpu, "steps": []}
+        self.kept = set()  # children that are to live on
         self.output.mkdir(parents=True, exist_ok=True)
         self.mpis = [mpi for mpi in ("mpich", "openmpi") if (self.build / "mpi" / mpi / "gpucoll-bench").exists()]
 
@@ -74,7 +97,7 @@ class Day:
         self.report["steps"].append(entry)
         self.write()
 
-    def run(self, command, timeout, env=()):
+    def run(self, command, timeout, env=(), daemon=False):
         """The exit status, or None where it took too long, and the output. Launchers end their ranks when they are asked to."""
         with tempfile.TemporaryFile("w+", errors="replace") as output:
             process = subprocess.Popen([str(word) for word in command], env={**os.environ, **dict(env)}, stdin=subprocess.DEVNULL,
@@ -88,6 +111,8 @@ class Day:
                     os.killpg(process.pid, end)
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(5)
+            if not daemon:
+                kill_descendants(self.kept)
             output.seek(0)
             return status, output.read()
 
@@ -163,13 +188,15 @@ class Day:
         folder = self.output / "mps"
         folder.mkdir(exist_ok=True)
         env = {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
-        status, _ = self.run(["nvidia-cuda-mps-control", "-d"], 20, env)
+        status, _ = self.run(["nvidia-cuda-mps-control", "-d"], 20, env, daemon=True)
+        self.kept = children()
         os.environ.update(env)
         try:
             yield status == 0
         finally:
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, timeout=30, check=False)
+            self.kept = set()
             for name in env:
                 del os.environ[name]
 
@@ -259,6 +286,7 @@ def main():
     parser.add_argument("output")
     parser.add_argument("--seconds", type=int, default=530, help="after which no step begins any more (default 530)")
     parser.add_argument("--steps", type=int, help="only the first so many")
+    adopt_orphans()
     day = Day(parser.parse_args())
     day.all()
     print((day.output / "gpu-day.txt").read_text(), end="")
