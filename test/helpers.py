@@ -28,6 +28,13 @@ def compile_with(wrapper, *arguments):
     assert result.status == 0, result.output
 
 
+def build_shim(folder, name, source):
+    """A library to be preloaded, of a text in C."""
+    (folder / f"{name}.c").write_text(source)
+    compile_with("gcc", "-shared", "-fPIC", "-o", folder / f"{name}.so", folder / f"{name}.c", "-ldl")
+    return str(folder / f"{name}.so")
+
+
 def get_wheel(folder, wheel, pattern):
     """The file of the pattern in a wheel of the Python package index, unpacked in a folder of the build tree."""
     folder = BUILD / folder

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from conftest import BUILD, CUDA, NEWER, SANITIZED, SOURCE, assert_passed, family
-from helpers import (CUDART, HOSTID, RECOVERY, SURVIVING, UCX_WITH_CUDA, assert_survived, compile_with, count_calls, each_mpi,
+from helpers import (CUDART, HOSTID, RECOVERY, SURVIVING, UCX_WITH_CUDA, assert_survived, build_shim, compile_with, count_calls, each_mpi,
                      emulated_only, on_nodes)
 
 
@@ -79,10 +79,7 @@ int posix_fallocate(int fd, off_t offset, off_t bytes)
 
 @pytest.fixture(scope="module")
 def old_kernel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("old_kernel")
-    (folder / "old.c").write_text(OLD_KERNEL)
-    compile_with("gcc", "-shared", "-fPIC", "-o", folder / "old.so", folder / "old.c", "-ldl")
-    return str(folder / "old.so")
+    return build_shim(tmp_path_factory.mktemp("old_kernel"), "old", OLD_KERNEL)
 
 
 # What becomes of descriptors that a rank sends to others: DESCRIPTORS=VICTIM:N:lose, its Nth is lost; ...:die, it ends instead.
@@ -121,10 +118,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 
 @pytest.fixture(scope="module")
 def descriptors(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("descriptors")
-    (folder / "descriptors.c").write_text(DESCRIPTORS)
-    compile_with("gcc", "-shared", "-fPIC", "-o", folder / "descriptors.so", folder / "descriptors.c", "-ldl")
-    return str(folder / "descriptors.so")
+    return build_shim(tmp_path_factory.mktemp("descriptors"), "descriptors", DESCRIPTORS)
 
 
 @each_mpi
@@ -212,13 +206,12 @@ void *calloc(size_t num, size_t bytes)
 @pytest.mark.skipif(SANITIZED, reason="AddressSanitizer has malloc")
 def test_no_memory_between_nodes(run_mpi, mpi, tmp_path):
     """Those of the first calls' messages are among them. The call fails, or does without, and both ranks go on; or the job says so and ends."""
-    (tmp_path / "no_memory.c").write_text(NO_MEMORY)
-    compile_with("gcc", "-shared", "-fPIC", "-o", tmp_path / "no_memory.so", tmp_path / "no_memory.c", "-ldl")
+    no_memory = build_shim(tmp_path, "no_memory", NO_MEMORY)
     for number in [2, 9, *range(36, 48)]:
         # To a file: MPICH's launcher may drop what was said just before MPI_Abort.
         log = tmp_path / f"{number}.log"
         first = f"test $r = 1 && export NOMEM_AT={number};"
-        result = on_nodes(run_mpi, mpi, "01", "test_agree", "shortage", first=first, after=[str(tmp_path / "no_memory.so")], timeout=60,
+        result = on_nodes(run_mpi, mpi, "01", "test_agree", "shortage", first=first, after=[no_memory], timeout=60,
                           env={"GPUCOLL_DEBUG_FILE": str(log)})
         said = result.output[-4000:] + (log.read_text() if log.exists() else "")
         assert result.status != "timeout", f"allocation {number}: {said}"

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from conftest import ON_GPU, assert_passed
-from helpers import compile_with, each_mpi, emulated_only, on_nodes
+from helpers import build_shim, each_mpi, emulated_only, on_nodes
 
 # What a message's data go by: kernels, the driver's copies where these don't load or the memory is not pinned, or several devices.
 MESSAGE_WAYS = {"usual": {}, "unpinned": {"GPUCOLL_STAGING_POOL": "0"}, "no kernels": {"CUEMU_FAULT": "cuModuleLoadData+=209"},
@@ -51,9 +51,7 @@ CLAIMS = "int MPIX_Query_cuda_support(void) { return 1; }"
 @each_mpi
 def test_an_mpi_that_says_it_is_cuda_aware(run_mpi, mpi, tmp_path):
     """A message to oneself shows that it is not: all are staged."""
-    (tmp_path / "claims.c").write_text(CLAIMS)
-    compile_with("gcc", "-shared", "-fPIC", "-o", tmp_path / "claims.so", tmp_path / "claims.c")
-    result = run_mpi(mpi, 2, "test_message", "stress", 20, 1, after=[str(tmp_path / "claims.so")])
+    result = run_mpi(mpi, 2, "test_message", "stress", 20, 1, after=[build_shim(tmp_path, "claims", CLAIMS)])
     assert_passed(result)
     assert result.output.count("says that it is CUDA-aware, but a message to oneself from device memory fails") == 2, result.output
 

@@ -217,13 +217,18 @@ static void probe(struct process *p, int bound)
 		seat->meets = bound;
 }
 
+/* Ranks of a node have one parent, which started them. */
+static const char *board_name(char *name, size_t bytes)
+{
+	snprintf(name, bytes, "/gpucoll-doctor-%d-%d", (int)getuid(), (int)doctor_watch_parent());
+	return name;
+}
+
 static void unlink_board(void)
 {
 	char name[64];
 
-	snprintf(name, sizeof(name), "/gpucoll-doctor-%d-%d", (int)getuid(),
-		 (int)doctor_watch_parent());
-	shm_unlink(name);
+	shm_unlink(board_name(name, sizeof(name)));
 }
 
 static void take_part(struct process *p)
@@ -448,18 +453,14 @@ static int number_of(const char *const names[])
 	return -1;
 }
 
-/*
- * Ranks of a node have one parent, which started them. The name is there only until all have come.
- */
+/* The name is there only until all have come. */
 static struct board *open_board(void)
 {
 	struct board *board = MAP_FAILED;
 	char name[64];
 	int fd;
 
-	snprintf(name, sizeof(name), "/gpucoll-doctor-%d-%d", (int)getuid(),
-		 (int)doctor_watch_parent());
-	fd = shm_open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	fd = shm_open(board_name(name, sizeof(name)), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd >= 0 && !ftruncate(fd, sizeof(*board)))
 		board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (fd >= 0)

@@ -18,8 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Writers: the processes that ask; reader: this one. Relaxed: nothing else is told by the number.
- */
+/* Writers: the processes that ask; reader: this one. Relaxed: `steps` tells of nothing else. */
 struct signs {
 	atomic_uint steps; /* things that were begun, or found out */
 	char what[64];     /* the last one, for a person to read; its last byte stays 0 */

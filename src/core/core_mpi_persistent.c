@@ -251,7 +251,7 @@ static bool can_be_accelerated(struct persistent *persistent, struct core_comm *
 	core_op_start(op, &persistent->call, parent, 0);
 	can = op->accel_status == UTIL_OK;
 	*has_data = can && core_shape_has_data(&op->accel.shape);
-	*bytes = can ? core_accel_bytes(&op->accel) : 0;
+	*bytes = can ? core_shape_bytes(&op->accel.shape) : 0;
 	core_accel_finish(&op->accel);
 	return can;
 }

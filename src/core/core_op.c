@@ -104,7 +104,7 @@ static enum util_status progress_accel(struct core_op *op, enum core_op_may may)
 	}
 	op->path = CORE_PATH_ACCEL;
 	op->why = op->accel.reason;
-	op->bytes = core_accel_bytes(&op->accel);
+	op->bytes = core_shape_bytes(&op->accel.shape);
 	go(op, CORE_OP_DONE);
 	return op->accel_status;
 }

@@ -11,19 +11,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* What the files of core ask of the job, in which each node is a machine. */
-struct core_mpi_job core_mpi_job = {.size = MADE_UP_RANKS, .local_size = MADE_UP_RANKS};
-
-uint64_t core_mpi_node_machine(int node)
-{
-	return (uint64_t)node + 1;
-}
-
-int core_mpi_node_leader(int node)
-{
-	return node;
-}
-
 /* There is no board. */
 enum util_status core_mpi_node_bcast(void *data, int bytes)
 {
@@ -71,6 +58,7 @@ struct made_up_call made_up_make(const struct made_up *m)
 	size_t bytes;
 	int near = 0;
 
+	core_mpi_job.size = core_mpi_job.local_size = MADE_UP_RANKS;
 	for (int i = 0; i < MADE_UP_RANKS; i++) {
 		int node = m->nodes[i] - '0';
 
@@ -112,4 +100,17 @@ void made_up_free(struct made_up_call *call)
 	core_schedule_drop(call->comm);
 	free(call->comm->area);
 	core_comm_free(call->comm);
+}
+
+void must_say(const char *what, const char *said, const char *wanted)
+{
+	if (!said != !wanted || (said && strcmp(said, wanted) != 0))
+		fail_msg("%s: says \"%s\", not \"%s\"", what, said ? said : "nothing",
+			 wanted ? wanted : "nothing");
+}
+
+void must_be(const char *what, enum core_reason said, enum core_reason wanted)
+{
+	must_say(what, core_reason_text(said), core_reason_text(wanted));
+	assert_int_equal(said, wanted);
 }

@@ -32,4 +32,8 @@ void made_up_free(struct made_up_call *call);
 /* They point into the call. Of an allreduce. */
 struct core_facts made_up_facts(const struct made_up_call *call, const struct made_up *m);
 
+/* The same text, or NULL in both; the same reason. Else the test ends, and says of `what`. */
+void must_say(const char *what, const char *said, const char *wanted);
+void must_be(const char *what, enum core_reason said, enum core_reason wanted);
+
 #endif

@@ -10,21 +10,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* NULL in both, or the one in the other. */
-static void must_say(const char *what, const char *said, const char *wanted)
-{
-	if (!said != !wanted || (said && !strstr(said, wanted)))
-		fail_msg("%s: says \"%s\", not \"%s\"", what, said ? said : "nothing",
-			 wanted ? wanted : "nothing");
-}
-
-static void must_be(const char *what, enum core_reason said, enum core_reason wanted)
-{
-	if (said != wanted)
-		must_say(what, core_reason_text(said), core_reason_text(wanted));
-	assert_int_equal(said, wanted);
-}
-
 /* Each has a text of its own. */
 static void reasons_have_texts(void **state)
 {
@@ -55,7 +40,8 @@ static void kernels_that_may_wait(void **state)
 			  .nodes = "0000",
 			  .devices = "1234",
 			  .any = CORE_OFFER_CAN_FUSE},
-		 .never = "no room for a kernel that waits"},
+		 .never =
+			 "a rank's GPU has no room for a kernel that waits, or GPUCOLL_EXEC=stepped there"},
 		{.made = {.what = "nobody needs room",
 			  .nodes = "0000",
 			  .devices = "1234",
@@ -66,7 +52,7 @@ static void kernels_that_may_wait(void **state)
 			  .devices = "1234",
 			  .any = CORE_OFFER_LINKS_FAILED,
 			  .all = CORE_OFFER_CAN_FUSE},
-		 .never = "failed earlier"},
+		 .never = "a call with messages failed earlier"},
 		{.made = {.what = "a shared GPU, not tried",
 			  .nodes = "0000",
 			  .devices = "1134",
@@ -109,13 +95,14 @@ static void kernels_that_may_wait(void **state)
 			  .devices = "1111",
 			  .any = CORE_OFFER_APART,
 			  .all = CORE_OFFER_CAN_FUSE},
-		 .never = "on some node"},
+		 .never =
+			 "on some node the kernels of ranks that share a GPU do not run at the same time"},
 		{.made = {.what = "messages into device memory",
 			  .nodes = "0011",
 			  .devices = "1212",
 			  .all = CORE_OFFER_CAN_FUSE},
 		 .gdr = true,
-		 .never = "arrive in device memory"},
+		 .never = "messages between nodes arrive in device memory"},
 	};
 
 	(void)state;

@@ -5,6 +5,7 @@
  * soon as they are free, receivers lay out, read and consume when it is their turn; some calls
  * break off, and what is still under way of them comes in the next one.
  */
+#include "../draw.h"
 #include "core/job/core_mpi_job.h"
 #include "core/wire/core_mail.h"
 #include "core/wire/core_wire.h"
@@ -29,18 +30,6 @@ enum {
 	ARENA_BYTES = START + LINKS * CORE_WIRE_MAX_SLOTS * SLOT_BYTES,
 	POISON = 0xEE
 };
-
-struct core_mpi_job core_mpi_job = {.size = RANKS, .local_size = 1};
-
-uint64_t core_mpi_node_machine(int node)
-{
-	return (uint64_t)node + 1;
-}
-
-int core_mpi_node_leader(int node)
-{
-	return node;
-}
 
 /* ---- the network ---- */
 
@@ -83,13 +72,9 @@ static struct world {
 
 static core_mail_handler *handlers[CORE_MAIL_NUM_KINDS];
 
-/* xorshift64* (Vigna, 2016). */
-static uint32_t draw(uint32_t below)
+static uint32_t pick(uint32_t below)
 {
-	world.random ^= world.random >> 12;
-	world.random ^= world.random << 25;
-	world.random ^= world.random >> 27;
-	return (uint32_t)((world.random * UINT64_C(2685821657736338717)) >> 32) % below;
+	return (uint32_t)(draw(&world.random) % below);
 }
 
 void net_lock(enum net_port port)
@@ -238,7 +223,7 @@ static void carry(void)
 
 	if (!payload)
 		return;
-	for (uint32_t skip = draw((uint32_t)world.num_payloads); skip; skip--)
+	for (uint32_t skip = pick((uint32_t)world.num_payloads); skip; skip--)
 		payload = payload->next;
 	if (!payload->departed && (payload->sent || payload->header.kind == CORE_MAIL_DATA))
 		depart(payload);
@@ -270,7 +255,7 @@ static void send_next(struct link *link)
 	const struct core_comm *comm = world.comms[link->from];
 	uint64_t message = link->sent;
 	char *slot = core_wire_slot_at(comm->wire, comm->wire->out, link->ours, message);
-	char *at = world.by_gdr && draw(2) ? user[link - world.links][message] : NULL;
+	char *at = world.by_gdr && pick(2) ? user[link - world.links][message] : NULL;
 
 	if (message == link->total || !world.laid_out[link->from] ||
 	    core_wire_has_room(comm->wire, link->ours, message) != UTIL_OK)
@@ -358,20 +343,20 @@ static void add_link(int from, int to, uint32_t ours, uint32_t theirs)
 			      .to = to,
 			      .ours = ours,
 			      .theirs = theirs,
-			      .total = draw(MOST_MESSAGES + 1)};
+			      .total = pick(MOST_MESSAGES + 1)};
 	for (int i = 0; i < MOST_MESSAGES; i++)
-		link->sizes[i] = draw(4) ? draw(SLOT_BYTES + 1) : 0;
+		link->sizes[i] = pick(4) ? pick(SLOT_BYTES + 1) : 0;
 	for (int i = 0; i < PER_ROUND; i++)
-		link->marks[i] = (uint8_t)draw(4);
+		link->marks[i] = (uint8_t)pick(4);
 }
 
 /* Each rank to the next one and to the one before. */
 static void make_call(void)
 {
 	world.call++;
-	world.num_slots = 1 + draw(CORE_WIRE_MAX_SLOTS);
-	world.by_gdr = draw(2);
-	world.by_sockets = draw(2);
+	world.num_slots = 1 + pick(CORE_WIRE_MAX_SLOTS);
+	world.by_gdr = pick(2);
+	world.by_sockets = pick(2);
 	world.num_links = 0;
 	for (int rank = 0; rank < RANKS; rank++) {
 		add_link(rank, (rank + 1) % RANKS, 0, 2);
@@ -399,12 +384,12 @@ static bool is_done(void)
 
 static void turn(void)
 {
-	struct link *link = &world.links[draw((uint32_t)world.num_links)];
+	struct link *link = &world.links[pick((uint32_t)world.num_links)];
 
-	switch (draw(5)) {
+	switch (pick(5)) {
 	case 0:
-		if (!draw(20))
-			lay_out((int)draw(RANKS));
+		if (!pick(20))
+			lay_out((int)pick(RANKS));
 		break;
 	case 1:
 		send_next(link);
@@ -435,7 +420,7 @@ static void make_world(uint64_t seed)
 {
 	struct core_member members[RANKS];
 
-	world = (struct world){.random = seed * 2 + 1};
+	world = (struct world){.random = seed};
 	for (int rank = 0; rank < RANKS; rank++) {
 		struct core_wire *wire = core_wire_create();
 
@@ -479,7 +464,7 @@ static void run(uint64_t seed, uint32_t breaks)
 
 	make_world(seed);
 	for (int call = 0; call < CALLS; call++) {
-		int last = breaks && !draw(breaks) ? (int)draw(3000) : MOST_STEPS, step = 0;
+		int last = breaks && !pick(breaks) ? (int)pick(3000) : MOST_STEPS, step = 0;
 
 		make_call();
 		while (step < last && !is_done()) {
@@ -516,6 +501,7 @@ int main(void)
 		cmocka_unit_test(calls_break_off),
 	};
 
+	core_mpi_job.size = RANKS;
 	core_wire_handle_mail();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,8 +120,7 @@ static enum util_status offer(struct core_accel *accel)
 		return core_accel_stage(accel, CORE_REASON_SHORT);
 	if (core_meet_is_lost(comm))
 		return core_failure_refuse(accel);
-	if (core_mixed_is_habit(comm, accel->shape.coll, core_shape_bytes(&accel->shape)) &&
-	    !core_mixed_asks(accel->number))
+	if (core_mixed_is_habit(comm, &accel->shape) && !core_mixed_asks(accel->number))
 		return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
 	/* A rank with no data goes with those that have some, where they may be on devices. */
 	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
@@ -186,11 +185,6 @@ bool core_accel_carries(const struct core_accel *accel)
 	bool steps = accel->state == CORE_ACCEL_RUN || accel->state == CORE_ACCEL_LAST;
 
 	return steps && accel->running && core_steps_carry(&accel->steps);
-}
-
-uint64_t core_accel_bytes(const struct core_accel *accel)
-{
-	return core_shape_bytes(&accel->shape);
 }
 
 static enum util_status start(struct core_accel *accel)

@@ -57,7 +57,4 @@ uint64_t core_accel_moves(const struct core_accel *accel);
 /* Whether this process carries messages for a kernel of the call (core_steps.h). */
 bool core_accel_carries(const struct core_accel *accel);
 
-/* The bytes of this rank's buffers, for statistics. */
-uint64_t core_accel_bytes(const struct core_accel *accel);
-
 #endif

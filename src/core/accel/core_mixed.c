@@ -8,9 +8,9 @@ enum {
 	ASKS_SHIFT = 60  /* one call in 16 asks */
 };
 
-bool core_mixed_is_habit(const struct core_comm *comm, enum core_coll coll, uint64_t bytes)
+bool core_mixed_is_habit(const struct core_comm *comm, const struct core_shape *shape)
 {
-	return comm->mixed.gave_way[coll] >= OFTEN && bytes < SHORT;
+	return comm->mixed.gave_way[shape->coll] >= OFTEN && core_shape_bytes(shape) < SHORT;
 }
 
 /* Not every 16th: a program's loop may be of so many calls. */

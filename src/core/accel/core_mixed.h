@@ -9,11 +9,11 @@
 #ifndef CORE_MIXED_H
 #define CORE_MIXED_H
 
-#include "core/call/core_call.h"
+#include "core/call/core_shape.h"
 #include "core/comm/core_comm.h"
 
 /* Whether others had this process stage such calls so often that it is a habit. */
-bool core_mixed_is_habit(const struct core_comm *comm, enum core_coll coll, uint64_t bytes);
+bool core_mixed_is_habit(const struct core_comm *comm, const struct core_shape *shape);
 
 /*
  * Whether a call of that number is one in which it asks in spite of the habit. Then it has to wait

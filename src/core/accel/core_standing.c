@@ -310,7 +310,7 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 	if (out->unreached)
 		status = UTIL_STAGE;
 	if (status == UTIL_OK) {
-		out->bytes = core_accel_bytes(accel);
+		out->bytes = core_shape_bytes(&accel->shape);
 		status = put_call(standing, on, captured);
 	}
 	out->reason = out->unreached ? core_reason_text(CORE_REASON_NOT_REACHED) : accel->reason;

@@ -58,7 +58,7 @@ static bool waits_for_others(const struct core_accel *accel)
 {
 	const struct core_comm *comm = accel->comm;
 
-	return core_mixed_is_habit(comm, accel->shape.coll, core_shape_bytes(&accel->shape)) &&
+	return core_mixed_is_habit(comm, &accel->shape) &&
 	       !core_meet_anybody_past(comm, accel->number) && !core_meet_is_lost(comm);
 }
 
