@@ -90,8 +90,8 @@ def run_command(command, env, timeout):
         return Result("timeout", f"{output}\ntimed out after {timeout} s: {' '.join(map(str, command))}")
 
 
-def run_on_hosts(command, env, timeout, when=None):
-    """The same for a job over TCP, in which MPICH 4.0's MPI_Finalize does not return now and then (fixed upstream in 2023,
+def run_over_tcp(command, env, timeout, when=None):
+    """The same for a job whose MPI uses TCP, in which MPICH 4.0's MPI_Finalize does not return now and then (fixed upstream in 2023,
     pull request 6596): a program that has said its results has some seconds left to end. `when`: what the program says,
     and a function to be called once it has."""
     grace = 10
@@ -103,7 +103,7 @@ def run_on_hosts(command, env, timeout, when=None):
             time.sleep(0.1)
             output.seek(0)
             text = output.read()
-            if not done and re.search("checks passed, [0-9]+ failed", text):
+            if not done and re.search("checks passed, [0-9]+ failed|^# [0-9]+ wrong values$", text, re.MULTILINE):
                 end, done = time.monotonic() + grace, True
             if when and when[0] in text:
                 when[1]()
@@ -137,7 +137,7 @@ def environment(mpi, preload, extra=()):
 
 @pytest.fixture
 def run_mpi():
-    def run(mpi, ranks, program, *arguments, library=True, before=(), after=(), env=(), options=(), timeout=150):
+    def run(mpi, ranks, program, *arguments, library=True, before=(), after=(), env=(), options=(), timeout=150, runner=run_command):
         """Run `program` (a path, or a name in mpi/<mpi>/) under the library; `before` and `after` are preloaded
         around it, `options` are the launcher's."""
         path = Path(program)
@@ -147,7 +147,7 @@ def run_mpi():
         rank_env = environment(mpi, [*before, *ours, *after], dict(env))
         command = [*launcher(mpi, ranks), *options, "env", *[f"{k}={v}" for k, v in rank_env.items()], str(path),
                    *map(str, arguments)]
-        return run_command(command, os.environ.copy(), timeout)
+        return runner(command, os.environ.copy(), timeout)
     return run
 
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, MPIS, assert_passed, environment, family, run_on_hosts, tool
+from conftest import BUILD, MPIS, assert_passed, environment, family, run_over_tcp, tool
 from helpers import SURVIVING, assert_survived, count_calls, each_mpi, on_nodes
 
 
@@ -45,7 +45,7 @@ def on_hosts(cluster, mpi, ranks, program, *arguments, env=(), options=(), timeo
     launcher = tool(mpi, "mpiexec" if family(mpi) == "mpich" else "mpirun")
     command = [*cluster.command(mpi, ranks, options, launcher), "env", *[f"{k}={v}" for k, v in rank_env.items() if v is not None],
                str(BUILD / "mpi" / mpi / program), *map(str, arguments)]
-    return run_on_hosts(command, os.environ.copy(), timeout, when)
+    return run_over_tcp(command, os.environ.copy(), timeout, when)
 
 
 @each_mpi

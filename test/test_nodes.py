@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from conftest import assert_passed
+from conftest import assert_passed, run_over_tcp
 from helpers import UCX_WITH_CUDA, count_calls, each_mpi, emulated_only, on_nodes
 
 # The node of each rank: one rank each, blocks, in turn, uneven, 2 x 3 + 1.
@@ -36,8 +36,9 @@ def test_nodes(run_mpi, mpi, shape):
 
 @each_mpi
 def test_nodes_by_sockets(run_mpi, mpi):
-    """What the network is is known, for the choices."""
-    result = on_nodes(run_mpi, mpi, "01", "gpucoll-bench", "bcast", "-b", "64K", "-e", "64K", "-n", "2", env={"GPUCOLL_DEBUG": "INFO", "UCX_TLS": "tcp,self"})
+    """What the network is is known, for the choices. MPICH's UCX reads the same variable."""
+    result = on_nodes(run_mpi, mpi, "01", "gpucoll-bench", "bcast", "-b", "64K", "-e", "64K", "-n", "2",
+                      env={"GPUCOLL_DEBUG": "INFO", "UCX_TLS": "tcp,self"}, runner=run_over_tcp)
     assert result.status == 0 and result.output.count("messages between nodes go by sockets") == 1, result.output
 
 
