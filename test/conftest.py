@@ -213,7 +213,7 @@ def pytest_configure(config):
 def is_quick(item):
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     ranks = [value for key, value in parameters.items() if key in ("ranks", "shape")]
-    slow = parameters.get("name") in ("test_choose", "test_execute", "test_sched", "test_threads", "test_execute_tsan")
+    slow = parameters.get("name") in ("test_choose", "test_execute", "test_sched", "test_threads", "test_execute_tsan", "test_exchange_tsan")
     return item.get_closest_marker("quick") is not None and not slow and all(value in (1, 2, "01", "2x1") for value in ranks)
 
 

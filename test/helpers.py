@@ -50,7 +50,7 @@ def get_wheel(folder, wheel, pattern):
 
 def count_calls(output, path, call=""):
     """The calls of a path in the table of GPUCOLL_STATS, of one collective or of all."""
-    rows = re.findall(r"^  (MPIX?_\w+|gpucoll_\w+) +.* < +\d+ [KMGT]?i?B +(\w+) +(\d+) ", output, re.MULTILINE)
+    rows = re.findall(r"^  (MPIX?_\w+|gpucoll_\w+|nccl\w+) +.* < +\d+ [KMGT]?i?B +(\w+) +(\d+) ", output, re.MULTILINE)
     return sum(int(calls) for name, its_path, calls in rows if its_path == path and call in ("", name))
 
 

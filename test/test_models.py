@@ -76,6 +76,20 @@ def test_standing_model_finds_errors(tmp_path, weakness):
     assert "errors: 1" in spin(tmp_path, "standing", "CALLS=4", weakness)
 
 
+@pytest.mark.parametrize("bounds", [("RANKS=2",), ("RANKS=2", "GROUPS=3", "ABORTS"), ("RANKS=3",), ("RANKS=3", "GROUPS=1", "NOBODY_IS_ODD")],
+                         ids=lambda bounds: "-".join(bounds))
+def test_exchange_model(tmp_path, bounds):
+    need_spin()
+    assert_no_error(spin(tmp_path, "exchange", *bounds))
+
+
+@pytest.mark.parametrize("weakness", ["TAIL_FIRST", "HEAD_FIRST", "ROOM", "FORGET", "IN_ORDER", "NO_ID", "NO_DEAD"])
+def test_exchange_model_finds_errors(tmp_path, weakness):
+    need_spin()
+    bounds = ("ABORTS", "NOBODY_IS_ODD") if weakness == "NO_DEAD" else ()
+    assert "errors: 1" in spin(tmp_path, "exchange", f"BREAK_{weakness}", *bounds)
+
+
 @pytest.mark.parametrize("weakness", ["BREAK_BEHIND", "BREAK_OVERTAKE", "BREAK_RETRACT", "BREAK_YIELD"])
 def test_queue_model_finds_errors(tmp_path, weakness):
     need_spin()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from conftest import BUILD, MPIS, ON_GPU, SOURCE, environment, launcher, run_command
-from helpers import each_mpi, emulated_only, run_tool
+from helpers import count_calls, each_mpi, emulated_only, run_tool
 
 ABSENT = set("ncclAllGatherConfig ncclAllReduceConfig ncclAlltoAllConfig ncclBroadcastConfig ncclReduceScatterConfig ncclCommQueryProperties "
              "ncclDevCommCreate ncclDevCommDestroy ncclGetLsaDevicePointer ncclGetLsaMultimemDevicePointer ncclGetPeerDevicePointer "
@@ -64,6 +64,48 @@ def test_a_program_that_starts_mpi(run_mpi, tmp_path, mpi):
     (tmp_path / "with").mkdir()
     run_nccl(run_mpi, tmp_path, mpi, 2, "own_mpi")
     run_nccl(run_mpi, tmp_path / "with", mpi, 2, "own_mpi", env={"GPUCOLL_THREADS": "multiple"})
+
+
+# Where messages are kernels: in the host's memory, on one GPU with few blocks, with short FIFOs, and compiled kernels; and where not.
+PLACES = {"p2p": {"CUEMU_DEVICES": "3", "CUEMU_SMS": "16"}, "shm": {"CUEMU_DEVICES": "3", "CUEMU_P2P": "0", "CUEMU_SMS": "16"},
+          "few blocks": {"CUEMU_DEVICES": "1", "CUEMU_SMS": "24"}, "short FIFOs": {"CUEMU_DEVICES": "3", "GPUCOLL_SCRATCH": "4M", "CUEMU_SMS": "16"},
+          "staged": {"CUEMU_DEVICES": "3", "GPUCOLL_STREAM_EXEC": "staged"}}
+
+
+@each_mpi
+@pytest.mark.parametrize("place", PLACES)
+def test_messages(run_mpi, tmp_path, mpi, place):
+    """Groups that are drawn, of two communicators, which each rank names in its own order."""
+    result = run_nccl(run_mpi, tmp_path, mpi, 3, "messages", env={"GPUCOLL_STATS": "1", **PLACES[place]})
+    assert (count_calls(result.output, "accel", "ncclGroupEnd") > 0) == (place != "staged"), result.output
+    assert (count_calls(result.output, "stage", "gpucoll_recv_enqueue") > 0) == (place == "staged"), result.output
+
+
+@pytest.mark.quick
+@emulated_only
+@each_mpi
+def test_messages_by_compiled_kernels(run_mpi, tmp_path, mpi):
+    run_nccl(run_mpi, tmp_path, mpi, 2, "groups", env={"CUEMU_DEVICES": "2", "CUEMU_KERNELS": "ptx"})
+
+
+@pytest.mark.quick
+@each_mpi
+def test_messages_to_oneself(run_mpi, tmp_path, mpi):
+    run_nccl(run_mpi, tmp_path, mpi, 2, "to_oneself", env={"CUEMU_DEVICES": "2", "CUEMU_SMS": "16"})
+
+
+@pytest.mark.quick
+@each_mpi
+def test_mismatched_messages(run_mpi, tmp_path, mpi):
+    """They come to their end, with a report."""
+    result = run_nccl(run_mpi, tmp_path, mpi, 2, "mismatched", env={"CUEMU_DEVICES": "2", "CUEMU_SMS": "16"})
+    assert "rank 0 has sent 1000 bytes in an enqueued call to rank 1, which receives 1001" in result.output, result.output
+
+
+@pytest.mark.quick
+@each_mpi
+def test_aborted_messages(run_mpi, tmp_path, mpi):
+    run_nccl(run_mpi, tmp_path, mpi, 2, "aborted", env={"CUEMU_DEVICES": "2", "CUEMU_SMS": "16"})
 
 
 @emulated_only

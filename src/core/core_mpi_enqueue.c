@@ -3,6 +3,7 @@
 #include "core/call/core_flags.h"
 #include "core/core_mpi_bound.h"
 #include "core/core_mpi_comm.h"
+#include "core/core_mpi_group.h"
 #include "core/core_mpi_ordered.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_kept.h"
@@ -214,13 +215,50 @@ static int fail_enqueued(struct core_mpi_bound *bound, const struct core_call *c
 
 /* ---- by kernels ---- */
 
+/* A collective that is a group of messages. */
+static enum util_status put_group(struct core_mpi_bound *bound, const struct core_call *call,
+				  bool captured, struct core_standing_call *done)
+{
+	const struct core_graph *graph = core_mpi_comm_find(call->comm)->graph;
+	struct core_group group = {.num = 0};
+	enum core_reason why = CORE_REASON_NONE;
+	enum util_status status;
+	int rank, size;
+
+	if (!core_standing_has_fifos(bound->fused.standing))
+		why = CORE_REASON_SIZES;
+	else if (core_coll_is_neighbor(call->coll))
+		why = graph ? graph->why : CORE_REASON_REFUSED;
+	done->reason = core_reason_text(why);
+	if (why != CORE_REASON_NONE)
+		return UTIL_STAGE;
+	PMPI_Comm_rank(bound->hidden, &rank);
+	PMPI_Comm_size(bound->hidden, &size);
+	status = core_group_of_call(&group, call, rank, size, graph);
+	if (status == UTIL_OK)
+		status = core_group_put(&bound->fused, &group, call->name, ++bound->fused.groups,
+					captured, done);
+	else
+		core_standing_give_up(bound->fused.standing);
+	core_group_free(&group);
+	return status;
+}
+
+static enum util_status put_kernel(struct core_mpi_bound *bound, const struct core_call *call,
+				   bool apart, bool captured, struct core_standing_call *done)
+{
+	if (core_group_has_form_of(call->coll))
+		return put_group(bound, call, captured, done);
+	return core_fused_put(&bound->fused, call, apart, captured, done);
+}
+
 /* False: the call is to go by the host, for the reason `*why`. */
 static bool run_kernel(struct core_mpi_bound *bound, const struct core_call *call, bool apart,
 		       bool captured, const char **why, int *result)
 {
 	uint64_t since = util_now();
 	struct core_standing_call done = {0};
-	enum util_status status = core_fused_put(&bound->fused, call, apart, captured, &done);
+	enum util_status status = put_kernel(bound, call, apart, captured, &done);
 
 	*why = done.reason;
 	if (status == UTIL_STAGE)
@@ -372,4 +410,45 @@ int core_enqueue_message(const struct core_message_call *message, const char *na
 	if (!sends && enqueued->part.staging.num_operands)
 		enqueued->part.staging.operands[0].out = true;
 	return put_enqueued(enqueued, bound, &call, status, since);
+}
+
+void core_enqueue_give_up(core_handle comm)
+{
+	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+
+	if (!bound)
+		return;
+	__atomic_store_n(&bound->broken, true, __ATOMIC_RELAXED);
+	if (core_fused_is_open(&bound->fused))
+		core_standing_give_up(bound->fused.standing);
+}
+
+bool core_enqueue_takes_groups(core_handle comm)
+{
+	const struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+
+	return bound && core_fused_is_open(&bound->fused) &&
+	       core_standing_has_fifos(bound->fused.standing);
+}
+
+int core_enqueue_group(const struct core_message_part *parts, int num, const char *name,
+		       core_handle comm, void *stream)
+{
+	struct core_group group = {.parts = (struct core_message_part *)parts, .num = num};
+	struct core_call call = {.coll = CORE_ALLTOALLV, .name = name, .comm = comm};
+	uint64_t since = util_now();
+	struct core_standing_call done = {0};
+	enum gpu_capture capture = GPU_CAPTURE_NONE;
+	int error = MPI_SUCCESS;
+	struct core_mpi_bound *bound = admit(&call, stream, &capture, &error);
+	enum util_status status;
+
+	if (!bound)
+		return error;
+	status = core_group_put(&bound->fused, &group, name, 0, capture == GPU_CAPTURE_ACTIVE,
+				&done);
+	if (status != UTIL_OK)
+		return fail_enqueued(bound, &call, status);
+	count_enqueued(&call, bound, CORE_PATH_ACCEL, done.reason, done.bytes, since);
+	return MPI_SUCCESS;
 }

@@ -8,6 +8,7 @@
 
 #include "core/call/core_call.h"
 #include "core/call/core_hooks.h"
+#include "core/call/core_message_part.h"
 #include "core/p2p/core_message.h"
 
 /*
@@ -16,6 +17,19 @@
  */
 int core_enqueue_run(const struct core_call *call, void *stream);
 int core_enqueue_message(const struct core_message_call *call, const char *name, void *stream);
+
+/*
+ * Whether groups of messages on the communicator are kernels, as all its ranks find alike; such a
+ * group, whose messages of a pair of ranks are received in the order in which they are sent. `name`
+ * is of static storage. The parts stay the caller's.
+ */
+bool core_enqueue_takes_groups(core_handle comm);
+int core_enqueue_group(const struct core_message_part *parts, int num, const char *name,
+		       core_handle comm, void *stream);
+
+/* No more is to come of this rank on the communicator: what others' kernels wait for is given up.
+ */
+void core_enqueue_give_up(core_handle comm);
 
 /* The next collective that this thread enqueues has them. */
 void core_enqueue_hook(const struct core_hooks *hooks);

@@ -224,8 +224,15 @@ static void make_room_for_packed(struct core_fused *fused)
 	}
 }
 
-/* Something was put behind the kernel. */
-static enum util_status follow(const struct core_fused *fused, bool captured, uint64_t *number)
+void core_fused_keep_packed(struct core_fused *fused, struct core_mpi_packed *packed)
+{
+	make_room_for_packed(fused);
+	/* Until the stream is known to be past it. */
+	packed->next = fused->packed_calls;
+	fused->packed_calls = packed;
+}
+
+enum util_status core_fused_follow(const struct core_fused *fused, bool captured, uint64_t *number)
 {
 	*number = 0;
 	return captured ? UTIL_OK : core_standing_follow(fused->standing, fused->on, number);
@@ -245,10 +252,7 @@ static enum util_status put_packed(struct core_fused *fused, const struct core_c
 		return UTIL_ERR_NO_MEMORY;
 	PMPI_Comm_rank(fused->hidden, &rank);
 	PMPI_Comm_size(fused->hidden, &size);
-	make_room_for_packed(fused);
-	/* Until the stream is known to be past it. */
-	packed->next = fused->packed_calls;
-	fused->packed_calls = packed;
+	core_fused_keep_packed(fused, packed);
 	status = core_mpi_packed_open(packed, &part, rank, size, on);
 	if (status == UTIL_OK)
 		status = core_mpi_packed_pack(packed, on);
@@ -257,10 +261,10 @@ static enum util_status put_packed(struct core_fused *fused, const struct core_c
 	if (status == UTIL_OK)
 		status = core_mpi_packed_unpack(packed, on);
 	if (status == UTIL_OK)
-		status = follow(fused, captured, &packed->number);
+		status = core_fused_follow(fused, captured, &packed->number);
 	/* All find alike that it is not to be a kernel; what was put on the stream goes by. */
 	if (status == UTIL_STAGE && !done->refused && !done->unreached &&
-	    follow(fused, captured, &packed->number) != UTIL_OK)
+	    core_fused_follow(fused, captured, &packed->number) != UTIL_OK)
 		status = UTIL_ERR_CUDA;
 	/* What is still refused is for no kernel, and the others don't know that. */
 	if (status != UTIL_STAGE || (!done->refused && !done->unreached))
@@ -285,7 +289,7 @@ static enum util_status put_aside(const struct core_fused *fused, const struct c
 		status = core_standing_put(fused->standing, &part, on, captured, done);
 	if (status == UTIL_OK)
 		status = gpu_stream_copy(on, call->recvbuf, part.recvbuf, aside);
-	return status == UTIL_OK ? follow(fused, captured, &number) : status;
+	return status == UTIL_OK ? core_fused_follow(fused, captured, &number) : status;
 }
 
 /* That a reduction is refused all find alike, as all give the same type and operation. */

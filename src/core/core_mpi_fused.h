@@ -17,7 +17,8 @@ struct core_fused {
 	struct core_standing *standing;
 	struct core_mpi_packed *packed_calls; /* of calls that may not have ended, the last first */
 	MPI_Request barrier;                  /* at the end: whether all ranks' calls have ended */
-	bool left; /* they are not known to have, and it may go on for ever */
+	uint64_t groups; /* of its collectives, those that are groups of messages */
+	bool left;       /* they are not known to have, and it may go on for ever */
 };
 
 /* The worst of what the ranks of a communicator have found. Collective. */
@@ -37,6 +38,14 @@ static inline bool core_fused_is_open(const struct core_fused *fused)
  */
 enum util_status core_fused_put(struct core_fused *fused, const struct core_call *call, bool apart,
 				bool captured, struct core_standing_call *done);
+
+/*
+ * For what goes with other kernels of the standing's: memory that belongs to the calls from now on,
+ * once there is room for more (GPUCOLL_STAGING_POOL); and, when something was put behind the kernel
+ * that uses it, its number.
+ */
+void core_fused_keep_packed(struct core_fused *fused, struct core_mpi_packed *packed);
+enum util_status core_fused_follow(const struct core_fused *fused, bool captured, uint64_t *number);
 
 /* Wait for this rank's kernels, and begin to wait for all ranks'. Also where there are none. */
 void core_fused_drain(struct core_fused *fused, const char *name);

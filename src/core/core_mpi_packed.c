@@ -186,30 +186,46 @@ size_t core_mpi_packed_bytes(const struct core_mpi_packed *packed)
 {
 	size_t bytes = packed->send.staged ? core_dense_bytes(&packed->send.dense) : 0;
 
+	for (int i = 0; i < packed->num_sides; i++)
+		bytes += packed->sides[i].staged ? core_dense_bytes(&packed->sides[i].dense) : 0;
 	return bytes + (packed->recv.staged ? core_dense_bytes(&packed->recv.dense) : 0);
 }
 
-static enum util_status put_side(struct core_mpi_side *side, struct gpu_stream *on, bool unpacks)
+enum util_status core_mpi_packed_open_side(struct core_mpi_side *side, void **buffer, int64_t count,
+					   core_handle type, struct gpu_stream *on, uint64_t *bytes)
+{
+	enum util_status status = open_side(side, buffer, count, type, on);
+
+	*bytes = status == UTIL_OK && side->staged ? core_dense_bytes(&side->dense) : 0;
+	return status;
+}
+
+enum util_status core_mpi_packed_put_side(struct core_mpi_side *side, struct gpu_stream *on,
+					  bool unpacks)
 {
 	return side->staged ? core_dense_put(&side->dense, on, unpacks) : UTIL_OK;
 }
 
 enum util_status core_mpi_packed_pack(struct core_mpi_packed *packed, struct gpu_stream *on)
 {
-	enum util_status status = put_side(&packed->send, on, false);
+	enum util_status status = core_mpi_packed_put_side(&packed->send, on, false);
 
-	return status == UTIL_OK && packed->packs_recv ? put_side(&packed->recv, on, false)
-						       : status;
+	return status == UTIL_OK && packed->packs_recv
+		       ? core_mpi_packed_put_side(&packed->recv, on, false)
+		       : status;
 }
 
 enum util_status core_mpi_packed_unpack(struct core_mpi_packed *packed, struct gpu_stream *on)
 {
-	return packed->unpacks_recv ? put_side(&packed->recv, on, true) : UTIL_OK;
+	return packed->unpacks_recv ? core_mpi_packed_put_side(&packed->recv, on, true) : UTIL_OK;
 }
 
 void core_mpi_packed_free(struct core_mpi_packed *packed)
 {
 	core_mpi_side_close(&packed->send);
 	core_mpi_side_close(&packed->recv);
+	for (int i = 0; i < packed->num_sides; i++)
+		core_mpi_side_close(&packed->sides[i]);
+	free(packed->sides);
 	free(packed);
 }

@@ -16,6 +16,9 @@ struct core_mpi_packed {
 	struct core_mpi_side send, recv;
 	bool packs_recv;   /* the call reads it, or leaves some of it */
 	bool unpacks_recv; /* the call writes it */
+	/* Of a group of messages, instead: one for each that needs it. */
+	struct core_mpi_side *sides;
+	int num_sides;
 };
 
 /* Bytes that it holds. */
@@ -27,6 +30,18 @@ size_t core_mpi_packed_bytes(const struct core_mpi_packed *packed);
  */
 enum util_status core_mpi_packed_open(struct core_mpi_packed *packed, struct core_call *call,
 				      int rank, int size, struct gpu_stream *on);
+
+/*
+ * The same of `count` elements of one message: its data, in a stage, are put in the place of
+ * `*buffer`, `*bytes` of them. `side`, zeroed, stays where it is.
+ */
+enum util_status core_mpi_packed_open_side(struct core_mpi_side *side, void **buffer, int64_t count,
+					   core_handle type, struct gpu_stream *on,
+					   uint64_t *bytes);
+
+/* Put on the stream what is copied between such a stage and the program's memory. */
+enum util_status core_mpi_packed_put_side(struct core_mpi_side *side, struct gpu_stream *on,
+					  bool unpacks);
 
 /* Put on the stream what is copied before, or behind, the call. */
 enum util_status core_mpi_packed_pack(struct core_mpi_packed *packed, struct gpu_stream *on);

@@ -172,10 +172,17 @@ enum util_status gpu_launch_leave(struct gpu_stream *stream, struct gpu_execute_
 				 (num ? num : 1) * args->parts, threads_for(bytes), args);
 }
 
+enum util_status gpu_launch_exchange(struct gpu_stream *stream, struct gpu_exchange_args *args,
+				     unsigned blocks, uint64_t bytes)
+{
+	return gpu_module_launch(stream, GPU_KERNEL_EXCHANGE, blocks, threads_for(bytes), args);
+}
+
 enum util_status gpu_launch_all(struct gpu_stream *stream)
 {
 	struct gpu_execute_args args = {.parts = 1};
-	enum util_status status = UTIL_OK;
+	struct gpu_exchange_args none = {.enqueued = 0};
+	enum util_status status = gpu_launch_exchange(stream, &none, 1, 0);
 
 	for (int kernel = GPU_KERNEL_EXECUTE; kernel < GPU_KERNEL_NUM && status == UTIL_OK;
 	     kernel++)

@@ -10,7 +10,7 @@
 
 #include "gpu/gpu_module.h"
 #include "gpu/gpu_staging.h"
-#include "gpu/kernels/gpu_program.h"
+#include "gpu/kernels/gpu_exchange.h"
 #include "gpu/kernels/gpu_verify.h"
 
 /* The size of an element; every one divides 16. */
@@ -73,6 +73,13 @@ enum util_status gpu_launch_execute(struct gpu_launch *launch, struct gpu_execut
  */
 enum util_status gpu_launch_leave(struct gpu_stream *stream, struct gpu_execute_args *args,
 				  const struct gpu_work *work, unsigned num, uint64_t bytes);
+
+/*
+ * The same of a group of messages, of which no part is longer than `bytes`, by so many blocks, each
+ * of which has GPU_EXCHANGE_MOST_ENDS ends at most.
+ */
+enum util_status gpu_launch_exchange(struct gpu_stream *stream, struct gpu_exchange_args *args,
+				     unsigned blocks, uint64_t bytes);
 
 /*
  * The first launch of a function may have the driver wait for the device: launch each that the

@@ -16,6 +16,9 @@ __asm__(".section .rodata\n"
 	"gpu_module_runs:\n"
 	".incbin \"gpu_runs.fatbin\"\n"
 	".balign 16\n"
+	"gpu_module_exchange:\n"
+	".incbin \"gpu_exchange.fatbin\"\n"
+	".balign 16\n"
 	"gpu_module_execute:\n"
 	".incbin \"gpu_execute.fatbin\"\n"
 	".balign 16\n"
@@ -25,12 +28,21 @@ __asm__(".section .rodata\n"
 	"gpu_module_verify:\n"
 	".incbin \"gpu_verify.fatbin\"\n"
 	".previous\n");
-extern const char gpu_module_await[], gpu_module_runs[], gpu_module_execute[], gpu_module_probe[],
-	gpu_module_verify[];
+extern const char gpu_module_await[], gpu_module_runs[], gpu_module_exchange[],
+	gpu_module_execute[], gpu_module_probe[], gpu_module_verify[];
 
-enum image { IMAGE_AWAIT, IMAGE_RUNS, IMAGE_EXECUTE, IMAGE_PROBE, IMAGE_VERIFY, NUM_IMAGES };
-static const char *const images[NUM_IMAGES] = {
-	gpu_module_await, gpu_module_runs, gpu_module_execute, gpu_module_probe, gpu_module_verify};
+enum image {
+	IMAGE_AWAIT,
+	IMAGE_RUNS,
+	IMAGE_EXCHANGE,
+	IMAGE_EXECUTE,
+	IMAGE_PROBE,
+	IMAGE_VERIFY,
+	NUM_IMAGES
+};
+static const char *const images[NUM_IMAGES] = {gpu_module_await,    gpu_module_runs,
+					       gpu_module_exchange, gpu_module_execute,
+					       gpu_module_probe,    gpu_module_verify};
 
 static const struct {
 	enum image image;
@@ -38,6 +50,7 @@ static const struct {
 } kernels[GPU_KERNEL_NUM] = {
 	[GPU_KERNEL_AWAIT] = {IMAGE_AWAIT, "gpu_await"},
 	[GPU_KERNEL_COPY_RUNS] = {IMAGE_RUNS, "gpu_copy_runs"},
+	[GPU_KERNEL_EXCHANGE] = {IMAGE_EXCHANGE, "gpu_exchange"},
 	[GPU_KERNEL_PACK] = {IMAGE_RUNS, "gpu_pack"},
 	[GPU_KERNEL_PROBE] = {IMAGE_PROBE, "gpu_probe"},
 	[GPU_KERNEL_VERIFY] = {IMAGE_VERIFY, "gpu_verify"},

@@ -3,6 +3,7 @@
 #include "nccl/nccl_number.h"
 
 #include <limits.h>
+#include <stdlib.h>
 
 /*
  * The elements that MPI counts. Calls of more are done by pieces of so many bytes, as the library
@@ -75,6 +76,47 @@ ncclResult_t nccl_call_check(struct nccl_call *call)
 	    (size_t)PTRDIFF_MAX / nccl_number_size(call->type) / (size_t)call->comm->size)
 		return nccl_fail(ncclInvalidArgument, "%s: there is no memory for %zu elements",
 				 call->name, call->count);
+	return ncclSuccess;
+}
+
+static size_t message_bytes(const struct nccl_call *call)
+{
+	return call->count * nccl_number_size(call->type);
+}
+
+static bool is_to_itself(const struct nccl_call *call)
+{
+	return nccl_call_is_grouped(call) && call->root == call->comm->rank && call->count;
+}
+
+/* The next one of the kind from `i` on that the communicator's rank sends to itself. */
+static int find_own(const struct nccl_call *calls, int num, int i, enum nccl_kind kind,
+		    const struct ncclComm *comm)
+{
+	while (i < num &&
+	       (!is_to_itself(&calls[i]) || calls[i].kind != kind || calls[i].comm != comm))
+		i++;
+	return i;
+}
+
+ncclResult_t nccl_call_check_own(const struct nccl_call *calls, int num)
+{
+	for (int i = 0; i < num; i++) {
+		int send = -1, recv = -1;
+
+		if (!is_to_itself(&calls[i]))
+			continue;
+		do {
+			send = find_own(calls, num, send + 1, NCCL_SEND, calls[i].comm);
+			recv = find_own(calls, num, recv + 1, NCCL_RECV, calls[i].comm);
+		} while (send < num && recv < num &&
+			 message_bytes(&calls[send]) == message_bytes(&calls[recv]));
+		if (send != num || recv != num)
+			return nccl_fail(ncclInvalidUsage,
+					 "what rank %d sends to itself is not what it receives in "
+					 "the same group",
+					 calls[i].comm->rank);
+	}
 	return ncclSuccess;
 }
 
@@ -243,6 +285,33 @@ static int enqueue_move(const struct nccl_call *call, MPI_Datatype type)
 	}
 }
 
+/* Of `num` calls the messages of the communicator, as one kernel. */
+static ncclResult_t enqueue_messages(const struct nccl_call *calls, int num, struct ncclComm *comm)
+{
+	struct core_message_part *parts = calloc((size_t)num, sizeof(*parts));
+	const char *name = NULL;
+	int num_parts = 0, error;
+
+	if (!parts)
+		return nccl_fail(ncclSystemError, "no memory for %d messages", num);
+	for (int i = 0; i < num; i++) {
+		const struct nccl_call *call = &calls[i];
+
+		if (call->comm != comm || !nccl_call_is_message(call) || !call->count)
+			continue;
+		name = name ? "ncclGroupEnd" : call->name;
+		parts[num_parts++] = (struct core_message_part){
+			.rank = call->root,
+			.sends = call->kind == NCCL_SEND,
+			.buffer = call->kind == NCCL_SEND ? (void *)call->send : call->recv,
+			.count = (int64_t)message_bytes(call)};
+	}
+	error = num_parts ? gpucoll_hook_group(parts, num_parts, name, comm->ordered, comm->stream)
+			  : MPI_SUCCESS;
+	free(parts);
+	return nccl_of_mpi(error, name);
+}
+
 static ncclResult_t begin_counted(const struct nccl_call *call)
 {
 	MPI_Datatype type;
@@ -260,6 +329,8 @@ static ncclResult_t begin_counted(const struct nccl_call *call)
 
 static ncclResult_t begin_here(const struct nccl_call *call)
 {
+	if (nccl_call_is_grouped(call))
+		return enqueue_messages(call, 1, call->comm);
 	if (call->count <= NCCL_MOST)
 		return begin_counted(call);
 	return nccl_pieces(call, NCCL_PIECE / nccl_number_size(call->type), begin_counted);
@@ -288,23 +359,39 @@ static ncclResult_t wait_after(const struct nccl_call *call)
 	return follow(call->stream, call->comm->after, call->comm->stream);
 }
 
-/* In the communicator's context, with its lock; where nothing is moved, on any rank, not at all. */
+/* In the communicator's context, with its lock. ncclSuccess: leave is to follow. */
+static ncclResult_t enter(struct ncclComm *comm)
+{
+	ncclResult_t result;
+
+	pthread_mutex_lock(&comm->lock);
+	result = nccl_of_driver(nccl_driver.cuCtxPushCurrent(comm->context), "cuCtxPushCurrent");
+	if (result != ncclSuccess)
+		pthread_mutex_unlock(&comm->lock);
+	return result;
+}
+
+static void leave(struct ncclComm *comm)
+{
+	CUcontext ignored;
+
+	nccl_driver.cuCtxPopCurrent(&ignored);
+	pthread_mutex_unlock(&comm->lock);
+}
+
+/* Where nothing is moved, on any rank, not at all. */
 static ncclResult_t inside(const struct nccl_call *call,
 			   ncclResult_t (*part)(const struct nccl_call *call))
 {
-	struct ncclComm *comm = call->comm;
-	CUcontext ignored;
 	ncclResult_t result;
 
 	if (!largest(call))
 		return ncclSuccess;
-	pthread_mutex_lock(&comm->lock);
-	result = nccl_of_driver(nccl_driver.cuCtxPushCurrent(comm->context), "cuCtxPushCurrent");
-	if (result == ncclSuccess) {
-		result = part(call);
-		nccl_driver.cuCtxPopCurrent(&ignored);
-	}
-	pthread_mutex_unlock(&comm->lock);
+	result = enter(call->comm);
+	if (result != ncclSuccess)
+		return result;
+	result = part(call);
+	leave(call->comm);
 	return result;
 }
 
@@ -316,6 +403,17 @@ ncclResult_t nccl_call_before(const struct nccl_call *call)
 ncclResult_t nccl_call_begin(const struct nccl_call *call)
 {
 	return inside(call, begin_here);
+}
+
+ncclResult_t nccl_call_begin_messages(const struct nccl_call *calls, int num, struct ncclComm *comm)
+{
+	ncclResult_t result = enter(comm);
+
+	if (result != ncclSuccess)
+		return result;
+	result = enqueue_messages(calls, num, comm);
+	leave(comm);
+	return result;
 }
 
 ncclResult_t nccl_call_after(const struct nccl_call *call)

@@ -227,6 +227,7 @@ static ncclResult_t make_comm(MPI_Comm ranks, ncclComm_t *out)
 		MPI_Comm_free(&ranks);
 		return result;
 	}
+	comm->groups = gpucoll_hook_takes_groups(comm->ordered);
 	*out = comm;
 	return ncclSuccess;
 }
@@ -428,10 +429,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 	return result;
 }
 
-/* MPI takes back no collective that has begun: what is under way keeps what it needs. */
+/*
+ * Kernels that wait for others give up. MPI takes back no collective that has begun: what is under
+ * way keeps what it needs.
+ */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-	(void)comm;
+	if (comm)
+		gpucoll_hook_give_up(comm->ordered);
 	return ncclSuccess;
 }
 

@@ -73,8 +73,9 @@ struct ncclComm {
 	CUstream stream;       /* ours, non-blocking */
 	CUevent before, after; /* of the program's stream, and of ours */
 	int rank, size, device;
-	pthread_mutex_t lock;                       /* calls go on the stream one after the other */
-	ncclResult_t error;                         /* the first that was found later */
+	bool groups;          /* messages are kernels, all of a group at once; alike on all ranks */
+	pthread_mutex_t lock; /* calls go on the stream one after the other */
+	ncclResult_t error;   /* the first that was found later */
 	struct nccl_user_op ops[NCCL_MAX_USER_OPS]; /* under the lock */
 	char *scalars; /* pinned: where the stream brings the operations' scalars */
 };
@@ -153,12 +154,32 @@ ncclResult_t nccl_group_call(struct nccl_call *call);
 ncclResult_t nccl_call_check(struct nccl_call *call);
 
 /*
+ * The same of a group: that a rank receives in it what it sends to itself, where a group's messages
+ * are one kernel.
+ */
+ncclResult_t nccl_call_check_own(const struct nccl_call *calls, int num);
+
+/*
  * Have the communicator's stream wait for the program's; begin the call there; have the program's
  * wait for it. In this order, of all calls of a group.
  */
 ncclResult_t nccl_call_before(const struct nccl_call *call);
 ncclResult_t nccl_call_begin(const struct nccl_call *call);
 ncclResult_t nccl_call_after(const struct nccl_call *call);
+
+/* Whether it is a message, and of a communicator whose groups of messages are begun at once. */
+static inline bool nccl_call_is_message(const struct nccl_call *call)
+{
+	return call->kind == NCCL_SEND || call->kind == NCCL_RECV;
+}
+static inline bool nccl_call_is_grouped(const struct nccl_call *call)
+{
+	return nccl_call_is_message(call) && call->comm->groups;
+}
+
+/* Begin those of `num` calls that are such messages, of the communicator, in their order. */
+ncclResult_t nccl_call_begin_messages(const struct nccl_call *calls, int num,
+				      struct ncclComm *comm);
 
 /* ---- calls of more elements than MPI counts (nccl_pieces.c) ---- */
 

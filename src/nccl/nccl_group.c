@@ -41,40 +41,78 @@ static ncclResult_t each(ncclResult_t (*part)(const struct nccl_call *call))
 	return result;
 }
 
+/* One after the other, what is not grouped. */
 static ncclResult_t begin_those(bool send)
 {
 	ncclResult_t result = ncclSuccess;
 
 	for (int i = 0; i < num_calls && result == ncclSuccess; i++) {
-		if ((calls[i].kind == NCCL_SEND) == send)
+		if ((calls[i].kind == NCCL_SEND) == send && !nccl_call_is_grouped(&calls[i]))
 			result = nccl_call_begin(&calls[i]);
 	}
 	return result;
 }
 
+/* The call is the first message of its communicator's. */
+static bool is_first_message(int k)
+{
+	for (int i = 0; i < k; i++) {
+		if (calls[i].comm == calls[k].comm && nccl_call_is_grouped(&calls[i]))
+			return false;
+	}
+	return nccl_call_is_grouped(&calls[k]);
+}
+
+static ncclResult_t begin_messages(void)
+{
+	ncclResult_t result = ncclSuccess;
+
+	for (int i = 0; i < num_calls && result == ncclSuccess; i++) {
+		if (is_first_message(i))
+			result = nccl_call_begin_messages(calls, num_calls, calls[i].comm);
+	}
+	return result;
+}
+
+/* Others' kernels may wait for what was not begun. */
+static void give_up(void)
+{
+	for (int i = 0; i < num_calls; i++)
+		gpucoll_hook_give_up(calls[i].comm->ordered);
+}
+
 /*
- * Sends first: they do not hold up the stream, so that no rank waits in a receive for what another
- * would send after one. And no communicator waits for another's calls, which a rank may have named
- * in another order.
+ * Sends by the host come first: they do not hold up the stream, so that no rank waits in a receive
+ * for what another would send after one. Messages by kernels come last, as NCCL has it: where a
+ * rank has its messages behind the group, in calls of their own, it meets the others there. And no
+ * communicator waits for another's calls, which a rank may have named in another order.
  */
 static ncclResult_t begin_all(void)
 {
-	ncclResult_t result = each(nccl_call_before), after;
+	ncclResult_t result = nccl_call_check_own(calls, num_calls), after;
 
+	if (result == ncclSuccess)
+		result = each(nccl_call_before);
 	if (result != ncclSuccess)
 		return result;
 	result = begin_those(true);
 	if (result == ncclSuccess)
 		result = begin_those(false);
+	if (result == ncclSuccess)
+		result = begin_messages();
 	after = each(nccl_call_after);
+	if (result != ncclSuccess)
+		give_up();
 	return result == ncclSuccess ? after : result;
 }
 
 /* Also what fails comes back to the program's stream: else its capture would be lost, too. */
 static ncclResult_t begin_one(const struct nccl_call *call)
 {
-	ncclResult_t result = nccl_call_before(call), after;
+	ncclResult_t result = nccl_call_check_own(call, 1), after;
 
+	if (result == ncclSuccess)
+		result = nccl_call_before(call);
 	if (result != ncclSuccess)
 		return result;
 	result = nccl_call_begin(call);

@@ -4,8 +4,16 @@
 #define PMPI_HOOKS_H
 
 #include "core/call/core_hooks.h"
+#include "core/call/core_message_part.h"
 
 /* The collective that this thread enqueues next has them. */
 void gpucoll_hook_next(const struct core_hooks *hooks);
+
+/* As core_enqueue_takes_groups, core_enqueue_group and core_enqueue_give_up (core_mpi_enqueue.h).
+ */
+bool gpucoll_hook_takes_groups(MPI_Comm comm);
+int gpucoll_hook_group(const struct core_message_part *parts, int num, const char *name,
+		       MPI_Comm comm, void *stream);
+void gpucoll_hook_give_up(MPI_Comm comm);
 
 #endif

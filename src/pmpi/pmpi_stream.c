@@ -81,6 +81,34 @@ void gpucoll_hook_next(const struct core_hooks *hooks)
 	core_enqueue_hook(hooks);
 }
 
+bool gpucoll_hook_takes_groups(MPI_Comm comm)
+{
+	bool takes;
+
+	pmpi_enter(PMPI_DOOR_MPI);
+	takes = core_enqueue_takes_groups((core_handle)comm);
+	pmpi_leave();
+	return takes;
+}
+
+int gpucoll_hook_group(const struct core_message_part *parts, int num, const char *name,
+		       MPI_Comm comm, void *stream)
+{
+	int result;
+
+	pmpi_enter(PMPI_DOOR_MPI);
+	result = core_enqueue_group(parts, num, name, (core_handle)comm, stream);
+	pmpi_leave();
+	return result;
+}
+
+void gpucoll_hook_give_up(MPI_Comm comm)
+{
+	pmpi_enter(PMPI_DOOR_MPI);
+	core_enqueue_give_up((core_handle)comm);
+	pmpi_leave();
+}
+
 int gpucoll_stream_comm(MPI_Comm comm, void *stream, MPI_Comm *newcomm)
 {
 	core_handle handle;

@@ -4,6 +4,7 @@
 #define EMU_TWINS_H
 
 #include "gpu/kernels/gpu_await.h"
+#include "gpu/kernels/gpu_exchange.h"
 #include "gpu/kernels/gpu_program.h"
 #include "gpu/kernels/gpu_runs.h"
 #include "gpu/kernels/gpu_verify.h"
@@ -11,6 +12,7 @@
 #define EMU_TWINS(X)                                                                               \
 	X(gpu_await, struct gpu_await_args)                                                        \
 	X(gpu_copy_runs, struct gpu_copy_runs_args)                                                \
+	X(gpu_exchange, struct gpu_exchange_args)                                                  \
 	X(gpu_pack, struct gpu_pack_args)                                                          \
 	X(gpu_probe, struct gpu_probe_args)                                                        \
 	X(gpu_verify, struct gpu_verify_args)                                                      \

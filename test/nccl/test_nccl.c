@@ -449,21 +449,225 @@ static void groups(void)
 	two_at_once();
 }
 
+/* ---- messages that are drawn ---- */
+
+enum { MOST_MESSAGES = 60, FIRST_SEED = 12345 };
+
+struct message {
+	int from, to;
+	size_t bytes,
+		shift[2]; /* of the sender's buffer, and the receiver's, from their beginnings */
+	char *sent, *got;
+};
+
+static unsigned char byte_of(const struct message *m, int number, size_t i)
+{
+	return (unsigned char)(m->from * 17 + m->to * 5 + number * 31 +
+			       (int)(i ^ (i >> 8) ^ (i >> 16)));
+}
+
+/* All ranks draw the same. */
+static int draw_messages(uint64_t *seed, struct message *messages)
+{
+	int num = (int)(draw(seed) % MOST_MESSAGES);
+
+	for (int i = 0; i < num; i++) {
+		struct message *m = &messages[i];
+		uint64_t kind = draw(seed) % 8;
+
+		*m = (struct message){.from = (int)(draw(seed) % (uint64_t)size),
+				      .to = (int)(draw(seed) % (uint64_t)size)};
+		m->bytes = draw(seed) % (kind == 0   ? 1
+					 : kind == 1 ? 3000000
+					 : kind < 4  ? 100000
+						     : 300);
+		for (int end = 0; end < 2; end++)
+			m->shift[end] = draw(seed) % 2 ? 0 : draw(seed) % 16;
+	}
+	return num;
+}
+
+static void open_message(struct message *m, int number)
+{
+	char *data = malloc(m->bytes + 16);
+
+	memset(data, POISON, m->bytes + 16);
+	if (m->to == rank)
+		m->got = buffer_new(data, m->bytes + 16);
+	for (size_t i = 0; i < m->bytes; i++)
+		data[m->shift[0] + i] = (char)byte_of(m, number, i);
+	if (m->from == rank)
+		m->sent = buffer_new(data, m->bytes + 16);
+	free(data);
+}
+
+static bool close_message(struct message *m, int number)
+{
+	unsigned char *data = malloc(m->bytes + 16);
+	bool ok = true;
+
+	if (m->from == rank)
+		buffer_free(m->sent);
+	if (m->to == rank) {
+		ok = buffer_read(m->got, data, m->bytes + 16);
+		for (size_t i = 0; i < m->bytes + 16 && ok; i++) {
+			bool inside = i >= m->shift[1] && i < m->shift[1] + m->bytes;
+
+			ok = data[i] == (inside ? byte_of(m, number, i - m->shift[1]) : POISON);
+		}
+		buffer_free(m->got);
+	}
+	free(data);
+	return ok;
+}
+
+/* Each end begins where it likes: only what is between two ranks has an order. */
+static void ask_for_messages(struct message *messages, int num, uint64_t *mine, ncclComm_t on)
+{
+	bool receives_first = draw(mine) % 2;
+
+	for (int pass = 0; pass < 2; pass++) {
+		for (int i = 0; i < num; i++) {
+			struct message *m = &messages[i];
+			bool receives = (pass == 0) == receives_first;
+
+			if (receives && m->to == rank)
+				well(ncclRecv(m->got + m->shift[1], m->bytes, ncclInt8, m->from, on,
+					      stream),
+				     "ncclRecv");
+			if (!receives && m->from == rank)
+				well(ncclSend(m->sent + m->shift[0], m->bytes, ncclInt8, m->to, on,
+					      stream),
+				     "ncclSend");
+		}
+	}
+}
+
+/* A group of messages of two communicators, with a collective between them. */
+static void drawn_group(uint64_t *common, uint64_t *mine, ncclComm_t other, int round)
+{
+	struct message messages[2][MOST_MESSAGES];
+	int num[2], one = 1, sum = 0, got, order = (int)(draw(mine) % 2);
+	int *in = buffer_new(&one, sizeof(one)), *out = buffer_new(&sum, sizeof(sum));
+	bool ok = true;
+
+	for (int k = 0; k < 2; k++) {
+		num[k] = draw_messages(common, messages[k]);
+		for (int i = 0; i < num[k]; i++)
+			open_message(&messages[k][i], i);
+	}
+	must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	well(ncclGroupStart(), "ncclGroupStart");
+	for (int k = 0; k < 2; k++) {
+		int which = k ^ order;
+
+		ask_for_messages(messages[which], num[which], mine, which ? other : comm);
+		if (!which)
+			well(ncclAllReduce(in, out, 1, ncclInt32, ncclSum, comm, stream),
+			     "ncclAllReduce");
+	}
+	well(ncclGroupEnd(), "ncclGroupEnd");
+	must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	for (int k = 0; k < 2; k++) {
+		for (int i = 0; i < num[k]; i++)
+			ok &= close_message(&messages[k][i], i);
+	}
+	ok &= buffer_read(out, &got, sizeof(got)) && got == size;
+	check(ok, "%s of type %d, round %d, count %zu", "drawn messages", 0, round, 0);
+	buffer_free(in);
+	buffer_free(out);
+}
+
+static void messages(void)
+{
+	enum { ROUNDS = 12 };
+	uint64_t common = FIRST_SEED + (uint64_t)size, mine = (uint64_t)rank + 1;
+	ncclComm_t other = NULL;
+
+	well(ncclCommSplit(comm, 0, -rank, &other, NULL), "ncclCommSplit");
+	well(ncclCommDestroy(other), "ncclCommDestroy");
+	well(ncclCommSplit(comm, 0, rank, &other, NULL), "ncclCommSplit");
+	for (int round = 0; round < ROUNDS; round++)
+		drawn_group(&common, &mine, other, round);
+	well(ncclCommDestroy(other), "ncclCommDestroy");
+}
+
+/* To oneself as much as from oneself, in each group. */
+static void to_oneself(void)
+{
+	char data[64] = {0}, *buffer = buffer_new(data, sizeof(data));
+
+	check(ncclSend(buffer, 8, ncclInt8, rank, comm, stream) == ncclInvalidUsage,
+	      "%s of type %d, op %d, count %zu", "a send to oneself alone", 0, 0, 8);
+	well(ncclGroupStart(), "ncclGroupStart");
+	well(ncclSend(buffer, 8, ncclInt8, rank, comm, stream), "ncclSend");
+	well(ncclRecv(buffer + 32, 16, ncclInt8, rank, comm, stream), "ncclRecv");
+	check(ncclGroupEnd() == ncclInvalidUsage, "%s of type %d, op %d, count %zu",
+	      "other sizes to oneself", 0, 0, 8);
+	exchange(3);
+	buffer_free(buffer);
+}
+
+/* The receivers' sizes are not the senders': all come to an end, and are told. */
+static void mismatched(void)
+{
+	size_t count = 1000 + (rank == 1);
+	char *data = calloc(2, count), *buffer = buffer_new(data, 2 * count);
+	ncclResult_t error = ncclSuccess;
+
+	must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	well(ncclGroupStart(), "ncclGroupStart");
+	well(ncclSend(buffer, 1000, ncclInt8, (rank + 1) % size, comm, stream), "ncclSend");
+	well(ncclRecv(buffer + count, count, ncclInt8, (rank + size - 1) % size, comm, stream),
+	     "ncclRecv");
+	well(ncclGroupEnd(), "ncclGroupEnd");
+	/* More than a FIFO has, which nobody receives. */
+	ncclSend(buffer, 1, ncclInt8, (rank + 1) % size, comm, stream);
+	must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	ncclCommGetAsyncError(comm, &error);
+	check(rank != 1 || error != ncclSuccess, "%s of type %d, op %d, count %zu", "mismatch", 0,
+	      0, count);
+	free(data);
+}
+
+/* What nobody sends, or receives, ends where the program says so. */
+static void aborted(void)
+{
+	char *buffer;
+	ncclResult_t error = ncclSuccess;
+
+	must(cudaMalloc((void **)&buffer, 32 << 20), "cudaMalloc");
+	if (rank == 0)
+		well(ncclRecv(buffer, 100, ncclInt8, 1, comm, stream), "ncclRecv");
+	else
+		well(ncclSend(buffer, 32 << 20, ncclInt8, 0, comm, stream), "ncclSend");
+	usleep(100000);
+	well(ncclCommAbort(comm), "ncclCommAbort");
+	must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	ncclCommGetAsyncError(comm, &error);
+	check(error != ncclSuccess, "%s of type %d, op %d, count %zu", "abort", 0, 0, 0);
+	check(ncclSend(buffer, 1, ncclInt8, 1 - rank, comm, stream) != ncclSuccess,
+	      "%s of type %d, op %d, count %zu", "a send behind it", 0, 0, 0);
+}
+
 /* ---- graphs ---- */
 
 /* Captured once, launched again and again; what can't be is refused, and the capture goes on. */
 static void graphs(void)
 {
 	enum { COUNT = 1000, LAUNCHES = 4 };
-	int data[COUNT], got[COUNT], *send, *recv;
+	int data[COUNT], got[COUNT], both[2 * COUNT], *send, *recv, *ring;
 	cudaGraph_t graph;
 	cudaGraphExec_t exec;
 	bool ok = true;
 
 	for (int i = 0; i < COUNT; i++)
 		data[i] = rank * 31 + i;
+	memcpy(both, data, sizeof(data));
+	memset(both + COUNT, POISON, sizeof(data));
 	send = buffer_new(data, sizeof(data));
 	recv = buffer_new(data, sizeof(data));
+	ring = buffer_new(both, sizeof(both));
 	must(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
 	must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
 	     "cudaStreamBeginCapture");
@@ -473,7 +677,12 @@ static void graphs(void)
 	well(ncclGroupStart(), "ncclGroupStart");
 	well(ncclBroadcast(recv, send, COUNT, ncclInt32, 0, comm, stream), "ncclBroadcast");
 	well(ncclAllReduce(send, recv, COUNT, ncclInt32, ncclMax, comm, stream), "ncclAllReduce");
+	well(ncclSend(ring, COUNT, ncclInt32, (rank + 1) % size, comm, stream), "ncclSend");
+	well(ncclRecv(ring + COUNT, COUNT, ncclInt32, (rank + size - 1) % size, comm, stream),
+	     "ncclRecv");
 	well(ncclGroupEnd(), "ncclGroupEnd");
+	must(cudaMemcpyAsync(ring, ring + COUNT, sizeof(data), cudaMemcpyDefault, stream),
+	     "cudaMemcpyAsync");
 	must(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
 	must(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
 	must(cudaGraphDestroy(graph), "cudaGraphDestroy");
@@ -490,6 +699,12 @@ static void graphs(void)
 		ok = got[i] == want;
 	}
 	check(ok, "%s of type %d, op %d, count %zu", "a graph", 0, 0, COUNT);
+	/* Each launch has passed the data on by one rank. */
+	ok = buffer_read(ring, both, sizeof(both));
+	for (int i = 0; i < 2 * COUNT && ok; i++)
+		ok = both[i] == (rank + LAUNCHES * (size - 1)) % size * 31 + i % COUNT;
+	check(ok, "%s of type %d, op %d, count %zu", "messages in a graph", 0, 0, COUNT);
+	buffer_free(ring);
 	must(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
 	buffer_free(send);
 	buffer_free(recv);
@@ -651,13 +866,23 @@ int main(int argc, char **argv)
 		groups();
 	else if (!strcmp(name, "graphs"))
 		graphs();
+	else if (!strcmp(name, "messages"))
+		messages();
+	else if (!strcmp(name, "to_oneself"))
+		to_oneself();
+	else if (!strcmp(name, "mismatched"))
+		mismatched();
+	else if (!strcmp(name, "aborted"))
+		aborted();
 	else if (!strcmp(name, "split"))
 		split();
 	else if (!strcmp(name, "refused"))
 		refused();
-	well(ncclCommGetAsyncError(comm, &error), "ncclCommGetAsyncError");
-	check(error == ncclSuccess, "%s %d %d %zu", "async error", 0, 0, 0);
-	well(ncclCommDestroy(comm), "ncclCommDestroy");
+	if (strcmp(name, "mismatched") != 0 && strcmp(name, "aborted") != 0) {
+		well(ncclCommGetAsyncError(comm, &error), "ncclCommGetAsyncError");
+		check(error == ncclSuccess, "%s %d %d %zu", "async error", 0, 0, 0);
+		well(ncclCommDestroy(comm), "ncclCommDestroy");
+	}
 	printf("rank %d: %ld checks passed, %ld failed\n", rank, passed, failed);
 	return failed ? 1 : 0;
 }

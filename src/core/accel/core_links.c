@@ -199,22 +199,30 @@ void core_links_miss(const struct core_accel *accel)
 	}
 }
 
+void core_links_set_arenas(const struct core_comm *comm,
+			   const struct core_reach (*arenas)[CORE_MAX_NEAR],
+			   const struct gpu_stream *stream, uint64_t *shm, uint64_t *mine,
+			   uint64_t *theirs)
+{
+	*shm = 0;
+	mine[GPU_TRANSPORT_P2P] = comm->arena->device->address;
+	mine[GPU_TRANSPORT_SHM] = comm->arena->shm ? gpu_shm_address(comm->arena->shm, stream) : 0;
+	for (int i = 0; i < comm->num_near; i++) {
+		enum gpu_transport transport = core_terms_transport(comm, comm->near[i]);
+
+		*shm |= (uint64_t)(transport == GPU_TRANSPORT_SHM) << i;
+		theirs[i] = arenas[transport][i].address;
+	}
+}
+
 void core_links_set_args(struct core_accel *accel)
 {
 	struct gpu_execute_args *args = &accel->steps.args;
 	struct core_comm *comm = accel->comm;
 
 	args->epoch = core_accel_epoch(accel);
-	args->shm = 0;
-	args->mine[GPU_TRANSPORT_P2P] = comm->arena->device->address;
-	args->mine[GPU_TRANSPORT_SHM] =
-		comm->arena->shm ? gpu_shm_address(comm->arena->shm, accel->stream) : 0;
-	for (int i = 0; i < comm->num_near; i++) {
-		enum gpu_transport transport = core_terms_transport(comm, comm->near[i]);
-
-		args->shm |= (uint64_t)(transport == GPU_TRANSPORT_SHM) << i;
-		args->theirs[i] = accel->reached.arenas[transport][i].address;
-	}
+	core_links_set_arenas(comm, accel->reached.arenas, accel->stream, &args->shm, args->mine,
+			      args->theirs);
 	if (!comm->spans)
 		return;
 	expect_messages(accel);

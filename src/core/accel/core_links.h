@@ -17,6 +17,16 @@ enum core_reason core_links_make(struct core_accel *accel);
  */
 void core_links_decide(struct core_accel *accel);
 
+/*
+ * What kernels know the members' arenas as, given how they are mapped: whose links are in the
+ * host's memory, as bits of `shm`; this rank's own of each transport that others map; and those of
+ * all.
+ */
+void core_links_set_arenas(const struct core_comm *comm,
+			   const struct core_reach (*arenas)[CORE_MAX_NEAR],
+			   const struct gpu_stream *stream, uint64_t *shm, uint64_t *mine,
+			   uint64_t *theirs);
+
 /* Add what a launch with links needs to its arguments. */
 void core_links_set_args(struct core_accel *accel);
 

@@ -27,6 +27,7 @@ static enum util_status open_words(struct core_standing *standing)
 		return status;
 	standing->words = standing->block->base;
 	memset(standing->words, 0, sizeof(*standing->words));
+	standing->words->number = standing->words->begun = CORE_STANDING_FIRST_CALL;
 	standing->address = gpu_staging_device_address(standing->block, standing->own);
 	return standing->address ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
@@ -88,6 +89,7 @@ void core_standing_close(struct core_standing *standing, bool idle)
 	free_held(standing, idle);
 	if (idle) {
 		gpu_launch_put_back(standing->device, standing->drawn);
+		core_standing_free_tables(standing, true);
 		put_mappings(standing);
 		if (standing->block)
 			gpu_staging_put(standing->block);
@@ -117,7 +119,11 @@ bool core_standing_is_in_vain(const struct core_standing *standing)
 
 bool core_standing_take_failure(struct core_standing *standing)
 {
-	return __atomic_exchange_n(&standing->words->failed, 0, __ATOMIC_RELAXED) != 0;
+	bool failed = __atomic_exchange_n(&standing->words->failed, 0, __ATOMIC_RELAXED) != 0;
+
+	if (failed)
+		core_standing_look(standing);
+	return failed;
 }
 
 /* ---- calls ---- */

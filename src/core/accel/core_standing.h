@@ -63,6 +63,27 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 				   struct gpu_stream *on, bool captured,
 				   struct core_standing_call *out);
 
+/* A message of a group, at this rank's end: for the rank, or from it. */
+struct core_standing_message {
+	int rank;
+	bool sends;
+	uint64_t address, bytes; /* that kernels reach; none: there is no message */
+};
+
+/* Whether there is room for messages in all members' arenas, as they find alike. */
+bool core_standing_has_fifos(const struct core_standing *standing);
+
+/*
+ * Put a group of messages on the stream, as one kernel; those of a pair of ranks, in one direction,
+ * are received in the order in which they are sent, and are equally long at both ends, and of
+ * groups with one `id`. The messages stay the caller's. `captured`, `out`, and one thread at a
+ * time: as core_standing_put. An error is this rank's.
+ */
+enum util_status core_standing_exchange(struct core_standing *standing,
+					const struct core_standing_message *messages, int num,
+					uint64_t id, struct gpu_stream *on, bool captured,
+					struct core_standing_call *out);
+
 /*
  * Something was put on the stream behind a kernel, into no graph: have it known when the stream is
  * past it. Returns its number in `*number`, from 1 on. core_standing_has_come: whether it is.

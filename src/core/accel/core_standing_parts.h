@@ -21,6 +21,9 @@ struct core_standing {
 	int device;
 	unsigned drawn; /* blocks */
 	uint64_t half;  /* bytes of an arena */
+	/* Behind the halves (gpu_exchange.h): where in an arena; 0 bytes each: there are none. */
+	uint64_t fifos, fifo_bytes;
+	unsigned lanes;
 	struct gpu_staging_block *block;
 	struct gpu_enqueued *words; /* in it */
 	uint64_t address;           /* of them, for kernels */
@@ -31,10 +34,11 @@ struct core_standing {
 	struct algo_wish wishes[SCHED_NUM_COLLS];
 	struct gpu_scratch *trial_in, *trial_out; /* until it is settled */
 	struct core_accel accel;                  /* the call that is being put */
-	struct core_standing_held *held; /* results that are moved last, the largest first */
-	uint64_t tickets;                /* atomic: the last one given out */
-	uint64_t behind;                 /* atomic: the same of what was put behind kernels */
-	bool repeats;                    /* atomic: calls are in graphs */
+	struct core_standing_held *held;    /* results that are moved last, the largest first */
+	uint64_t tickets;                   /* atomic: the last one given out */
+	uint64_t behind;                    /* atomic: the same of what was put behind kernels */
+	bool repeats;                       /* atomic: calls are in graphs */
+	struct core_standing_table *tables; /* of groups of messages that may not have ended */
 };
 
 /* Calls are counted from here on: so many have ended, as far as anybody asks. */
@@ -53,6 +57,15 @@ void core_standing_put_buffers(struct core_standing *standing);
 /* From now on, or no longer, it is looked at whether ranks are lost while it has work. */
 void core_standing_watch(struct core_standing *standing);
 void core_standing_unwatch(const struct core_standing *standing);
+
+/*
+ * Settle where the FIFOs are in an arena of so many bytes, of which `half` is known, for kernels of
+ * `blocks` blocks; the bytes of their words, which are to be cleared. Give back the tables of
+ * launches that have ended, or all.
+ */
+void core_standing_lay_out_fifos(struct core_standing *standing, uint64_t arena, unsigned blocks);
+uint64_t core_standing_fifo_words(const struct core_standing *standing);
+void core_standing_free_tables(struct core_standing *standing, bool all_of_them);
 
 /* It has work; `captured`: that may be repeated, and is so without a word. */
 void core_standing_wake(struct core_standing *standing, bool captured);

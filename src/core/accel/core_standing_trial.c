@@ -144,6 +144,7 @@ static void reset_shm(const struct core_standing *standing, char *words)
 		return;
 	for (size_t i = 0; i < 2; i++)
 		memset(host + i * standing->half, 0, words_of(standing));
+	memset(host + standing->fifos, 0, core_standing_fifo_words(standing));
 	memcpy(host, words, GPU_ARENA_SLOTS);
 }
 
@@ -155,6 +156,9 @@ static enum util_status reset(const struct core_standing *standing, char *words)
 	for (size_t i = 0; i < 2 && status == UTIL_OK; i++)
 		status = gpu_stream_clear(standing->own, (void *)(arena + i * standing->half),
 					  words_of(standing));
+	if (status == UTIL_OK && core_standing_has_fifos(standing))
+		status = gpu_stream_clear(standing->own, (void *)(arena + standing->fifos),
+					  core_standing_fifo_words(standing));
 	if (status == UTIL_OK)
 		status = gpu_stream_copy(standing->own, (void *)arena, words, GPU_ARENA_SLOTS);
 	return status == UTIL_OK ? core_wait_stream(standing->own) : status;
@@ -210,6 +214,7 @@ enum util_status core_standing_settle(struct core_standing *standing,
 	core_standing_put_buffers(standing);
 	gpu_launch_put_back(standing->device, standing->drawn - terms->blocks);
 	standing->drawn = terms->blocks;
+	core_standing_lay_out_fifos(standing, standing->facts.common.arena, terms->blocks);
 	settle_facts(standing, terms->blocks);
 	settle_wishes(standing, terms->wishes);
 	/* No call changes these. */

@@ -43,13 +43,36 @@ static bool is_busy(const struct core_standing *standing)
 
 	return core_standing_load(&words->ended) < core_standing_load(&standing->tickets) ||
 	       core_standing_load(&words->begun) > core_standing_load(&words->number) ||
+	       core_standing_load(&words->exchanges_begun) >
+		       core_standing_load(&words->exchanges) ||
 	       core_standing_load(&words->behind) < core_standing_load(&standing->behind);
+}
+
+/* A message had not the size that its receiver knew, of which the others are to know. */
+static bool is_mismatched(const struct core_standing *standing)
+{
+	return core_standing_load(&standing->words->mismatched) &&
+	       !__atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED);
+}
+
+static void tell_mismatch(const struct core_standing *standing)
+{
+	const struct gpu_enqueued *words = standing->words;
+
+	util_log(
+		UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		"rank %d has sent %llu bytes in an enqueued call to rank %d, which receives %llu%s",
+		standing->comm->near[words->mismatched - 1],
+		(unsigned long long)words->mismatched_sent, standing->comm->rank,
+		(unsigned long long)words->mismatched_wanted,
+		words->mismatched_sent == words->mismatched_wanted ? ", in another call" : "");
 }
 
 /* Repeated launches come without a word. */
 static bool is_to_watch(const struct core_standing *standing)
 {
-	return __atomic_load_n(&standing->repeats, __ATOMIC_RELAXED) || is_busy(standing);
+	return __atomic_load_n(&standing->repeats, __ATOMIC_RELAXED) || is_busy(standing) ||
+	       is_mismatched(standing);
 }
 
 void core_standing_look(struct core_standing *standing)
@@ -59,6 +82,10 @@ void core_standing_look(struct core_standing *standing)
 
 	if (__atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED))
 		return;
+	if (is_mismatched(standing)) {
+		tell_mismatch(standing);
+		core_meet_lose(comm);
+	}
 	rank = core_lost_find(comm, comm->calls);
 	if (rank >= 0)
 		core_meet_lose(comm);
@@ -114,9 +141,11 @@ static void report_loss(const struct core_standing *standing, const char *name)
 		 "waiting for kernels of calls that are enqueued on communicator %s: %llu of them "
 		 "have begun, %llu ended; goes on waiting",
 		 name,
-		 (unsigned long long)core_standing_load(&standing->words->begun) -
+		 (unsigned long long)core_standing_load(&standing->words->begun) +
+			 core_standing_load(&standing->words->exchanges_begun) -
 			 CORE_STANDING_FIRST_CALL,
-		 (unsigned long long)core_standing_load(&standing->words->number) -
+		 (unsigned long long)core_standing_load(&standing->words->number) +
+			 core_standing_load(&standing->words->exchanges) -
 			 CORE_STANDING_FIRST_CALL);
 	core_dump("enqueued calls have waited long");
 }
@@ -143,6 +172,8 @@ bool core_standing_drain(struct core_standing *standing, const char *name)
 		report_loss(standing, name);
 		reported = true;
 	}
+	if (is_mismatched(standing))
+		core_standing_look(standing);
 	return !core_standing_is_lost(standing);
 }
 

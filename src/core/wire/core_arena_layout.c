@@ -34,9 +34,11 @@ size_t core_arena_layout_enough(size_t bytes)
 
 size_t core_arena_layout_half(size_t arena)
 {
-	size_t half = arena / 2 / UNIT * UNIT;
+	size_t half = (arena - arena / 8) / 2 / UNIT * UNIT;
 
-	return half < LEAST ? 0 : half;
+	if (half >= LEAST)
+		return half;
+	return arena / 2 >= LEAST ? LEAST : 0;
 }
 
 /* For each protocol that has flags. */

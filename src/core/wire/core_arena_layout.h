@@ -13,7 +13,7 @@ size_t core_arena_layout_bytes(size_t scratch, int sharers);
 /* Bytes of an arena that are enough for calls of `bytes` bytes. */
 size_t core_arena_layout_enough(size_t bytes);
 
-/* Half as many; 0: that would be too few. */
+/* Half as many, less what FIFOs have behind both (core_standing.h); 0: that would be too few. */
 size_t core_arena_layout_half(size_t arena);
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What a block does with its part of a chunk: elements of the sources combined, in the order of the
- * sources, and stored to all targets; with one source a copy; or two places swapped.
+ * sources, and stored to all targets; with one source a copy.
  *
  * Each source is read once and each target written once, 16 bytes at a time where alignment allows,
  * with several loads in flight. The order of the arithmetic is that of the sources whatever the
@@ -254,59 +254,6 @@ GPU_CALLED void gpu_copy(struct gpu_chunk chunk)
 		gpu_copy_by<uint16_t>(c);
 	else
 		gpu_copy_by<uint8_t>(c);
-}
-
-/* ---- swaps ---- */
-
-template <typename T>
-GPU_DEVICE void gpu_swap_units(uint64_t a, uint64_t b, uint64_t first, uint64_t end)
-{
-	uint64_t stride = gpu_threads() * sizeof(T);
-	T values[GPU_AHEAD] = {}, others[GPU_AHEAD] = {};
-
-	GPU_ROLLED
-	for (uint64_t at = first + gpu_thread() * sizeof(T); at < end; at += GPU_AHEAD * stride) {
-		GPU_UNROLL
-		for (unsigned i = 0; i < GPU_AHEAD; i++) {
-			if (at + i * stride < end) {
-				values[i] = gpu_load<T>(a + at + i * stride);
-				others[i] = gpu_load<T>(b + at + i * stride);
-			}
-		}
-		GPU_UNROLL
-		for (unsigned i = 0; i < GPU_AHEAD; i++) {
-			if (at + i * stride < end) {
-				gpu_store<T>(a + at + i * stride, others[i]);
-				gpu_store<T>(b + at + i * stride, values[i]);
-			}
-		}
-	}
-}
-
-template <typename T> GPU_DEVICE void gpu_swap_by(uint64_t a, uint64_t b, uint64_t bytes)
-{
-	uint64_t head = -a & (sizeof(T) - 1), body;
-
-	head = head < bytes ? head : bytes;
-	body = (bytes - head) / sizeof(T) * sizeof(T);
-	gpu_swap_units<uint8_t>(a, b, 0, head);
-	gpu_swap_units<T>(a, b, head, head + body);
-	gpu_swap_units<uint8_t>(a, b, head + body, bytes);
-}
-
-/* The two places, which do not overlap, are the chunk's sources. */
-GPU_CALLED void gpu_swap(struct gpu_chunk c)
-{
-	uint64_t a = c.sources[0], b = c.sources[1], differ = a ^ b;
-
-	if (!(differ & (GPU_VEC - 1)))
-		gpu_swap_by<struct gpu_vec>(a, b, c.bytes);
-	else if (!(differ & 7))
-		gpu_swap_by<uint64_t>(a, b, c.bytes);
-	else if (!(differ & 3))
-		gpu_swap_by<uint32_t>(a, b, c.bytes);
-	else
-		gpu_swap_by<uint8_t>(a, b, c.bytes);
 }
 
 #endif

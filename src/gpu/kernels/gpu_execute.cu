@@ -15,6 +15,7 @@
 #include "gpu/kernels/gpu_combine.h"
 #include "gpu/kernels/gpu_ll.h"
 #include "gpu/kernels/gpu_program.h"
+#include "gpu/kernels/gpu_swap.h"
 
 /* ---- combining by type and operation ---- */
 

@@ -101,6 +101,13 @@ struct gpu_enqueued {
 	uint64_t abort;  /* not 0: give up. Writer: the host */
 	uint64_t behind; /* what was put behind kernels, and has ended. Writer: the stream */
 	int barrier[2];  /* what a barrier reads and writes */
+	/* Of groups of messages (gpu_exchange.h): as `number` and `begun`. */
+	uint64_t exchanges, exchanges_begun;
+	/*
+	 * Not 0: one more than who sent a message that had not its receiver's size, or was of
+	 * another call, of the same size then. Writer: the receiver's kernel, this word last.
+	 */
+	uint64_t mismatched, mismatched_sent, mismatched_wanted;
 };
 
 enum gpu_operand_kind {

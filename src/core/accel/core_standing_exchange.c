@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Groups of messages of a stream communicator, each as one kernel (docs/decisions/0030). */
+#include "core/accel/core_standing.h"
+#include "core/accel/core_links.h"
+#include "core/accel/core_standing_parts.h"
+#include "util/util_log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- where the FIFOs are ---- */
+
+static uint64_t fifo_bytes(uint64_t room, uint64_t lanes)
+{
+	uint64_t words = gpu_exchange_words(lanes), bytes = GPU_EXCHANGE_MOST_FIFO;
+
+	if (room < words)
+		return 0;
+	while (bytes > (room - words) / lanes)
+		bytes /= 2;
+	return bytes < GPU_EXCHANGE_LEAST_FIFO ? 0 : bytes;
+}
+
+/* From what all members know alike: the bytes of an arena, its half, and the blocks of a kernel. */
+void core_standing_lay_out_fifos(struct core_standing *standing, uint64_t arena, unsigned blocks)
+{
+	enum { ENOUGH = 32 << 10 }; /* bytes of a FIFO, rather than more lanes */
+	uint64_t room = arena - 2 * standing->half, others = (uint64_t)standing->comm->num_near - 1;
+	unsigned lanes = blocks / 2;
+
+	lanes = lanes > GPU_EXCHANGE_MOST_LANES ? GPU_EXCHANGE_MOST_LANES : lanes;
+	while (lanes > 1 && fifo_bytes(room, others * lanes) < ENOUGH)
+		lanes--;
+	standing->lanes = lanes ? lanes : 1;
+	standing->fifo_bytes = others ? fifo_bytes(room, others * standing->lanes) : 0;
+	standing->fifos = 2 * standing->half;
+}
+
+bool core_standing_has_fifos(const struct core_standing *standing)
+{
+	return standing->fifo_bytes > 0;
+}
+
+uint64_t core_standing_fifo_words(const struct core_standing *standing)
+{
+	uint64_t others = (uint64_t)standing->comm->num_near - 1;
+
+	return standing->fifo_bytes ? gpu_exchange_words(others * standing->lanes) : 0;
+}
+
+/* ---- a group's ends ---- */
+
+/* What a launch is made from. */
+struct group {
+	const struct core_standing *standing;
+	const struct core_standing_message *messages;
+	int num;
+	struct gpu_exchange_route *routes; /* NULL: they are counted only */
+	struct gpu_exchange_buffer *buffers;
+	uint32_t num_routes, num_ends, num_buffers;
+	uint64_t bytes, longest; /* of a lane's part */
+};
+
+static void add_buffer(struct group *g, uint64_t address, uint64_t bytes)
+{
+	if (g->routes)
+		g->buffers[g->num_buffers] = (struct gpu_exchange_buffer){address, bytes};
+	g->num_buffers++;
+}
+
+/* The buffers since `first`, if there are any; the longest message has so many bytes. */
+static void add_route(struct group *g, enum gpu_exchange_kind kind, int peer, uint32_t first,
+		      uint64_t most)
+{
+	uint64_t share = gpu_exchange_share(most, g->standing->lanes), longest;
+	uint32_t lanes = (uint32_t)((most + share - 1) / share);
+
+	if (g->num_buffers == first)
+		return;
+	if (g->routes)
+		g->routes[g->num_routes] =
+			(struct gpu_exchange_route){.kind = (uint16_t)kind,
+						    .peer = (uint16_t)peer,
+						    .lanes = (uint16_t)lanes,
+						    .first = first,
+						    .num = g->num_buffers - first};
+	g->num_routes++;
+	g->num_ends += lanes;
+	longest = share < most ? share : most;
+	g->longest = longest > g->longest ? longest : g->longest;
+}
+
+/* The first message from `i` on to the rank, or from it. */
+static int find_message(const struct group *g, int i, int rank, bool sends)
+{
+	while (i < g->num && (g->messages[i].rank != rank || g->messages[i].sends != sends ||
+			      !g->messages[i].bytes))
+		i++;
+	return i;
+}
+
+static void add_direction(struct group *g, int rank, bool sends)
+{
+	uint32_t first = g->num_buffers;
+	uint64_t most = 0;
+
+	for (int i = find_message(g, 0, rank, sends); i < g->num;
+	     i = find_message(g, i + 1, rank, sends)) {
+		const struct core_standing_message *m = &g->messages[i];
+
+		add_buffer(g, m->address, m->bytes);
+		most = m->bytes > most ? m->bytes : most;
+		g->bytes += m->bytes;
+	}
+	add_route(g, sends ? GPU_EXCHANGE_SEND : GPU_EXCHANGE_RECEIVE,
+		  core_comm_number(g->standing->comm, rank), first, most);
+}
+
+/* To oneself the k-th send is the k-th receive's. False: they don't fit each other. */
+static bool add_copies(struct group *g)
+{
+	int me = g->standing->comm->rank, to = -1, from = -1;
+	uint32_t first = g->num_buffers;
+	uint64_t most = 0;
+
+	for (;;) {
+		from = find_message(g, from + 1, me, true);
+		to = find_message(g, to + 1, me, false);
+		if (from == g->num || to == g->num)
+			break;
+		if (g->messages[from].bytes != g->messages[to].bytes)
+			return false;
+		add_buffer(g, g->messages[from].address, g->messages[from].bytes);
+		add_buffer(g, g->messages[to].address, g->messages[to].bytes);
+		most = g->messages[from].bytes > most ? g->messages[from].bytes : most;
+		g->bytes += 2 * g->messages[from].bytes;
+	}
+	add_route(g, GPU_EXCHANGE_COPY, 0, first, most);
+	return from == to;
+}
+
+/* Begin with the ranks behind this one: not all with the same. */
+static bool add_all(struct group *g)
+{
+	const struct core_comm *comm = g->standing->comm;
+
+	g->num_routes = g->num_ends = g->num_buffers = 0;
+	g->bytes = g->longest = 0;
+	if (!add_copies(g))
+		return false;
+	for (int i = 1; i < comm->size; i++) {
+		add_direction(g, (comm->rank + i) % comm->size, true);
+		add_direction(g, (comm->rank + comm->size - i) % comm->size, false);
+	}
+	return true;
+}
+
+/* ---- tables that do not fit a launch's arguments ---- */
+
+struct core_standing_table {
+	struct core_standing_table *next;
+	struct gpu_staging_block *block;
+	uint64_t ticket; /* of its launch; 0: that may be repeated */
+};
+
+void core_standing_free_tables(struct core_standing *standing, bool all_of_them)
+{
+	struct core_standing_table **link = &standing->tables, *table;
+
+	while ((table = *link)) {
+		if (!all_of_them && (!table->ticket ||
+				     core_standing_load(&standing->words->ended) < table->ticket)) {
+			link = &table->next;
+			continue;
+		}
+		*link = table->next;
+		gpu_staging_put(table->block);
+		free(table);
+	}
+}
+
+static enum util_status take_table(struct core_standing *standing, const struct group *g,
+				   uint64_t ticket, struct gpu_staging_block **out)
+{
+	size_t bytes = g->num_routes * sizeof(*g->routes) + g->num_buffers * sizeof(*g->buffers);
+	struct core_standing_table *table = malloc(sizeof(*table));
+	enum util_status status;
+
+	if (!table)
+		return UTIL_ERR_NO_MEMORY;
+	core_standing_free_tables(standing, false);
+	status = gpu_staging_get_pinned(bytes, gpu_stream_where(standing->own), &table->block);
+	if (status == UTIL_OK && !gpu_staging_device_address(table->block, standing->own)) {
+		gpu_staging_put(table->block);
+		status = UTIL_ERR_UNSUPPORTED;
+	}
+	if (status != UTIL_OK) {
+		free(table);
+		return status;
+	}
+	table->ticket = ticket;
+	table->next = standing->tables;
+	standing->tables = table;
+	*out = table->block;
+	return UTIL_OK;
+}
+
+/* Have the group in the launch's arguments, or where they say. */
+static enum util_status write_group(struct core_standing *standing, struct group *g,
+				    struct gpu_exchange_args *args)
+{
+	struct gpu_staging_block *block;
+	enum util_status status;
+
+	args->num_routes = g->num_routes;
+	args->num_ends = g->num_ends;
+	if (g->num_routes <= GPU_EXCHANGE_FEW_ROUTES &&
+	    g->num_buffers <= GPU_EXCHANGE_FEW_BUFFERS) {
+		g->routes = args->few_routes;
+		g->buffers = args->few_buffers;
+	} else {
+		status = take_table(standing, g, args->ticket, &block);
+		if (status != UTIL_OK)
+			return status;
+		args->routes = gpu_staging_device_address(block, standing->own);
+		args->buffers = args->routes + g->num_routes * sizeof(*g->routes);
+		g->routes = block->base;
+		g->buffers = (struct gpu_exchange_buffer *)(void *)(g->routes + g->num_routes);
+	}
+	add_all(g);
+	return UTIL_OK;
+}
+
+/* ---- the launch ---- */
+
+static void set_exchange_args(const struct core_standing *standing, struct gpu_exchange_args *args,
+			      bool captured)
+{
+	const struct core_comm *comm = standing->comm;
+
+	*args = (struct gpu_exchange_args){
+		.enqueued = standing->address,
+		.ticket = captured ? 0 : core_standing_load(&standing->tickets) + 1,
+		.words = standing->fifos,
+		.fifo_bytes = standing->fifo_bytes,
+		.ranks = (uint32_t)comm->num_near,
+		.rank = (uint32_t)core_comm_number(comm, comm->rank),
+		.lanes = standing->lanes};
+	core_links_set_arenas(comm, standing->arenas, standing->own, &args->shm, args->mine,
+			      args->theirs);
+}
+
+enum util_status core_standing_exchange(struct core_standing *standing,
+					const struct core_standing_message *messages, int num,
+					uint64_t id, struct gpu_stream *on, bool captured,
+					struct core_standing_call *out)
+{
+	struct group g = {.standing = standing, .messages = messages, .num = num};
+	struct gpu_exchange_args args;
+	enum util_status status;
+	uint32_t most = standing->drawn;
+
+	out->reason = core_reason_text(CORE_REASON_RANK_LOST);
+	if (core_standing_is_lost(standing))
+		return UTIL_ERR_LOST;
+	out->reason = "messages by kernels";
+	if (!add_all(&g)) {
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "rank %d's messages to itself are not those that it receives",
+			 standing->comm->rank);
+		return UTIL_ERR_UNSUPPORTED;
+	}
+	out->bytes = g.bytes;
+	if (!g.num_ends)
+		return UTIL_OK;
+	set_exchange_args(standing, &args, captured);
+	args.id = id;
+	status = write_group(standing, &g, &args);
+	if (status == UTIL_OK)
+		status = gpu_launch_exchange(on, &args, g.num_ends < most ? g.num_ends : most,
+					     g.longest);
+	if (status != UTIL_OK)
+		return status;
+	if (!captured)
+		__atomic_add_fetch(&standing->tickets, 1, __ATOMIC_RELEASE);
+	core_standing_wake(standing, captured);
+	return UTIL_OK;
+}
