@@ -26,6 +26,22 @@ def test_cases(run_mpi, mpi, ranks, case):
     assert count_calls(result.output, "stage", "gpucoll_bcast_enqueue") == 0, result.output
 
 
+# In device memory of others, of the host, on one GPU with few blocks, with short FIFOs, and by compiled kernels.
+PLACES = {"p2p": {"CUEMU_DEVICES": "4"}, "shm": {"CUEMU_DEVICES": "4", "CUEMU_P2P": "0"}, "few blocks": {"CUEMU_DEVICES": "1", "CUEMU_SMS": "24"},
+          "short FIFOs": {"CUEMU_DEVICES": "4", "GPUCOLL_SCRATCH": "2M"}, "ptx": {"CUEMU_DEVICES": "4", "CUEMU_KERNELS": "ptx"}}
+
+
+@each_mpi
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_exchanges(run_mpi, mpi, ranks, place):
+    """Collectives of which each rank knows its own sizes only."""
+    result = run(run_mpi, mpi, ranks, "exchanges", **PLACES[place])
+    for name in ("gatherv", "scatterv", "allgatherv", "alltoallv", "alltoallw"):
+        assert count_calls(result.output, "accel", f"gpucoll_{name}_enqueue") > 0, result.output
+    assert count_calls(result.output, "stage") == 0 and " WARN " not in result.output, result.output
+
+
 @each_mpi
 @pytest.mark.parametrize("algo,proto", [("", ""), ("allreduce:ring;bcast:tree", "ll128"), ("allreduce:tree", "simple"), ("allreduce:halving", "ll")])
 def test_one_behind_another(run_mpi, mpi, algo, proto):

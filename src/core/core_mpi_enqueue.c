@@ -225,9 +225,7 @@ static enum util_status put_group(struct core_mpi_bound *bound, const struct cor
 	enum util_status status;
 	int rank, size;
 
-	if (!core_standing_has_fifos(bound->fused.standing))
-		why = CORE_REASON_SIZES;
-	else if (core_coll_is_neighbor(call->coll))
+	if (core_coll_is_neighbor(call->coll))
 		why = graph ? graph->why : CORE_REASON_REFUSED;
 	done->reason = core_reason_text(why);
 	if (why != CORE_REASON_NONE)
@@ -427,8 +425,7 @@ bool core_enqueue_takes_groups(core_handle comm)
 {
 	const struct core_mpi_bound *bound = core_mpi_bound_find(comm);
 
-	return bound && core_fused_is_open(&bound->fused) &&
-	       core_standing_has_fifos(bound->fused.standing);
+	return bound && core_fused_is_open(&bound->fused);
 }
 
 int core_enqueue_group(const struct core_message_part *parts, int num, const char *name,

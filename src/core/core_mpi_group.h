@@ -31,9 +31,8 @@ void core_group_free(struct core_group *group);
 
 /*
  * Put it on the stream: `name` is the call's, `id` a number that all ends of its messages have, and
- * no other group whose messages might be taken for its own. The communicator's arenas have FIFOs
- * (core_standing_has_fifos). An error is this rank's, and the others are told. `captured`, `done`:
- * as core_fused_put.
+ * no other group whose messages might be taken for its own. An error is this rank's, and the others
+ * are told. `captured`, `done`: as core_fused_put.
  */
 enum util_status core_group_put(struct core_fused *fused, const struct core_group *group,
 				const char *name, uint64_t id, bool captured,

@@ -12,7 +12,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-enum { COUNT = 5000 };
+enum { COUNT = 5000, MOST_RANKS = 8 };
 
 static cudaStream_t stream;
 static MPI_Comm comm;
@@ -300,6 +300,212 @@ static void layouts(void)
 	}
 	test_result(close_comm());
 	MPI_Type_free(&spaced.type);
+}
+
+/* ---- sizes of each rank's own ---- */
+
+enum form {
+	VECTORS,
+	VECTORS_IN_PLACE,
+	TYPES,
+	GATHERED,
+	GATHERED_IN_PLACE,
+	SCATTERED,
+	SCATTERED_IN_PLACE,
+	ALL,
+	ALL_IN_PLACE,
+	NUM_FORMS
+};
+
+/* One side of a call: a block for each rank, with gaps between them, and, of TYPES, in some. */
+struct side {
+	int counts[MOST_RANKS], displs[MOST_RANKS], times[MOST_RANKS];
+	int bytes[MOST_RANKS]; /* displacements */
+	MPI_Datatype types[MOST_RANKS];
+	struct buffer buffer;
+	int *data, total; /* ints */
+};
+
+struct exchange {
+	enum form form;
+	int number, root;
+	struct side send, recv;
+};
+
+static uint64_t hash(int a, int b, int c)
+{
+	uint64_t state = ((uint64_t)a << 40) + ((uint64_t)b << 20) + (uint64_t)c + 1;
+
+	return draw(&state);
+}
+
+/* Ints that rank `i` sends to rank `j`, which both know. */
+static int ints_between(const struct exchange *e, int i, int j)
+{
+	static const int most[] = {1, 10, 3000, 150000, 20};
+	bool swaps = e->form == VECTORS_IN_PLACE && j < i;
+	bool gathers = e->form == GATHERED || e->form == GATHERED_IN_PLACE;
+	bool scatters = e->form == SCATTERED || e->form == SCATTERED_IN_PLACE;
+	uint64_t of;
+
+	if ((gathers && j != e->root) || (scatters && i != e->root))
+		return 0;
+	if (e->form >= ALL)
+		j = 0;
+	of = hash(e->number, swaps ? j : i, swaps ? i : j);
+	return of % 4 == 3 ? 0 : (int)(of / 4 % (uint64_t)most[of / 1024 % 5]);
+}
+
+static void open_side(struct side *side, const struct exchange *e, bool sends, MPI_Datatype spaced,
+		      uint64_t *mine)
+{
+	int at = 0;
+
+	for (int i = 0; i < test_size; i++) {
+		bool same = sends && e->form >= ALL && i;
+
+		side->counts[i] =
+			sends ? ints_between(e, test_rank, i) : ints_between(e, i, test_rank);
+		side->times[i] = e->form == TYPES && draw(mine) % 3 == 0 ? 2 : 1;
+		side->types[i] = side->times[i] == 2 ? spaced : MPI_INT;
+		at += same ? 0 : (int)(draw(mine) % 5);
+		side->displs[i] = same ? side->displs[0] : at;
+		side->bytes[i] = side->displs[i] * (int)sizeof(int);
+		at += same ? 0 : side->counts[i] * side->times[i];
+	}
+	side->total = at + 1;
+	side->data = malloc((size_t)side->total * sizeof(int));
+	memset(side->data, POISON, (size_t)side->total * sizeof(int));
+	side->buffer = buffer_new(draw(mine) % 4 ? PLACE_DEVICE : PLACE_HOST,
+				  (size_t)side->total * sizeof(int));
+}
+
+/* What rank `from` sends to rank `to`, in the side's block of the other of them. */
+static void fill_block(struct side *side, const struct exchange *e, int block, int from, int to)
+{
+	for (int k = 0; k < side->counts[block]; k++)
+		side->data[side->displs[block] + k * side->times[block]] =
+			value(from * 31 + (e->form >= ALL ? 0 : to), k, e->number);
+}
+
+static void open_exchange(struct exchange *e, int number, MPI_Datatype spaced, uint64_t *mine)
+{
+	bool in_place;
+
+	*e = (struct exchange){.form = (enum form)(number % NUM_FORMS),
+			       .number = number,
+			       .root = number % test_size};
+	in_place = e->form == VECTORS_IN_PLACE || e->form == ALL_IN_PLACE ||
+		   (test_rank == e->root && e->form == GATHERED_IN_PLACE);
+	open_side(&e->send, e, true, spaced, mine);
+	open_side(&e->recv, e, false, spaced, mine);
+	for (int i = 0; i < test_size; i++)
+		fill_block(&e->send, e, i, test_rank, i);
+	buffer_put(&e->send.buffer, e->send.data, (size_t)e->send.total * sizeof(int));
+	/* In place what is sent lies where the same rank's is received. */
+	for (int i = 0; in_place && i < test_size; i++) {
+		if (e->form == VECTORS_IN_PLACE || i == test_rank)
+			fill_block(&e->recv, e, i, test_rank, i);
+	}
+	buffer_put(&e->recv.buffer, e->recv.data, (size_t)e->recv.total * sizeof(int));
+	for (int i = 0; i < test_size; i++) {
+		if (e->form != SCATTERED_IN_PLACE || test_rank != e->root)
+			fill_block(&e->recv, e, i, i, test_rank);
+	}
+}
+
+static int begin_exchange(struct exchange *e)
+{
+	struct side *s = &e->send, *r = &e->recv;
+	bool at_root = test_rank == e->root;
+	char *to = r->buffer.data;
+
+	switch (e->form) {
+	case VECTORS:
+		return gpucoll_alltoallv_enqueue(s->buffer.data, s->counts, s->displs, MPI_INT, to,
+						 r->counts, r->displs, MPI_INT, comm, stream);
+	case VECTORS_IN_PLACE:
+		return gpucoll_alltoallv_enqueue(MPI_IN_PLACE, NULL, NULL, MPI_DATATYPE_NULL, to,
+						 r->counts, r->displs, MPI_INT, comm, stream);
+	case TYPES:
+		return gpucoll_alltoallw_enqueue(s->buffer.data, s->counts, s->bytes, s->types, to,
+						 r->counts, r->bytes, r->types, comm, stream);
+	case GATHERED:
+	case GATHERED_IN_PLACE:
+		return gpucoll_gatherv_enqueue(at_root && e->form == GATHERED_IN_PLACE
+						       ? MPI_IN_PLACE
+						       : (char *)s->buffer.data + s->bytes[e->root],
+					       s->counts[e->root], MPI_INT, at_root ? to : NULL,
+					       at_root ? r->counts : NULL,
+					       at_root ? r->displs : NULL, MPI_INT, e->root, comm,
+					       stream);
+	case SCATTERED:
+	case SCATTERED_IN_PLACE:
+		return gpucoll_scatterv_enqueue(
+			at_root ? s->buffer.data : NULL, at_root ? s->counts : NULL,
+			at_root ? s->displs : NULL, MPI_INT,
+			at_root && e->form == SCATTERED_IN_PLACE ? MPI_IN_PLACE
+								 : to + r->bytes[e->root],
+			r->counts[e->root], MPI_INT, e->root, comm, stream);
+	default:
+		return gpucoll_allgatherv_enqueue(
+			e->form == ALL ? (char *)s->buffer.data + s->bytes[0] : MPI_IN_PLACE,
+			s->counts[0], MPI_INT, to, r->counts, r->displs, MPI_INT, comm, stream);
+	}
+}
+
+static bool close_exchange(struct exchange *e)
+{
+	bool ok = buffer_equals(&e->recv.buffer, e->recv.data, "output") &&
+		  buffer_equals(&e->send.buffer, e->send.data, "input");
+
+	buffer_free(&e->send.buffer);
+	buffer_free(&e->recv.buffer);
+	free(e->send.data);
+	free(e->recv.data);
+	return ok;
+}
+
+/* One behind the other, from and to memory of the host, too; one of them again and again, in a
+ * graph. */
+static void exchanges(void)
+{
+	enum { CALLS = 3 * NUM_FORMS, CAPTURED = 2 * NUM_FORMS };
+	static struct exchange all[CALLS];
+	uint64_t mine = (uint64_t)test_rank + 7;
+	MPI_Datatype spaced;
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+
+	MPI_Type_create_resized(MPI_INT, 0, 2 * sizeof(int), &spaced);
+	MPI_Type_commit(&spaced);
+	open_comm();
+	for (int i = 0; i < CALLS; i++)
+		open_exchange(&all[i], i, spaced, &mine);
+	cuda_check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+	cuda_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal),
+		   "cudaStreamBeginCapture");
+	for (int i = CAPTURED; i < CALLS; i++) {
+		if (all[i].form != VECTORS_IN_PLACE)
+			must(begin_exchange(&all[i]));
+	}
+	cuda_check(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+	cuda_check(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+	cuda_check(cudaGraphDestroy(graph), "cudaGraphDestroy");
+	for (int i = 0; i < CAPTURED; i++) {
+		must(begin_exchange(&all[i]));
+		if (i % 5 == 2)
+			cuda_check(cudaGraphLaunch(exec, stream), "cudaGraphLaunch");
+	}
+	must(begin_exchange(&all[CAPTURED + VECTORS_IN_PLACE]));
+	cuda_check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	for (int i = 0; i < CALLS; i++) {
+		snprintf(test_name, sizeof(test_name), "exchange %d of form %d", i, all[i].form);
+		test_result(close_exchange(&all[i]));
+	}
+	cuda_check(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
+	test_result(close_comm());
+	MPI_Type_free(&spaced);
 }
 
 /* ---- one behind another ---- */
@@ -595,9 +801,10 @@ static void killed(void)
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
-		{"graphs", graphs}, {"in_turn", in_turn},           {"out_of_reach", out_of_reach},
-		{"killed", killed}, {"launch_fails", launch_fails}, {"layouts", layouts},
-		{"level", level},   {"many_comms", many_comms},     {"not_captured", not_captured},
+		{"exchanges", exchanges},       {"graphs", graphs}, {"in_turn", in_turn},
+		{"out_of_reach", out_of_reach}, {"killed", killed}, {"launch_fails", launch_fails},
+		{"layouts", layouts},           {"level", level},   {"many_comms", many_comms},
+		{"not_captured", not_captured},
 	};
 	int provided;
 

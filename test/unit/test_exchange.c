@@ -363,7 +363,7 @@ static struct job *draw_job(void)
 	job->num_groups = 1 + (int)below(MAX_GROUPS);
 	job->blocks = 1 + below(MAX_BLOCKS);
 	job->lanes = 1 + below(4);
-	job->fifo_bytes = (uint64_t)GPU_EXCHANGE_LEAST_FIFO << below(7);
+	job->fifo_bytes = (uint64_t)1024 << below(7);
 	job->words = 128 * below(3);
 	job->by_table = below(2);
 	for (int i = 0; i < job->ranks; i++) {

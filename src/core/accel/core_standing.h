@@ -70,9 +70,6 @@ struct core_standing_message {
 	uint64_t address, bytes; /* that kernels reach; none: there is no message */
 };
 
-/* Whether there is room for messages in all members' arenas, as they find alike. */
-bool core_standing_has_fifos(const struct core_standing *standing);
-
 /*
  * Put a group of messages on the stream, as one kernel; those of a pair of ranks, in one direction,
  * are received in the order in which they are sent, and are equally long at both ends, and of

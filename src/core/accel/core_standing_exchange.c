@@ -10,15 +10,14 @@
 
 /* ---- where the FIFOs are ---- */
 
+/* An arena's eighth, of which all have room for FIFOs of 1 KiB for each of GPU_MAX_PEERS ranks. */
 static uint64_t fifo_bytes(uint64_t room, uint64_t lanes)
 {
 	uint64_t words = gpu_exchange_words(lanes), bytes = GPU_EXCHANGE_MOST_FIFO;
 
-	if (room < words)
-		return 0;
 	while (bytes > (room - words) / lanes)
 		bytes /= 2;
-	return bytes < GPU_EXCHANGE_LEAST_FIFO ? 0 : bytes;
+	return bytes;
 }
 
 /* From what all members know alike: the bytes of an arena, its half, and the blocks of a kernel. */
@@ -32,20 +31,15 @@ void core_standing_lay_out_fifos(struct core_standing *standing, uint64_t arena,
 	while (lanes > 1 && fifo_bytes(room, others * lanes) < ENOUGH)
 		lanes--;
 	standing->lanes = lanes ? lanes : 1;
-	standing->fifo_bytes = others ? fifo_bytes(room, others * standing->lanes) : 0;
+	standing->fifo_bytes = fifo_bytes(room, others * standing->lanes);
 	standing->fifos = 2 * standing->half;
-}
-
-bool core_standing_has_fifos(const struct core_standing *standing)
-{
-	return standing->fifo_bytes > 0;
 }
 
 uint64_t core_standing_fifo_words(const struct core_standing *standing)
 {
 	uint64_t others = (uint64_t)standing->comm->num_near - 1;
 
-	return standing->fifo_bytes ? gpu_exchange_words(others * standing->lanes) : 0;
+	return gpu_exchange_words(others * standing->lanes);
 }
 
 /* ---- a group's ends ---- */

@@ -21,7 +21,7 @@ struct core_standing {
 	int device;
 	unsigned drawn; /* blocks */
 	uint64_t half;  /* bytes of an arena */
-	/* Behind the halves (gpu_exchange.h): where in an arena; 0 bytes each: there are none. */
+	/* Behind the halves (gpu_exchange.h): where in an arena, and bytes of each. */
 	uint64_t fifos, fifo_bytes;
 	unsigned lanes;
 	struct gpu_staging_block *block;

@@ -156,7 +156,7 @@ static enum util_status reset(const struct core_standing *standing, char *words)
 	for (size_t i = 0; i < 2 && status == UTIL_OK; i++)
 		status = gpu_stream_clear(standing->own, (void *)(arena + i * standing->half),
 					  words_of(standing));
-	if (status == UTIL_OK && core_standing_has_fifos(standing))
+	if (status == UTIL_OK)
 		status = gpu_stream_clear(standing->own, (void *)(arena + standing->fifos),
 					  core_standing_fifo_words(standing));
 	if (status == UTIL_OK)

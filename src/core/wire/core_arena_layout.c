@@ -36,9 +36,7 @@ size_t core_arena_layout_half(size_t arena)
 {
 	size_t half = (arena - arena / 8) / 2 / UNIT * UNIT;
 
-	if (half >= LEAST)
-		return half;
-	return arena / 2 >= LEAST ? LEAST : 0;
+	return half < LEAST - LEAST / 8 ? 0 : half;
 }
 
 /* For each protocol that has flags. */
