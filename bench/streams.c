@@ -1,27 +1,33 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * streams: what an allreduce costs that is enqueued on a stream.
+ * streams [alltoallv]: what an allreduce, or an alltoallv of equal parts, costs that is enqueued on
+ * a stream.
  *
- * For each size, in us of the slowest rank, the median of some rounds: the call, until the host has
- * it behind itself; a call of many that are enqueued one behind the other; one that the host waits
- * for; and beside that the blocking call, and, with GPUCOLL_ACCEL=0, what it takes when it is
- * staged. Run it under gpucoll-exec, with GPUCOLL_THREADS=multiple.
+ * For each size of a rank's buffers, in us of the slowest rank, the median of some rounds: the
+ * call, until the host has it behind itself; a call of many that are enqueued one behind the other;
+ * one that the host waits for; and beside that the blocking call, and, with GPUCOLL_ACCEL=0, what
+ * it takes when it is staged. Run it under gpucoll-exec, with GPUCOLL_THREADS=multiple.
  */
 #include <cuda_runtime.h>
 #include <mpi.h>
 #include <stdio.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 #pragma weak gpucoll_stream_comm
 #pragma weak gpucoll_allreduce_enqueue
+#pragma weak gpucoll_alltoallv_enqueue
 #pragma weak gpucoll_stream_error
 
-enum { ROUNDS = 15, CALLS = 20 };
+enum { ROUNDS = 15, CALLS = 20, MOST_RANKS = 256 };
 
 static cudaStream_t stream;
 static MPI_Comm comm;
 static void *in, *out;
+static bool exchanges;
+static int ranks, counts[MOST_RANKS], displs[MOST_RANKS];
 
 static void must(cudaError_t error)
 {
@@ -38,9 +44,30 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+static void part(int count)
+{
+	for (int i = 0; i < ranks; i++) {
+		counts[i] = count / ranks;
+		displs[i] = i * counts[i];
+	}
+}
+
 static void enqueue(int count)
 {
-	gpucoll_allreduce_enqueue(in, out, count, MPI_FLOAT, MPI_SUM, comm, stream);
+	if (exchanges)
+		gpucoll_alltoallv_enqueue(in, counts, displs, MPI_FLOAT, out, counts, displs,
+					  MPI_FLOAT, comm, stream);
+	else
+		gpucoll_allreduce_enqueue(in, out, count, MPI_FLOAT, MPI_SUM, comm, stream);
+}
+
+static void block(int count)
+{
+	if (exchanges)
+		MPI_Alltoallv(in, counts, displs, MPI_FLOAT, out, counts, displs, MPI_FLOAT,
+			      MPI_COMM_WORLD);
+	else
+		MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
 /* Each returns us for a call. */
@@ -81,7 +108,7 @@ static double time_blocking(int count)
 	double start = MPI_Wtime();
 
 	for (int i = 0; i < CALLS; i++)
-		MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+		block(count);
 	return 1e6 * (MPI_Wtime() - start) / CALLS;
 }
 
@@ -100,12 +127,19 @@ static double measure(double (*time)(int), int count)
 
 int main(int argc, char **argv)
 {
-	static const size_t sizes[] = {8, 64 << 10, 4 << 20};
-	int rank, ranks, devices, error = MPI_SUCCESS;
+	static const size_t sizes[] = {32, 64 << 10, 4 << 20};
+	int rank, devices, error = MPI_SUCCESS;
 
 	MPI_Init(&argc, &argv);
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+	exchanges = argc > 1 && !strcmp(argv[1], "alltoallv");
+	if ((argc > 1 && !exchanges) || ranks > MOST_RANKS) {
+		fprintf(stderr,
+			"streams: '%s' is no collective of its, or there are more than %d ranks\n",
+			argc > 1 ? argv[1] : "", MOST_RANKS);
+		MPI_Abort(MPI_COMM_WORLD, 2);
+	}
 	must(cudaGetDeviceCount(&devices));
 	must(cudaSetDevice(rank % devices));
 	must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -123,8 +157,13 @@ int main(int argc, char **argv)
 		       "of many", "one", "blocking");
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		int count = (int)(sizes[i] / sizeof(float));
-		double call = measure(time_call, count), many = measure(time_many, count),
-		       one = measure(time_one, count), blocking = measure(time_blocking, count);
+		double call, many, one, blocking;
+
+		part(count);
+		call = measure(time_call, count);
+		many = measure(time_many, count);
+		one = measure(time_one, count);
+		blocking = measure(time_blocking, count);
 
 		if (!rank)
 			printf("  %10zu %10.1f %10.1f %10.1f %10.1f\n", sizes[i], call, many, one,

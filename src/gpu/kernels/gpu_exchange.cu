@@ -12,7 +12,8 @@
 #include "gpu/kernels/gpu_exchange.h"
 #include "gpu/kernels/gpu_combine.h"
 
-enum { COPIED = 256 << 10, CHUNKS = 4 }; /* bytes of a copy at a time; chunks of a FIFO */
+/* Bytes that an end moves at a time: of a copy; of a FIFO, and a quarter of that at most. */
+enum { COPIED = 256 << 10, CHUNK = 64 << 10 };
 
 /* An end, and what is moved of it in this round. */
 struct end {
@@ -140,7 +141,7 @@ GPU_DEVICE uint64_t set_chunk(const struct gpu_exchange_args &args, struct end *
 	if (there < header + GPU_EXCHANGE_UNIT)
 		return at;
 	e->bytes = least(least(e->part.bytes - e->done, there - header),
-			 least(args.fifo_bytes / CHUNKS, args.fifo_bytes - at));
+			 least(least(args.fifo_bytes / 4, CHUNK), args.fifo_bytes - at));
 	e->advance = header + in_units(e->bytes);
 	return at;
 }

@@ -21,10 +21,10 @@
 #include "gpu/kernels/gpu_program.h"
 
 enum {
-	GPU_EXCHANGE_UNIT = 16,             /* bytes: of what is in a FIFO, and of a header */
-	GPU_EXCHANGE_LEAST = 32 << 10,      /* of a part, but for a message's last one */
-	GPU_EXCHANGE_MOST_LANES = 16,       /* of a pair of ranks */
-	GPU_EXCHANGE_MOST_FIFO = 256 << 10, /* bytes */
+	GPU_EXCHANGE_UNIT = 16,           /* bytes: of what is in a FIFO, and of a header */
+	GPU_EXCHANGE_LEAST = 32 << 10,    /* of a part, but for a message's last one */
+	GPU_EXCHANGE_MOST_LANES = 16,     /* of a pair of ranks */
+	GPU_EXCHANGE_MOST_FIFO = 1 << 20, /* bytes */
 	GPU_EXCHANGE_MOST_ENDS = 2 * GPU_MAX_PEERS, /* of a block */
 	GPU_EXCHANGE_FEW_ROUTES = 96,               /* in the launch's arguments */
 	GPU_EXCHANGE_FEW_BUFFERS = 96,
