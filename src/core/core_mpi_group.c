@@ -7,6 +7,7 @@
 #include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_type.h"
 #include "gpu/gpu_pointer.h"
+#include "gpu/kernels/gpu_exchange.h"
 #include "util/util_log.h"
 
 #include <stdlib.h>
@@ -60,8 +61,7 @@ static enum util_status add_blocks(struct core_group *group, const struct core_m
 {
 	enum util_status status = UTIL_OK;
 
-	if (!blocks->counts || (!blocks->displs && blocks->num) ||
-	    (blocks->each_type && !blocks->types))
+	if (core_mpi_lacks_arrays(blocks) || core_mpi_lacks_types(blocks))
 		return UTIL_ERR_MPI;
 	for (int i = 0; i < blocks->num && status == UTIL_OK; i++) {
 		part.rank = i;
@@ -156,8 +156,8 @@ static enum util_status exchange_neighbors(struct core_group *group, const struc
 	struct core_mpi_blocks to = core_mpi_received_blocks(call, graph->num_in);
 	enum util_status status = UTIL_OK;
 
-	if (core_mpi_neighbors_lack_arrays(call->coll, &from, &to) ||
-	    (from.each_type && from.num && !from.types) || (to.each_type && to.num && !to.types))
+	if (core_mpi_neighbors_lack_arrays(call->coll, &from, &to) || core_mpi_lacks_types(&from) ||
+	    core_mpi_lacks_types(&to))
 		return UTIL_ERR_MPI;
 	for (int i = 0; i < graph->num_out && status == UTIL_OK; i++) {
 		struct core_message_part part = sent_to(call, graph->out[i]);
@@ -176,8 +176,7 @@ static enum util_status exchange_neighbors(struct core_group *group, const struc
 static bool make_room(struct core_group *group, int num)
 {
 	group->num = 0;
-	group->room = num ? num : 1;
-	group->parts = calloc((size_t)group->room, sizeof(*group->parts));
+	group->parts = calloc((size_t)num + 1, sizeof(*group->parts));
 	return group->parts != NULL;
 }
 
@@ -262,6 +261,13 @@ static enum util_status have_packed(struct putting *p)
 	return UTIL_OK;
 }
 
+/* What is sent to one after the other, as in an allgather, is packed once. */
+static bool is_same(const struct core_message_part *a, const struct core_message_part *b)
+{
+	return a->sends && b->sends && a->buffer == b->buffer && a->count == b->count &&
+	       a->type == b->type;
+}
+
 /* What is sent goes to its stage now. */
 static enum util_status pack_part(struct putting *p, int i)
 {
@@ -281,19 +287,29 @@ static enum util_status pack_part(struct putting *p, int i)
 	return core_mpi_packed_put_side(&p->packed->sides[i], p->fused->on, false);
 }
 
+/* Of messages that are put aside each begins like the first, as kernels copy best. */
+static uint64_t aside_bytes(const struct core_standing_message *message)
+{
+	return (message->bytes + GPU_EXCHANGE_UNIT - 1) / GPU_EXCHANGE_UNIT * GPU_EXCHANGE_UNIT;
+}
+
 static enum util_status place_parts(struct putting *p)
 {
 	enum util_status status = UTIL_OK;
 
 	for (int i = 0; i < p->group->num && status == UTIL_OK; i++) {
 		const struct core_message_part *part = &p->group->parts[i];
+		const struct core_standing_message *last = i ? &p->messages[i - 1] : NULL;
 
 		p->messages[i].rank = part->rank;
 		p->messages[i].sends = part->sends;
-		if (!lies_well(p, part, &p->messages[i]))
+		if (lies_well(p, part, &p->messages[i]))
+			p->aside += part->aside ? aside_bytes(&p->messages[i]) : 0;
+		else if (last && is_same(part, part - 1))
+			p->messages[i] = (struct core_standing_message){part->rank, true,
+									last->address, last->bytes};
+		else
 			status = pack_part(p, i);
-		else if (part->aside)
-			p->aside += p->messages[i].bytes;
 	}
 	return status;
 }
@@ -317,7 +333,7 @@ static enum util_status put_aside(struct putting *p)
 		status = gpu_stream_copy(p->fused->on, aside, (void *)message->address,
 					 message->bytes);
 		message->address = (uint64_t)(uintptr_t)aside;
-		aside += message->bytes;
+		aside += aside_bytes(message);
 	}
 	return status;
 }
@@ -362,7 +378,12 @@ enum util_status core_group_put(struct core_fused *fused, const struct core_grou
 	free(p.messages);
 	if (status == UTIL_OK)
 		return UTIL_OK;
-	util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%s: its messages can't be a kernel's", name);
+	if (status == UTIL_ERR_UNSUPPORTED)
+		util_log(
+			UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			"%s was given arguments that no kernel takes: GPUCOLL_STREAM_EXEC=staged, on all "
+			"ranks, takes any",
+			name);
 	core_standing_give_up(fused->standing);
 	return status;
 }

@@ -12,10 +12,9 @@
 #include "core/comm/core_graph.h"
 #include "core/core_mpi_fused.h"
 
-/* Owned: `parts`, which has room for `room`. */
 struct core_group {
-	struct core_message_part *parts;
-	int num, room;
+	struct core_message_part *parts; /* owned */
+	int num;
 };
 
 /* Whether a collective is such a group. */

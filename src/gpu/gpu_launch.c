@@ -172,6 +172,10 @@ enum util_status gpu_launch_leave(struct gpu_stream *stream, struct gpu_execute_
 				 (num ? num : 1) * args->parts, threads_for(bytes), args);
 }
 
+/* What drivers before 12.1 take. */
+_Static_assert(sizeof(struct gpu_exchange_args) <= 4096 && sizeof(struct gpu_execute_args) <= 4096,
+	       "a kernel's arguments fit the space for parameters");
+
 enum util_status gpu_launch_exchange(struct gpu_stream *stream, struct gpu_exchange_args *args,
 				     unsigned blocks, uint64_t bytes)
 {

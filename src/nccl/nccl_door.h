@@ -167,7 +167,7 @@ ncclResult_t nccl_call_before(const struct nccl_call *call);
 ncclResult_t nccl_call_begin(const struct nccl_call *call);
 ncclResult_t nccl_call_after(const struct nccl_call *call);
 
-/* Whether it is a message, and of a communicator whose groups of messages are begun at once. */
+/* Whether it is a message; and one of a communicator whose groups of messages are begun at once. */
 static inline bool nccl_call_is_message(const struct nccl_call *call)
 {
 	return call->kind == NCCL_SEND || call->kind == NCCL_RECV;

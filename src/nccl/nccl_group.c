@@ -63,22 +63,28 @@ static bool is_first_message(int k)
 	return nccl_call_is_grouped(&calls[k]);
 }
 
-static ncclResult_t begin_messages(void)
+/* `*begun`: of the calls before, all that are messages. */
+static ncclResult_t begin_messages(int *begun)
 {
 	ncclResult_t result = ncclSuccess;
 
-	for (int i = 0; i < num_calls && result == ncclSuccess; i++) {
-		if (is_first_message(i))
-			result = nccl_call_begin_messages(calls, num_calls, calls[i].comm);
+	for (*begun = 0; *begun < num_calls; ++*begun) {
+		if (!is_first_message(*begun))
+			continue;
+		result = nccl_call_begin_messages(calls, num_calls, calls[*begun].comm);
+		if (result != ncclSuccess)
+			break;
 	}
 	return result;
 }
 
-/* Others' kernels may wait for what was not begun. */
-static void give_up(void)
+/* Others' kernels may wait for messages that were not begun: those of the calls from `k` on. */
+static void give_up(int k)
 {
-	for (int i = 0; i < num_calls; i++)
-		gpucoll_hook_give_up(calls[i].comm->ordered);
+	for (int i = k; i < num_calls; i++) {
+		if (is_first_message(i))
+			gpucoll_hook_give_up(calls[i].comm->ordered);
+	}
 }
 
 /*
@@ -90,19 +96,20 @@ static void give_up(void)
 static ncclResult_t begin_all(void)
 {
 	ncclResult_t result = nccl_call_check_own(calls, num_calls), after;
+	int begun = 0;
 
-	if (result == ncclSuccess)
-		result = each(nccl_call_before);
 	if (result != ncclSuccess)
 		return result;
-	result = begin_those(true);
+	result = each(nccl_call_before);
+	if (result == ncclSuccess)
+		result = begin_those(true);
 	if (result == ncclSuccess)
 		result = begin_those(false);
 	if (result == ncclSuccess)
-		result = begin_messages();
-	after = each(nccl_call_after);
+		result = begin_messages(&begun);
 	if (result != ncclSuccess)
-		give_up();
+		give_up(begun);
+	after = each(nccl_call_after);
 	return result == ncclSuccess ? after : result;
 }
 
@@ -116,6 +123,8 @@ static ncclResult_t begin_one(const struct nccl_call *call)
 	if (result != ncclSuccess)
 		return result;
 	result = nccl_call_begin(call);
+	if (result != ncclSuccess && nccl_call_is_grouped(call))
+		gpucoll_hook_give_up(call->comm->ordered);
 	after = nccl_call_after(call);
 	return result == ncclSuccess ? after : result;
 }

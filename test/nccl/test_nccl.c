@@ -675,6 +675,10 @@ static void graphs(void)
 	check(ncclAllReduce(send, recv, COUNT, ncclInt32, ncclAvg, comm, stream) != ncclSuccess,
 	      "%s of type %d, op %d, count %zu", "an average in a graph", 0, 0, COUNT);
 	well(ncclGroupStart(), "ncclGroupStart");
+	well(ncclAllReduce(send, recv, COUNT, ncclInt32, ncclAvg, comm, stream), "ncclAllReduce");
+	check(ncclGroupEnd() != ncclSuccess, "%s of type %d, op %d, count %zu",
+	      "an average in a group in a graph", 0, 0, COUNT);
+	well(ncclGroupStart(), "ncclGroupStart");
 	well(ncclBroadcast(recv, send, COUNT, ncclInt32, 0, comm, stream), "ncclBroadcast");
 	well(ncclAllReduce(send, recv, COUNT, ncclInt32, ncclMax, comm, stream), "ncclAllReduce");
 	well(ncclSend(ring, COUNT, ncclInt32, (rank + 1) % size, comm, stream), "ncclSend");

@@ -128,29 +128,6 @@ bool core_standing_take_failure(struct core_standing *standing)
 
 /* ---- calls ---- */
 
-/*
- * Whether all ranks know all sizes of such a call, and nothing else is needed of each other.
- */
-static bool is_for_kernels(enum core_coll coll)
-{
-	switch (coll) {
-	case CORE_BCAST:
-	case CORE_REDUCE:
-	case CORE_ALLREDUCE:
-	case CORE_REDUCE_SCATTER:
-	case CORE_REDUCE_SCATTER_BLOCK:
-	case CORE_SCAN:
-	case CORE_EXSCAN:
-	case CORE_GATHER:
-	case CORE_SCATTER:
-	case CORE_ALLGATHER:
-	case CORE_ALLTOALL:
-		return true;
-	default:
-		return false;
-	}
-}
-
 /* Whether kernels on the standing's device reach the buffer. */
 static bool is_reached(const struct core_standing *standing, const struct core_buffer *buffer)
 {
@@ -206,13 +183,18 @@ static void set_reach(struct core_standing *standing)
 	accel->reached.out[me].address = accel->shape.out.address;
 }
 
-/* What is too small stays, as launches that use it may be repeated. */
+/*
+ * What is too small stays, as launches that use it may be repeated: all of them together are no
+ * more than twice what was asked for at most.
+ */
 static enum util_status hold(struct core_standing *standing, size_t bytes, struct gpu_scratch **out)
 {
 	struct core_standing_held *held = standing->held;
 	enum util_status status;
 
 	if (!held || held->memory->bytes < bytes) {
+		if (held && bytes < 2 * held->memory->bytes)
+			bytes = 2 * held->memory->bytes;
 		held = calloc(1, sizeof(*held));
 		status = held ? gpu_scratch_get(bytes, standing->own, &held->memory)
 			      : UTIL_ERR_NO_MEMORY;
@@ -301,11 +283,8 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 	struct core_accel *accel = &standing->accel;
 	enum util_status status;
 
-	out->reason = core_reason_text(CORE_REASON_SIZES);
 	out->bytes = 0;
 	out->refused = out->unreached = false;
-	if (!is_for_kernels(call->coll))
-		return UTIL_STAGE;
 	out->reason = core_reason_text(CORE_REASON_RANK_LOST);
 	if (core_standing_is_lost(standing))
 		return UTIL_ERR_LOST;

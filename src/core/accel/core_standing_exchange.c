@@ -10,7 +10,12 @@
 
 /* ---- where the FIFOs are ---- */
 
-/* An arena's eighth, of which all have room for FIFOs of 1 KiB for each of GPU_MAX_PEERS ranks. */
+/*
+ * In an arena's eighth (core_arena_layout_share): 128 KiB at least, so that each of GPU_MAX_PEERS
+ * ranks has a FIFO of 1 KiB beside the words. There are two ranks at least.
+ */
+_Static_assert(GPU_MAX_PEERS * 1024 + GPU_EXCHANGE_WORDS + 4 * 8 * GPU_MAX_PEERS <= 128 << 10,
+	       "the least room is enough for FIFOs of 1 KiB");
 static uint64_t fifo_bytes(uint64_t room, uint64_t lanes)
 {
 	uint64_t words = gpu_exchange_words(lanes), bytes = GPU_EXCHANGE_MOST_FIFO;
@@ -20,19 +25,28 @@ static uint64_t fifo_bytes(uint64_t room, uint64_t lanes)
 	return bytes;
 }
 
-/* From what all members know alike: the bytes of an arena, its half, and the blocks of a kernel. */
+/*
+ * From what all members know alike: the bytes of an arena, its half, and the blocks of a kernel. A
+ * pair has as many lanes as use most of the room, the more the better. With no more of them than
+ * half the blocks a block has GPU_EXCHANGE_MOST_ENDS ends at most; with one, too.
+ */
 void core_standing_lay_out_fifos(struct core_standing *standing, uint64_t arena, unsigned blocks)
 {
 	enum { ENOUGH = 32 << 10 }; /* bytes of a FIFO, rather than more lanes */
 	uint64_t room = arena - 2 * standing->half, others = (uint64_t)standing->comm->num_near - 1;
-	unsigned lanes = blocks / 2;
+	unsigned most = blocks / 2 < GPU_EXCHANGE_MOST_LANES ? blocks / 2 : GPU_EXCHANGE_MOST_LANES;
 
-	lanes = lanes > GPU_EXCHANGE_MOST_LANES ? GPU_EXCHANGE_MOST_LANES : lanes;
-	while (lanes > 1 && fifo_bytes(room, others * lanes) < ENOUGH)
-		lanes--;
-	standing->lanes = lanes ? lanes : 1;
-	standing->fifo_bytes = fifo_bytes(room, others * standing->lanes);
 	standing->fifos = 2 * standing->half;
+	standing->lanes = 1;
+	standing->fifo_bytes = fifo_bytes(room, others);
+	for (unsigned lanes = 2; lanes <= most; lanes++) {
+		uint64_t bytes = fifo_bytes(room, others * lanes);
+
+		if (bytes < ENOUGH || bytes * lanes < standing->fifo_bytes * standing->lanes)
+			continue;
+		standing->lanes = lanes;
+		standing->fifo_bytes = bytes;
+	}
 }
 
 uint64_t core_standing_fifo_words(const struct core_standing *standing)
@@ -49,6 +63,9 @@ struct group {
 	const struct core_standing *standing;
 	const struct core_standing_message *messages;
 	int num;
+	/* Of each rank, by its number, and direction, the first message; of each, the next; or -1.
+	 */
+	int first[CORE_MAX_NEAR][2], *next;
 	struct gpu_exchange_route *routes; /* NULL: they are counted only */
 	struct gpu_exchange_buffer *buffers;
 	uint32_t num_routes, num_ends, num_buffers;
@@ -84,44 +101,49 @@ static void add_route(struct group *g, enum gpu_exchange_kind kind, int peer, ui
 	g->longest = longest > g->longest ? longest : g->longest;
 }
 
-/* The first message from `i` on to the rank, or from it. */
-static int find_message(const struct group *g, int i, int rank, bool sends)
+/* False: no memory. */
+static bool sort_messages(struct group *g)
 {
-	while (i < g->num && (g->messages[i].rank != rank || g->messages[i].sends != sends ||
-			      !g->messages[i].bytes))
-		i++;
-	return i;
+	memset(g->first, -1, sizeof(g->first));
+	g->next = malloc(((size_t)g->num + 1) * sizeof(*g->next));
+	for (int i = g->num - 1; g->next && i >= 0; i--) {
+		const struct core_standing_message *m = &g->messages[i];
+		int *first = &g->first[core_comm_number(g->standing->comm, m->rank)][m->sends];
+
+		if (!m->bytes)
+			continue;
+		g->next[i] = *first;
+		*first = i;
+	}
+	return g->next != NULL;
 }
 
-static void add_direction(struct group *g, int rank, bool sends)
+static void add_direction(struct group *g, int peer, bool sends)
 {
 	uint32_t first = g->num_buffers;
 	uint64_t most = 0;
 
-	for (int i = find_message(g, 0, rank, sends); i < g->num;
-	     i = find_message(g, i + 1, rank, sends)) {
+	for (int i = g->first[peer][sends]; i >= 0; i = g->next[i]) {
 		const struct core_standing_message *m = &g->messages[i];
 
 		add_buffer(g, m->address, m->bytes);
 		most = m->bytes > most ? m->bytes : most;
 		g->bytes += m->bytes;
 	}
-	add_route(g, sends ? GPU_EXCHANGE_SEND : GPU_EXCHANGE_RECEIVE,
-		  core_comm_number(g->standing->comm, rank), first, most);
+	add_route(g, sends ? GPU_EXCHANGE_SEND : GPU_EXCHANGE_RECEIVE, peer, first, most);
 }
 
-/* To oneself the k-th send is the k-th receive's. False: they don't fit each other. */
-static bool add_copies(struct group *g)
+/*
+ * To oneself the k-th send is the k-th receive's. False: they don't fit each other, as a collective
+ * with wrong sizes has it; NCCL's door looks before (nccl_call_check_own).
+ */
+static bool add_copies(struct group *g, int me)
 {
-	int me = g->standing->comm->rank, to = -1, from = -1;
+	int to = g->first[me][false], from = g->first[me][true];
 	uint32_t first = g->num_buffers;
 	uint64_t most = 0;
 
-	for (;;) {
-		from = find_message(g, from + 1, me, true);
-		to = find_message(g, to + 1, me, false);
-		if (from == g->num || to == g->num)
-			break;
+	for (; from >= 0 && to >= 0; from = g->next[from], to = g->next[to]) {
 		if (g->messages[from].bytes != g->messages[to].bytes)
 			return false;
 		add_buffer(g, g->messages[from].address, g->messages[from].bytes);
@@ -137,14 +159,15 @@ static bool add_copies(struct group *g)
 static bool add_all(struct group *g)
 {
 	const struct core_comm *comm = g->standing->comm;
+	int num = comm->num_near, me = core_comm_number(comm, comm->rank);
 
 	g->num_routes = g->num_ends = g->num_buffers = 0;
 	g->bytes = g->longest = 0;
-	if (!add_copies(g))
+	if (!add_copies(g, me))
 		return false;
-	for (int i = 1; i < comm->size; i++) {
-		add_direction(g, (comm->rank + i) % comm->size, true);
-		add_direction(g, (comm->rank + comm->size - i) % comm->size, false);
+	for (int i = 1; i < num; i++) {
+		add_direction(g, (me + i) % num, true);
+		add_direction(g, (me + num - i) % num, false);
 	}
 	return true;
 }
@@ -182,7 +205,6 @@ static enum util_status take_table(struct core_standing *standing, const struct 
 
 	if (!table)
 		return UTIL_ERR_NO_MEMORY;
-	core_standing_free_tables(standing, false);
 	status = gpu_staging_get_pinned(bytes, gpu_stream_where(standing->own), &table->block);
 	if (status == UTIL_OK && !gpu_staging_device_address(table->block, standing->own)) {
 		gpu_staging_put(table->block);
@@ -244,39 +266,51 @@ static void set_exchange_args(const struct core_standing *standing, struct gpu_e
 			      args->theirs);
 }
 
-enum util_status core_standing_exchange(struct core_standing *standing,
-					const struct core_standing_message *messages, int num,
-					uint64_t id, struct gpu_stream *on, bool captured,
-					struct core_standing_call *out)
+static enum util_status put_exchange(struct core_standing *standing, struct group *g, uint64_t id,
+				     struct gpu_stream *on, bool captured)
 {
-	struct group g = {.standing = standing, .messages = messages, .num = num};
 	struct gpu_exchange_args args;
 	enum util_status status;
-	uint32_t most = standing->drawn;
 
-	out->reason = core_reason_text(CORE_REASON_RANK_LOST);
-	if (core_standing_is_lost(standing))
-		return UTIL_ERR_LOST;
-	out->reason = "messages by kernels";
-	if (!add_all(&g)) {
+	if (!add_all(g)) {
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "rank %d's messages to itself are not those that it receives",
 			 standing->comm->rank);
 		return UTIL_ERR_UNSUPPORTED;
 	}
-	out->bytes = g.bytes;
-	if (!g.num_ends)
+	if (!g->num_ends)
 		return UTIL_OK;
 	set_exchange_args(standing, &args, captured);
 	args.id = id;
-	status = write_group(standing, &g, &args);
+	status = write_group(standing, g, &args);
 	if (status == UTIL_OK)
-		status = gpu_launch_exchange(on, &args, g.num_ends < most ? g.num_ends : most,
-					     g.longest);
+		status = gpu_launch_exchange(
+			on, &args, g->num_ends < standing->drawn ? g->num_ends : standing->drawn,
+			g->longest);
 	if (status != UTIL_OK)
 		return status;
 	if (!captured)
 		__atomic_add_fetch(&standing->tickets, 1, __ATOMIC_RELEASE);
 	core_standing_wake(standing, captured);
 	return UTIL_OK;
+}
+
+enum util_status core_standing_exchange(struct core_standing *standing,
+					const struct core_standing_message *messages, int num,
+					uint64_t id, struct gpu_stream *on, bool captured,
+					struct core_standing_call *out)
+{
+	struct group g = {.standing = standing, .messages = messages, .num = num};
+	enum util_status status = UTIL_ERR_NO_MEMORY;
+
+	core_standing_free_tables(standing, false);
+	out->reason = core_reason_text(CORE_REASON_RANK_LOST);
+	if (core_standing_is_lost(standing))
+		return UTIL_ERR_LOST;
+	out->reason = "messages by kernels";
+	if (sort_messages(&g))
+		status = put_exchange(standing, &g, id, on, captured);
+	out->bytes = g.bytes;
+	free(g.next);
+	return status;
 }

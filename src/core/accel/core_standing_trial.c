@@ -36,7 +36,7 @@ static const char *why_not(const struct core_accel *accel)
 {
 	if (!accel->linked || !accel->steps.args.waits)
 		return "kernels of its ranks can't wait for each other";
-	if (!core_arena_layout_half(accel->facts.common.arena))
+	if (!core_arena_layout_share(accel->facts.common.arena))
 		return "there is too little memory for messages";
 	return NULL;
 }
@@ -63,7 +63,7 @@ static void learn(struct core_standing *standing)
 {
 	standing->facts = standing->accel.facts;
 	standing->agree = standing->accel.agree;
-	standing->half = core_arena_layout_half(standing->facts.common.arena);
+	standing->half = core_arena_layout_share(standing->facts.common.arena);
 	take_arenas(standing);
 	draw_blocks(standing);
 }

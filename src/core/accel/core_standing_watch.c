@@ -78,24 +78,26 @@ static bool is_to_watch(const struct core_standing *standing)
 void core_standing_look(struct core_standing *standing)
 {
 	struct core_comm *comm = standing->comm;
+	bool mismatched;
 	int rank;
 
 	if (__atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED))
 		return;
-	if (is_mismatched(standing)) {
-		tell_mismatch(standing);
-		core_meet_lose(comm);
-	}
+	mismatched = is_mismatched(standing);
 	rank = core_lost_find(comm, comm->calls);
-	if (rank >= 0)
+	if (rank >= 0 || mismatched)
 		core_meet_lose(comm);
-	if (!core_meet_is_lost(comm))
+	/* Relaxed: it orders nothing. Another thread may look, too. */
+	if (!core_meet_is_lost(comm) ||
+	    __atomic_exchange_n(&standing->words->abort, 1, __ATOMIC_RELAXED))
 		return;
+	if (mismatched)
+		tell_mismatch(standing);
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "enqueued calls on a communicator of %d ranks are given up: %s", comm->size,
-		 rank >= 0 ? "a rank is lost" : "another rank could not go on, or is lost");
-	/* Relaxed: it orders nothing. */
-	__atomic_store_n(&standing->words->abort, 1, __ATOMIC_RELAXED);
+		 mismatched  ? "sizes don't fit each other"
+		 : rank >= 0 ? "a rank is lost"
+			     : "another rank could not go on, or is lost");
 }
 
 static bool has_work(void)

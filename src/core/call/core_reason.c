@@ -66,7 +66,6 @@ static const char *const texts[CORE_NUM_REASONS] = {
 	[CORE_REASON_LAUNCH_LANES] = "it has more lanes than a launch's arguments",
 	[CORE_REASON_LAUNCH_PLACES] = "it has more places than a launch's arguments",
 	[CORE_REASON_CANT_WAIT] = "its kernels can't wait",
-	[CORE_REASON_SIZES] = "not all ranks know its sizes",
 	[CORE_REASON_NOT_REACHED] = "memory that kernels don't reach",
 	[CORE_REASON_NONBLOCKING] = "nonblocking",
 	[CORE_REASON_PERSISTENT] = "persistent",

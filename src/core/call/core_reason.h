@@ -81,7 +81,6 @@ enum core_reason {
 	CORE_REASON_CANT_WAIT,
 
 	/* calls that are enqueued, nonblocking or persistent */
-	CORE_REASON_SIZES,
 	CORE_REASON_NOT_REACHED,
 	CORE_REASON_NONBLOCKING,
 	CORE_REASON_PERSISTENT,

@@ -72,6 +72,11 @@ bool core_mpi_lacks_arrays(const struct core_mpi_blocks *blocks)
 	return !blocks->counts || !blocks->displs;
 }
 
+bool core_mpi_lacks_types(const struct core_mpi_blocks *blocks)
+{
+	return blocks->each_type && blocks->num && !blocks->types;
+}
+
 bool core_mpi_neighbors_lack_arrays(enum core_coll coll, const struct core_mpi_blocks *from,
 				    const struct core_mpi_blocks *to)
 {

@@ -40,7 +40,10 @@ int64_t core_mpi_block_offset(const struct core_mpi_blocks *blocks, int i, int64
 /* Whether the arrays that such a collective needs are missing: to be refused by the real MPI. */
 bool core_mpi_lacks_arrays(const struct core_mpi_blocks *blocks);
 
-/* The same of one among neighbours. */
+/* The same of the types, where each block has its own. */
+bool core_mpi_lacks_types(const struct core_mpi_blocks *blocks);
+
+/* As the first, of one among neighbours. */
 bool core_mpi_neighbors_lack_arrays(enum core_coll coll, const struct core_mpi_blocks *from,
 				    const struct core_mpi_blocks *to);
 

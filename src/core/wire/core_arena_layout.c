@@ -34,9 +34,14 @@ size_t core_arena_layout_enough(size_t bytes)
 
 size_t core_arena_layout_half(size_t arena)
 {
-	size_t half = (arena - arena / 8) / 2 / UNIT * UNIT;
+	size_t half = arena / 2 / UNIT * UNIT;
 
-	return half < LEAST - LEAST / 8 ? 0 : half;
+	return half < LEAST ? 0 : half;
+}
+
+size_t core_arena_layout_share(size_t arena)
+{
+	return core_arena_layout_half(arena) ? (arena - arena / 8) / 2 / UNIT * UNIT : 0;
 }
 
 /* For each protocol that has flags. */

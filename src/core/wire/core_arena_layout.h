@@ -13,8 +13,14 @@ size_t core_arena_layout_bytes(size_t scratch, int sharers);
 /* Bytes of an arena that are enough for calls of `bytes` bytes. */
 size_t core_arena_layout_enough(size_t bytes);
 
-/* Half as many, less what FIFOs have behind both (core_standing.h); 0: that would be too few. */
+/* Half as many; 0: that would be too few. */
 size_t core_arena_layout_half(size_t arena);
+
+/*
+ * What each of two calls has for messages where an eighth, 128 KiB at least, is left for FIFOs
+ * (core_standing.h); 0: that would be too little.
+ */
+size_t core_arena_layout_share(size_t arena);
 
 /*
  * The room for messages in an arena of `arena` bytes. `sockets`: messages between nodes go by

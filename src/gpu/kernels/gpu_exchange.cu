@@ -349,16 +349,15 @@ GPU_DEVICE bool go_round(const struct gpu_exchange_args &args, struct state *sta
 
 /* ---- the call ---- */
 
-/* Behind one that was given up, or where one is to be, nothing is begun. */
+/* Behind one that was given up nothing is begun. */
 GPU_DEVICE void begin(const struct gpu_exchange_args &args, struct state *state)
 {
-	uint64_t own = own_of(args), words = args.enqueued;
+	struct gpu_vec own = gpu_load_pair(own_of(args)); /* number, dead */
 
 	state->more = state->moved = state->aborted = 0;
-	state->number = gpu_load_relaxed(own + offsetof(struct gpu_exchange_own, number));
-	state->dead = gpu_load_relaxed(own + offsetof(struct gpu_exchange_own, dead)) ||
-		      gpu_load_relaxed(words + offsetof(struct gpu_enqueued, abort));
-	gpu_store_relaxed(words + offsetof(struct gpu_enqueued, exchanges_begun),
+	state->number = own.w[0];
+	state->dead = own.w[1] != 0;
+	gpu_store_relaxed(args.enqueued + offsetof(struct gpu_enqueued, exchanges_begun),
 			  state->number + 1);
 }
 

@@ -46,8 +46,8 @@ struct gpu_exchange_route {
 
 struct gpu_exchange_own {
 	uint64_t number;     /* of the exchange that runs, or of the next */
-	uint64_t blocks;     /* of that one, that have ended */
 	uint64_t dead;       /* not 0: one was given up, and what is in the FIFOs has no meaning */
+	uint64_t blocks;     /* of the one that runs, that have ended */
 	uint64_t mismatches; /* that were found */
 };
 
