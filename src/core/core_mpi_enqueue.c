@@ -379,7 +379,7 @@ static struct core_call call_of(const struct core_message_call *message, const c
 	return call;
 }
 
-int core_enqueue_message(const struct core_message_call *message, const char *name, void *stream)
+static int put_message(const struct core_message_call *message, const char *name, void *stream)
 {
 	uint64_t since = util_now();
 	struct core_call call = call_of(message, name);
@@ -410,6 +410,25 @@ int core_enqueue_message(const struct core_message_call *message, const char *na
 	return put_enqueued(enqueued, bound, &call, status, since);
 }
 
+/* Without a communicator: only what all its ranks call has a number there. */
+static void end_note(const struct core_note *note, enum core_path path, uint64_t bytes, int result)
+{
+	struct core_journal_end end = {.where = result ? CORE_WHERE_FAILED : CORE_WHERE_GIVEN,
+				       .path = path,
+				       .bytes = bytes};
+
+	core_journal_end(note, &end);
+}
+
+int core_enqueue_message(const struct core_message_call *message, const char *name, void *stream)
+{
+	struct core_note note = core_journal_begin_other(name, NULL, false);
+	int result = put_message(message, name, stream);
+
+	end_note(&note, CORE_PATH_STAGE, 0, result);
+	return result;
+}
+
 void core_enqueue_give_up(core_handle comm)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
@@ -428,10 +447,9 @@ bool core_enqueue_takes_groups(core_handle comm)
 	return bound && core_fused_is_open(&bound->fused);
 }
 
-int core_enqueue_group(const struct core_message_part *parts, int num, const char *name,
-		       core_handle comm, void *stream)
+static int put_parts(const struct core_group *group, const char *name, core_handle comm,
+		     void *stream, uint64_t *bytes)
 {
-	struct core_group group = {.parts = (struct core_message_part *)parts, .num = num};
 	struct core_call call = {.coll = CORE_ALLTOALLV, .name = name, .comm = comm};
 	uint64_t since = util_now();
 	struct core_standing_call done = {0};
@@ -442,10 +460,23 @@ int core_enqueue_group(const struct core_message_part *parts, int num, const cha
 
 	if (!bound)
 		return error;
-	status = core_group_put(&bound->fused, &group, name, 0, capture == GPU_CAPTURE_ACTIVE,
-				&done);
+	status =
+		core_group_put(&bound->fused, group, name, 0, capture == GPU_CAPTURE_ACTIVE, &done);
 	if (status != UTIL_OK)
 		return fail_enqueued(bound, &call, status);
 	count_enqueued(&call, bound, CORE_PATH_ACCEL, done.reason, done.bytes, since);
+	*bytes = done.bytes;
 	return MPI_SUCCESS;
+}
+
+int core_enqueue_group(const struct core_message_part *parts, int num, const char *name,
+		       core_handle comm, void *stream)
+{
+	struct core_group group = {.parts = (struct core_message_part *)parts, .num = num};
+	struct core_note note = core_journal_begin_other(name, NULL, false);
+	uint64_t bytes = 0;
+	int result = put_parts(&group, name, comm, stream, &bytes);
+
+	end_note(&note, CORE_PATH_ACCEL, bytes, result);
+	return result;
 }

@@ -264,8 +264,8 @@ static enum util_status have_packed(struct putting *p)
 /* What is sent to one after the other, as in an allgather, is packed once. */
 static bool is_same(const struct core_message_part *a, const struct core_message_part *b)
 {
-	return a->sends && b->sends && a->buffer == b->buffer && a->count == b->count &&
-	       a->type == b->type;
+	return a->sends && b->sends && !b->aside && a->buffer == b->buffer &&
+	       a->count == b->count && a->type == b->type;
 }
 
 /* What is sent goes to its stage now. */
@@ -328,7 +328,8 @@ static enum util_status put_aside(struct putting *p)
 	for (int i = 0; i < p->group->num && status == UTIL_OK; i++) {
 		struct core_standing_message *message = &p->messages[i];
 
-		if (!p->group->parts[i].aside || (p->packed && p->packed->sides[i].staged))
+		if (!p->group->parts[i].aside || !message->bytes ||
+		    (p->packed && p->packed->sides[i].staged))
 			continue;
 		status = gpu_stream_copy(p->fused->on, aside, (void *)message->address,
 					 message->bytes);
