@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from conftest import BUILD, CUDA, NEWER, SANITIZED, SOURCE, assert_passed, family
+from conftest import BUILD, CUDA, NEWER, SANITIZED, SOURCE, assert_passed, family, launcher
 from helpers import (CUDART, HOSTID, RECOVERY, SURVIVING, UCX_WITH_CUDA, assert_survived, build_shim, compile_with, count_calls, each_mpi,
-                     emulated_only, on_nodes)
+                     emulated_only, on_nodes, run_tool)
 
 
 def kill(run_mpi, mpi, shape, victim, test=("killed", 5), **more):
@@ -254,10 +254,15 @@ def test_killed_rank_by_gdr(run_mpi, mpi, shape, victim):
 ulfm = pytest.mark.skipif("openmpi5" not in NEWER, reason="of the MPIs here only Open MPI 5 has ULFM that works: MPICH's calls end in its assertions")
 
 
-def run_ulfm(run_mpi, tmp_path, shape, *arguments):
-    program = tmp_path / "shrink"
-    compile_with("mpicc.openmpi5", "-Wall", f"-I{CUDA}/include", SOURCE / "test/door/shrink.c", "-o", program, f"-L{BUILD}/emu", f"-l:{CUDART}",
+def build_ulfm(tmp_path, name):
+    program = tmp_path / name
+    compile_with("mpicc.openmpi5", "-Wall", f"-I{CUDA}/include", SOURCE / f"test/door/{name}.c", "-o", program, f"-L{BUILD}/emu", f"-l:{CUDART}",
                  "-l:libcuda.so.1")
+    return program
+
+
+def run_ulfm(run_mpi, tmp_path, shape, *arguments):
+    program = build_ulfm(tmp_path, "shrink")
     script = f'{HOSTID.format(shape=shape)} exec "$@"'
     return run_mpi("openmpi5", len(shape), "/bin/sh", "-c", script, "sh", program, *arguments, options=["--with-ft", "ulfm"])
 
@@ -282,3 +287,15 @@ def test_going_on_without_the_dead(run_mpi, tmp_path, shape, how):
     assert result.output.count("class PROC_FAILED") >= len(shape) - 2, result.output
     if "1" not in shape:  # else a node may have lost the process that answers for it
         assert ends == ["10", "10"], result.output
+
+
+@emulated_only
+@ulfm
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_process_in_the_place_of_the_dead(tmp_path, rounds):
+    """A rank dies; the others shrink, spawn a process, which gets the library, too, and go on with it. That a process does not come to
+    MPI_Finalize, in which Open MPI 5.0 may stay after a death, the launcher takes for an error."""
+    program = build_ulfm(tmp_path, "respawn")
+    result = run_tool(BUILD / "gpucoll-exec", "--emulate=2", *launcher("openmpi5", 4), "--with-ft", "ulfm", program, rounds,
+                      env={"GPUCOLL_DUMP": f"{tmp_path}/%h-%p.json"})
+    assert result.status != "timeout" and result.output.count("of 4: through, 0 wrong") == 4, result.output
