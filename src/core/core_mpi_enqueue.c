@@ -410,7 +410,6 @@ static int put_message(const struct core_message_call *message, const char *name
 	return put_enqueued(enqueued, bound, &call, status, since);
 }
 
-/* Without a communicator: only what all its ranks call has a number there. */
 static void end_note(const struct core_note *note, enum core_path path, uint64_t bytes, int result)
 {
 	struct core_journal_end end = {.where = result ? CORE_WHERE_FAILED : CORE_WHERE_GIVEN,
@@ -420,6 +419,7 @@ static void end_note(const struct core_note *note, enum core_path path, uint64_t
 	core_journal_end(note, &end);
 }
 
+/* In the journal without its communicator: only what all its ranks call has a number there. */
 int core_enqueue_message(const struct core_message_call *message, const char *name, void *stream)
 {
 	struct core_note note = core_journal_begin_other(name, NULL, false);
@@ -469,6 +469,7 @@ static int put_parts(const struct core_group *group, const char *name, core_hand
 	return MPI_SUCCESS;
 }
 
+/* In the journal as a message is. */
 int core_enqueue_group(const struct core_message_part *parts, int num, const char *name,
 		       core_handle comm, void *stream)
 {

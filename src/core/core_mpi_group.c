@@ -243,21 +243,12 @@ static bool lies_well(const struct putting *p, const struct core_message_part *p
 
 static enum util_status have_packed(struct putting *p)
 {
-	struct core_mpi_packed *packed = calloc(1, sizeof(*packed));
-
-	if (!packed)
+	if (p->packed)
+		return UTIL_OK;
+	p->packed = core_mpi_packed_new_group(p->group->num);
+	if (!p->packed)
 		return UTIL_ERR_NO_MEMORY;
-	packed->send.made = packed->recv.made = MPI_DATATYPE_NULL;
-	packed->sides = calloc((size_t)p->group->num, sizeof(*packed->sides));
-	if (!packed->sides) {
-		free(packed);
-		return UTIL_ERR_NO_MEMORY;
-	}
-	packed->num_sides = p->group->num;
-	for (int i = 0; i < packed->num_sides; i++)
-		packed->sides[i].made = MPI_DATATYPE_NULL;
-	core_fused_keep_packed(p->fused, packed);
-	p->packed = packed;
+	core_fused_keep_packed(p->fused, p->packed);
 	return UTIL_OK;
 }
 
@@ -274,7 +265,7 @@ static enum util_status pack_part(struct putting *p, int i)
 	const struct core_message_part *part = &p->group->parts[i];
 	core_handle type = part->type ? part->type : (core_handle)MPI_BYTE;
 	void *buffer = part->buffer;
-	enum util_status status = p->packed ? UTIL_OK : have_packed(p);
+	enum util_status status = have_packed(p);
 
 	if (status == UTIL_OK)
 		status = core_mpi_packed_open_side(&p->packed->sides[i], &buffer, part->count, type,

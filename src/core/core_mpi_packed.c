@@ -182,6 +182,24 @@ enum util_status core_mpi_packed_open(struct core_mpi_packed *packed, struct cor
 			   &call->recvtype, elements.recv, on);
 }
 
+struct core_mpi_packed *core_mpi_packed_new_group(int num)
+{
+	struct core_mpi_packed *packed = calloc(1, sizeof(*packed));
+
+	if (!packed)
+		return NULL;
+	packed->send.made = packed->recv.made = MPI_DATATYPE_NULL;
+	packed->sides = calloc((size_t)num, sizeof(*packed->sides));
+	if (!packed->sides) {
+		free(packed);
+		return NULL;
+	}
+	packed->num_sides = num;
+	for (int i = 0; i < num; i++)
+		packed->sides[i].made = MPI_DATATYPE_NULL;
+	return packed;
+}
+
 size_t core_mpi_packed_bytes(const struct core_mpi_packed *packed)
 {
 	size_t bytes = packed->send.staged ? core_dense_bytes(&packed->send.dense) : 0;

@@ -21,6 +21,9 @@ struct core_mpi_packed {
 	int num_sides;
 };
 
+/* One for a group of so many messages. NULL: no memory. */
+struct core_mpi_packed *core_mpi_packed_new_group(int num);
+
 /* Bytes that it holds. */
 size_t core_mpi_packed_bytes(const struct core_mpi_packed *packed);
 

@@ -99,23 +99,34 @@ static int find_own(const struct nccl_call *calls, int num, int i, enum nccl_kin
 	return i;
 }
 
+static bool own_fit(const struct nccl_call *calls, int num, const struct ncclComm *comm)
+{
+	int send = -1, recv = -1;
+
+	do {
+		send = find_own(calls, num, send + 1, NCCL_SEND, comm);
+		recv = find_own(calls, num, recv + 1, NCCL_RECV, comm);
+	} while (send < num && recv < num &&
+		 message_bytes(&calls[send]) == message_bytes(&calls[recv]));
+	return send == num && recv == num;
+}
+
 ncclResult_t nccl_call_check_own(const struct nccl_call *calls, int num)
 {
-	for (int i = 0; i < num; i++) {
-		int send = -1, recv = -1;
+	const struct ncclComm *last = NULL;
 
-		if (!is_to_itself(&calls[i]))
+	for (int i = 0; i < num; i++) {
+		const struct ncclComm *comm = calls[i].comm;
+
+		/* Those of a communicator mostly follow on each other. */
+		if (comm == last || !is_to_itself(&calls[i]))
 			continue;
-		do {
-			send = find_own(calls, num, send + 1, NCCL_SEND, calls[i].comm);
-			recv = find_own(calls, num, recv + 1, NCCL_RECV, calls[i].comm);
-		} while (send < num && recv < num &&
-			 message_bytes(&calls[send]) == message_bytes(&calls[recv]));
-		if (send != num || recv != num)
+		if (!own_fit(calls, num, comm))
 			return nccl_fail(ncclInvalidUsage,
 					 "what rank %d sends to itself is not what it receives in "
 					 "the same group",
-					 calls[i].comm->rank);
+					 comm->rank);
+		last = comm;
 	}
 	return ncclSuccess;
 }
