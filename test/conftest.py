@@ -4,7 +4,9 @@
 Environment: GPUTEST_BUILD is the build tree and GPUTEST_CUDA the CUDA Toolkit (`make check` sets them); GPUTEST_GPU=1
 uses the machine's GPU instead of the emulated CUDA driver.
 """
+import atexit
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -41,6 +43,12 @@ ASAN_OPTIONS = "detect_leaks=0:protect_shadow_gap=0:use_sigaltstack=0:verify_asa
 (BUILD / "dumps").mkdir(exist_ok=True)
 
 
+# The launchers' own files, a folder for each job. Open MPI 5 names them by its launcher's pid: what a killed one left behind
+# makes a later one with that pid end with "The PMIx server's listener thread failed to start".
+SESSIONS = tempfile.mkdtemp(prefix="gputest-")
+atexit.register(shutil.rmtree, SESSIONS, ignore_errors=True)
+
+
 class Result:
     def __init__(self, status, output):
         self.status, self.output = status, output
@@ -68,11 +76,25 @@ def tool(mpi, name):
     return f"{name}.{family(mpi)}" if shutil.which(f"{name}.{family(mpi)}") else name
 
 
+@functools.lru_cache
+def launches_by_prrte(mpi):
+    """Whether the MPI is an Open MPI of version 5 or later, whose launcher is another program than that of version 4."""
+    said = subprocess.run([tool(mpi, "mpirun"), "--version"], capture_output=True, text=True).stdout
+    return "OpenRTE" not in said
+
+
 def launcher(mpi, ranks):
     if family(mpi) == "mpich":
         return [tool(mpi, "mpiexec"), "-n", str(ranks)]
     # op/avx of Open MPI 4.1 saturates small integer sums, on host buffers too.
-    return [tool(mpi, "mpirun"), "--allow-run-as-root", "--oversubscribe", "--mca", "op", "^avx", "-n", str(ranks)]
+    command = [tool(mpi, "mpirun"), "--allow-run-as-root", "--oversubscribe", "--mca", "op", "^avx"]
+    if not launches_by_prrte(mpi):
+        # A rank tells its launcher that it has finalised, and ends after 2 s without an answer (PMIx 3, PMIx_Finalize): the
+        # launcher of 66 ranks that had no turn for so long then calls that end improper.
+        command += ["--mca", "orte_allowed_exit_without_sync", "1"]
+    else:
+        command += ["--prtemca", "prte_tmpdir_base", tempfile.mkdtemp(dir=SESSIONS)]
+    return [*command, "-n", str(ranks)]
 
 
 def run_command(command, env, timeout):
