@@ -261,10 +261,10 @@ def build_ulfm(tmp_path, name):
     return program
 
 
-def run_ulfm(run_mpi, tmp_path, shape, *arguments):
+def run_ulfm(run_mpi, tmp_path, shape, *arguments, env=()):
     program = build_ulfm(tmp_path, "shrink")
     script = f'{HOSTID.format(shape=shape)} exec "$@"'
-    return run_mpi("openmpi5", len(shape), "/bin/sh", "-c", script, "sh", program, *arguments, options=["--with-ft", "ulfm"])
+    return run_mpi("openmpi5", len(shape), "/bin/sh", "-c", script, "sh", program, *arguments, env=env, options=["--with-ft", "ulfm"])
 
 
 @emulated_only
@@ -287,6 +287,17 @@ def test_going_on_without_the_dead(run_mpi, tmp_path, shape, how):
     assert result.output.count("class PROC_FAILED") >= len(shape) - 2, result.output
     if "1" not in shape:  # else a node may have lost the process that answers for it
         assert ends == ["10", "10"], result.output
+
+
+@emulated_only
+@ulfm
+@pytest.mark.parametrize("way", ["freed", "kept"])
+def test_memory_after_the_dead(run_mpi, tmp_path, way):
+    """A communicator that lost a member gives its memory for messages back when it is freed."""
+    result = run_ulfm(run_mpi, tmp_path, "00000", 10, way, env={"GPUCOLL_ALGO": "ring"})
+    gone = [int(kib) for kib in re.findall(r"^rank \d: (\d+) KiB gone$", result.output, re.MULTILINE)]
+    assert len(gone) == 2 and result.output.count("2 ranks, 0 wrong, the last 10 steps accelerated") == 2, result.output
+    assert all(kib < 64 if way == "freed" else kib > 1024 for kib in gone), result.output
 
 
 @emulated_only

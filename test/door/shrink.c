@@ -2,7 +2,9 @@
 /*
  * Goes on without who dies, by ULFM: shrink STEPS [handler]. One rank after the other kills itself,
  * until two are left; the others shrink the communicator, and every sum is that of those who take
- * part. shrink 0 revoke: nobody dies; the last rank takes the communicator back while others wait.
+ * part. shrink STEPS freed|kept: and how much device memory was gone in the end that was not when
+ * the first had died, if they free what they shrink, or don't. shrink 0 revoke: nobody dies; the
+ * last rank takes the communicator back while others wait.
  */
 #include <cuda_runtime_api.h>
 #include <mpi.h>
@@ -53,6 +55,16 @@ static int sum_of_ranks(MPI_Comm comm)
 											  : -1;
 }
 
+static size_t free_memory(void)
+{
+	size_t bytes, total;
+
+	cudaMemGetInfo(&bytes, &total);
+	return bytes;
+}
+
+static bool frees;
+
 static MPI_Comm shrink(MPI_Comm comm)
 {
 	MPI_Comm rest;
@@ -61,6 +73,8 @@ static MPI_Comm shrink(MPI_Comm comm)
 	if (MPIX_Comm_shrink(comm, &rest) != MPI_SUCCESS)
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	MPI_Comm_set_errhandler(rest, MPI_ERRORS_RETURN);
+	if (frees)
+		MPI_Comm_free(&comm);
 	return rest;
 }
 
@@ -106,6 +120,7 @@ int main(int argc, char **argv)
 	bool by_handler = argc > 2 && !strcmp(argv[2], "handler");
 	MPI_Comm comm = MPI_COMM_WORLD;
 	MPI_Errhandler handler;
+	size_t before = 0;
 	int *in, *out;
 
 	signal(SIGUSR1, SIG_IGN); /* by which Hydra tells of a death */
@@ -117,10 +132,11 @@ int main(int argc, char **argv)
 	cudaMalloc((void **)&out, COUNT * sizeof(*out));
 	MPI_Comm_size(comm, &size);
 	fill(in, world_rank);
-	if (argc > 2 && !by_handler) {
+	if (argc > 2 && !by_handler)
 		MPI_Comm_dup(comm, &comm);
+	if (argc > 2 && !strcmp(argv[2], "revoke"))
 		take_back(comm, in, out, size);
-	}
+	frees = argc > 2 && !strcmp(argv[2], "freed");
 	while (size >= 2 && steps) {
 		int failed = MPI_SUCCESS, step;
 
@@ -137,6 +153,8 @@ int main(int argc, char **argv)
 		}
 		if (failed == MPI_SUCCESS)
 			break;
+		if (!before)
+			before = free_memory();
 		printf("rank %d: %d ranks, step %d: class %s, %d wrong\n", world_rank, size, step,
 		       name_of(failed), wrong);
 		fflush(stdout);
@@ -150,6 +168,8 @@ int main(int argc, char **argv)
 	}
 	printf("rank %d: through with %d ranks, %d wrong, the last %d steps accelerated\n",
 	       world_rank, size, wrong, accelerated);
+	if (before)
+		printf("rank %d: %zu KiB gone\n", world_rank, (before - free_memory()) >> 10);
 	fflush(stdout);
 	MPI_Barrier(steps ? comm : MPI_COMM_WORLD);
 	_exit(wrong !=
