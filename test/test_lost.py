@@ -256,15 +256,15 @@ ulfm = pytest.mark.skipif("openmpi5" not in NEWER, reason="of the MPIs here only
 
 def build_ulfm(tmp_path, name):
     program = tmp_path / name
-    compile_with("mpicc.openmpi5", "-Wall", f"-I{CUDA}/include", SOURCE / f"test/door/{name}.c", "-o", program, f"-L{BUILD}/emu", f"-l:{CUDART}",
-                 "-l:libcuda.so.1")
+    compile_with("mpicc.openmpi5", "-Wall", f"-I{SOURCE}/include", f"-I{CUDA}/include", SOURCE / f"test/door/{name}.c", "-o", program,
+                 f"-L{BUILD}/emu", f"-l:{CUDART}", "-l:libcuda.so.1")
     return program
 
 
-def run_ulfm(run_mpi, tmp_path, shape, *arguments, env=()):
-    program = build_ulfm(tmp_path, "shrink")
+def run_ulfm(run_mpi, tmp_path, shape, *arguments, program="shrink", env=()):
+    program = build_ulfm(tmp_path, program)
     script = f'{HOSTID.format(shape=shape)} exec "$@"'
-    return run_mpi("openmpi5", len(shape), "/bin/sh", "-c", script, "sh", program, *arguments, env=env, options=["--with-ft", "ulfm"])
+    return run_mpi("openmpi5", len(shape), "/bin/sh", "-c", script, "sh", program, *arguments, env=env, options=["--with-ft", "ulfm"], timeout=60)
 
 
 @emulated_only
@@ -274,6 +274,21 @@ def test_revoked(run_mpi, tmp_path, shape):
     """What waits in the library ends, and all get the class that says why, then and later."""
     result = run_ulfm(run_mpi, tmp_path, shape, 0, "revoke")
     assert result.status == 0 and len(re.findall(r"^rank \d: (?:then )?class REVOKED$", result.output, re.M)) == 2 * len(shape), result.output
+
+
+WAYS_TO_WAIT = [("blocking", {"GPUCOLL_CHECK": "args"}), ("nonblocking", {}), ("nonblocking", {"GPUCOLL_CHECK": "args"}), ("persistent", {}),
+                ("persistent", {"GPUCOLL_REPRODUCIBLE": "1"}), ("enqueued", {"GPUCOLL_STREAM_EXEC": "staged"}),
+                ("enqueued", {"GPUCOLL_STREAM_EXEC": "fused", "CUEMU_DEVICES": "3", "CUEMU_SMS": "16"})]
+
+
+@emulated_only
+@ulfm
+@pytest.mark.parametrize("shape", ["000", "001"])
+@pytest.mark.parametrize("way,env", WAYS_TO_WAIT)
+def test_what_waits_is_revoked(run_mpi, tmp_path, shape, way, env):
+    """It ends, also where who revokes does nothing more."""
+    result = run_ulfm(run_mpi, tmp_path, shape, way, program="revoked", env=env)
+    assert result.status == 0 and result.output.count("class REVOKED") == len(shape) - 1, result.output
 
 
 @emulated_only

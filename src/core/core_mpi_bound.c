@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_mpi_bound.h"
+#include "core/accel/core_failure.h"
+#include "core/agree/core_meet.h"
 #include "core/call/core_flags.h"
 #include "core/comm/core_comm.h"
 #include "core/comm/core_mpi_graph.h"
@@ -225,8 +227,20 @@ int core_mpi_bound_take_error(core_handle comm, int *error)
 	*error = core_stream_take_error(bound->stream);
 	if (!*error && core_fused_is_open(&bound->fused) &&
 	    core_standing_take_failure(bound->fused.standing))
-		*error = core_mpi_error_of(UTIL_ERR_PEER);
+		*error = core_mpi_error_of(core_failure_of_loss(bound->fused.own));
 	return MPI_SUCCESS;
+}
+
+void core_mpi_bound_revoke(core_handle comm)
+{
+	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+
+	if (!bound)
+		return;
+	__atomic_store_n(&bound->broken, core_mpi_error_of(UTIL_ERR_REVOKED), __ATOMIC_RELAXED);
+	if (core_fused_is_open(&bound->fused))
+		core_meet_revoke(bound->fused.own);
+	core_mpi_revoke_real((core_handle)bound->hidden);
 }
 
 void core_mpi_bound_barrier_words(core_handle comm, const int **from, int **to)

@@ -20,8 +20,8 @@ struct core_mpi_bound {
 	struct core_stream *stream;
 	struct core_fused fused;
 	bool may_call; /* as the MPI's level says */
-	bool broken;   /* a call has failed here, and perhaps not elsewhere. Atomic */
-	bool drained;  /* at the end: all of the engine's calls have ended */
+	int broken;   /* MPI's code of a call that failed here, and perhaps not elsewhere. Atomic */
+	bool drained; /* at the end: all of the engine's calls have ended */
 };
 
 /* The communicator's; NULL: it is for no stream. Thread-safe; it lives as long as that. */
@@ -40,6 +40,9 @@ void core_mpi_bound_barrier_words(core_handle comm, const int **from, int **to);
 
 /* The code of the first enqueued call that failed since this was last asked, or MPI_SUCCESS. */
 int core_mpi_bound_take_error(core_handle comm, int *error);
+
+/* Any communicator is revoked: what is enqueued on it ends. */
+void core_mpi_bound_revoke(core_handle comm);
 
 /* The communicator is about to be freed: what is enqueued on it ends before. Any communicator. */
 void core_mpi_bound_end(core_handle comm);

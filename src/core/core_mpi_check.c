@@ -176,19 +176,27 @@ static struct check *create(const struct core_call *call, const char *name,
 	return check;
 }
 
+/* What is begun then may never end (core_mpi_enqueue.c). */
+static bool is_revoked(const struct core_checks *lane)
+{
+	return core_mpi_is_revoked((core_handle)lane->rest);
+}
+
 /* Under the lock, as all up to the next line of dashes. */
 static void tell_args(struct core_checks *lane, struct check *check)
 {
-	check->broken |= PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE, check->args,
-					 sizeof(check->mine), MPI_BYTE, lane->firsts,
-					 &check->request) != MPI_SUCCESS;
+	check->broken |=
+		is_revoked(lane) || PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE,
+						    check->args, sizeof(check->mine), MPI_BYTE,
+						    lane->firsts, &check->request) != MPI_SUCCESS;
 	*lane->end = check;
 	lane->end = &check->next;
 }
 
 static void tell_blocks(struct core_checks *lane, struct check *check)
 {
-	check->broken |= PMPI_Ialltoall(check->sends, 1, MPI_INT64_T, check->comes, 1, MPI_INT64_T,
+	check->broken |= is_revoked(lane) ||
+			 PMPI_Ialltoall(check->sends, 1, MPI_INT64_T, check->comes, 1, MPI_INT64_T,
 					lane->rest, &check->request) != MPI_SUCCESS;
 	check->step = STEP_BLOCKS;
 }
@@ -197,7 +205,8 @@ static void tell_blocks(struct core_checks *lane, struct check *check)
 static void tell_verdict(struct core_checks *lane, struct check *check, int found)
 {
 	check->found = found;
-	check->broken |= PMPI_Iallreduce(&check->found, &check->worst, 1, MPI_INT, MPI_MAX,
+	check->broken |= is_revoked(lane) ||
+			 PMPI_Iallreduce(&check->found, &check->worst, 1, MPI_INT, MPI_MAX,
 					 lane->rest, &check->request) != MPI_SUCCESS;
 	check->step = STEP_VERDICT;
 }
@@ -454,6 +463,14 @@ void core_check_close(struct core_comm *comm)
 	PMPI_Comm_free(&lane->firsts);
 	PMPI_Comm_free(&lane->rest);
 	free(lane);
+}
+
+void core_check_revoke(struct core_comm *comm)
+{
+	if (!comm->check)
+		return;
+	core_mpi_revoke_real((core_handle)comm->check->firsts);
+	core_mpi_revoke_real((core_handle)comm->check->rest);
 }
 
 void core_check_finish(void)

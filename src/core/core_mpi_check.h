@@ -24,6 +24,9 @@
 void core_check_open(struct core_comm *comm, core_handle handle);
 void core_check_close(struct core_comm *comm);
 
+/* The communicator is revoked: its checks end. */
+void core_check_revoke(struct core_comm *comm);
+
 /* Those that are pending. One load. */
 extern uint64_t core_check_pending;
 

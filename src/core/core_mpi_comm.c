@@ -217,8 +217,11 @@ struct core_comm *core_mpi_comm_draw(core_handle handle, bool needs_neighbors)
 		core_comm_life_end(state);
 		return NULL;
 	}
-	if (state)
-		core_journal_know(state);
+	if (!state)
+		return NULL;
+	if (core_mpi_comm_find(handle))
+		state->of = core_mpi_comm_find(handle)->id;
+	core_journal_know(state);
 	return state;
 }
 

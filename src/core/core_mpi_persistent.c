@@ -339,6 +339,7 @@ static int split_off(struct persistent *persistent)
 	result = PMPI_Comm_split(comm, 0, rank, &persistent->own);
 	if (result != MPI_SUCCESS)
 		return result;
+	persistent->comm->real = (core_handle)persistent->own;
 	PMPI_Comm_get_errhandler(comm, &handler);
 	PMPI_Comm_set_errhandler(persistent->own, handler);
 	return PMPI_Errhandler_free(&handler);

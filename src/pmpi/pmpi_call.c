@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pmpi/pmpi_call.h"
-#include "core/agree/core_meet.h"
+#include "core/core_mpi_revoke.h"
 #include "core/core_mpi_async.h"
 #include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
@@ -256,12 +256,8 @@ void pmpi_note_end(const struct core_note *note, int result, bool pends)
 
 void pmpi_revoke_comm(enum pmpi_door door, MPI_Comm comm)
 {
-	struct core_comm *state;
-
 	pmpi_enter_any(door);
-	state = core_mpi_comm_find((core_handle)comm);
-	if (state && state->area)
-		core_meet_lose(state);
+	core_mpi_revoke((core_handle)comm);
 	pmpi_leave();
 }
 

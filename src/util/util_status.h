@@ -19,6 +19,7 @@ enum util_status {
 	UTIL_ERR_TRUNCATE = -7,    /* a message is longer than its receiver's buffer */
 	UTIL_ERR_TYPE = -8,        /* the real MPI does not take the datatype */
 	UTIL_ERR_LOST = -9,        /* another process has ended, or can't be reached */
+	UTIL_ERR_REVOKED = -10,    /* the communicator was revoked */
 };
 
 /* What an error was, in words for the log; "see above": it has been said. */

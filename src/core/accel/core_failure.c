@@ -11,6 +11,8 @@
 
 enum util_status core_failure_of_loss(const struct core_comm *comm)
 {
+	if (core_meet_is_revoked(comm))
+		return UTIL_ERR_REVOKED;
 	for (int i = 0; i < comm->num_near; i++) {
 		if (core_mpi_has_ended(core_comm_local_rank(comm, comm->near[i])))
 			return UTIL_ERR_LOST;
@@ -42,6 +44,12 @@ static void log_loss(const struct core_accel *accel, int rank)
 {
 	const struct core_comm *comm = accel->comm;
 
+	if (core_meet_is_revoked(comm)) {
+		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE,
+			 "communicator %#llx was revoked before call %llu was through",
+			 (unsigned long long)comm->id, (unsigned long long)accel->number);
+		return;
+	}
 	if (rank < 0)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "communicator %#llx has lost a rank in call %llu, as another rank says",

@@ -13,8 +13,8 @@
 enum util_status core_failure_refuse(struct core_accel *accel);
 
 /*
- * The status of a call on a communicator that counts as lost: UTIL_ERR_LOST if a member's process
- * has ended or can't be reached, else, where a device is lost, or it was revoked, UTIL_ERR_PEER.
+ * The status of a call on a communicator that counts as lost: UTIL_ERR_REVOKED, UTIL_ERR_LOST if a
+ * member's process has ended or can't be reached, else, where a device is lost, UTIL_ERR_PEER.
  */
 enum util_status core_failure_of_loss(const struct core_comm *comm);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_standing.h"
+#include "core/accel/core_failure.h"
 #include "core/accel/core_place.h"
 #include "core/accel/core_plan.h"
 #include "core/accel/core_standing_parts.h"
@@ -287,7 +288,7 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 	out->refused = out->unreached = false;
 	out->reason = core_reason_text(CORE_REASON_RANK_LOST);
 	if (core_standing_is_lost(standing))
-		return UTIL_ERR_LOST;
+		return core_failure_of_loss(standing->comm);
 	status = core_accel_start(accel, call, standing->comm, 0);
 	out->refused = status != UTIL_OK;
 	out->unreached = !out->refused && (!is_reached(standing, &accel->shape.in) ||

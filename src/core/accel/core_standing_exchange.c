@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Groups of messages of a stream communicator, each as one kernel (docs/decisions/0030). */
 #include "core/accel/core_standing.h"
+#include "core/accel/core_failure.h"
 #include "core/accel/core_links.h"
 #include "core/accel/core_standing_parts.h"
 #include "util/util_log.h"
@@ -306,7 +307,7 @@ enum util_status core_standing_exchange(struct core_standing *standing,
 	core_standing_free_tables(standing, false);
 	out->reason = core_reason_text(CORE_REASON_RANK_LOST);
 	if (core_standing_is_lost(standing))
-		return UTIL_ERR_LOST;
+		return core_failure_of_loss(standing->comm);
 	out->reason = "messages by kernels";
 	if (sort_messages(&g))
 		status = put_exchange(standing, &g, id, on, captured);

@@ -95,9 +95,10 @@ void core_standing_look(struct core_standing *standing)
 		tell_mismatch(standing);
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "enqueued calls on a communicator of %d ranks are given up: %s", comm->size,
-		 mismatched  ? "sizes don't fit each other"
-		 : rank >= 0 ? "a rank is lost"
-			     : "another rank could not go on, or is lost");
+		 mismatched                   ? "sizes don't fit each other"
+		 : core_meet_is_revoked(comm) ? "the communicator was revoked"
+		 : rank >= 0                  ? "a rank is lost"
+					      : "another rank could not go on, or is lost");
 }
 
 static bool has_work(void)

@@ -49,6 +49,9 @@ struct core_area_far {
 	 * Readers: all that wait.
 	 */
 	_Alignas(UTIL_CACHE_LINE) _Atomic bool lost;
+	/* It was revoked. Writers: who sets `lost` for that, before; readers: who has seen `lost`.
+	 */
+	_Atomic bool revoked;
 };
 
 /* Then, of each member; it alone writes here. */

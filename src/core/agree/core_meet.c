@@ -113,14 +113,23 @@ void core_meet_fail_far(void *area, uint64_t call)
 }
 
 /* Release, the pair of core_meet_is_lost; see there. */
-void core_meet_lose_far(void *area)
+void core_meet_lose_far(void *area, bool revoked)
 {
-	atomic_store_explicit(&core_area_far_of(area)->lost, true, memory_order_release);
+	struct core_area_far *far = core_area_far_of(area);
+
+	if (revoked)
+		atomic_store_explicit(&far->revoked, true, memory_order_relaxed);
+	atomic_store_explicit(&far->lost, true, memory_order_release);
 }
 
 void core_meet_lose(struct core_comm *comm)
 {
-	core_meet_lose_far(core_board_area(comm->slot)); /* also of one that is retired */
+	core_meet_lose_far(core_board_area(comm->slot), false); /* also of one that is retired */
+}
+
+void core_meet_revoke(struct core_comm *comm)
+{
+	core_meet_lose_far(core_board_area(comm->slot), true);
 }
 
 /*
@@ -131,6 +140,12 @@ void core_meet_lose(struct core_comm *comm)
 bool core_meet_is_lost(const struct core_comm *comm)
 {
 	return atomic_load_explicit(&core_area_far_of(comm->area)->lost, memory_order_acquire);
+}
+
+/* Relaxed: who has seen the loss sees why. */
+bool core_meet_is_revoked(const struct core_comm *comm)
+{
+	return atomic_load_explicit(&core_area_far_of(comm->area)->revoked, memory_order_relaxed);
 }
 
 static uint64_t point_value(uint64_t call, uint64_t point)

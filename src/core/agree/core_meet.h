@@ -55,14 +55,20 @@ bool core_meet_failed(const struct core_comm *comm, uint64_t call);
  */
 void core_meet_lose(struct core_comm *comm);
 
-/* The same by the node's service; `area` is the communicator's. */
-void core_meet_lose_far(void *area);
+/* The same of a communicator that is revoked. */
+void core_meet_revoke(struct core_comm *comm);
+
+/* One of the two by the node's service; `area` is the communicator's. */
+void core_meet_lose_far(void *area, bool revoked);
 
 /*
  * Whether somebody said so. A process that sees another past a call which that one gave up for this
  * reason sees the loss, too.
  */
 bool core_meet_is_lost(const struct core_comm *comm);
+
+/* Whether it is so for that it was revoked. */
+bool core_meet_is_revoked(const struct core_comm *comm);
 
 /*
  * Say that this process cut what came for the root, because more came than the root has room for.

@@ -308,7 +308,8 @@ void core_nodes_tell_failure(struct core_comm *comm, uint64_t call)
 {
 	struct net_header header = {.kind = comm->lost ? CORE_MAIL_LOST : CORE_MAIL_FAILED,
 				    .comm = comm->id,
-				    .call = call};
+				    .call = call,
+				    .link = core_meet_is_revoked(comm)};
 
 	core_mail_tell_nodes(comm, &header, &comm->agreement->leaving);
 	comm->told_loss |= comm->lost;

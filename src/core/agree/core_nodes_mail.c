@@ -85,6 +85,8 @@ static void receive_from_node(struct core_comm *comm, const struct net_header *h
 		on_ready(comm, header, payload);
 	else if (header->kind == CORE_MAIL_ACK)
 		on_ack(nodes, header);
+	else if (header->kind == CORE_MAIL_LOST && header->link)
+		core_meet_revoke(comm);
 	else if (header->kind == CORE_MAIL_LOST)
 		core_meet_lose(comm);
 	else if (header->kind == CORE_MAIL_STAGED)

@@ -93,5 +93,7 @@ void core_promise_last(const void *area, uint64_t ready[CORE_BOARD_REMEMBERED])
 	const struct core_area_far *far = core_area_far_of(area);
 
 	for (int i = 0; i < CORE_BOARD_REMEMBERED; i++)
-		ready[i] = atomic_load(&far->lost) ? CORE_BOARD_LOST : atomic_load(&far->ready[i]);
+		ready[i] = !atomic_load(&far->lost)     ? atomic_load(&far->ready[i])
+			   : atomic_load(&far->revoked) ? CORE_BOARD_REVOKED
+							: CORE_BOARD_LOST;
 }

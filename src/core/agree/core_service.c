@@ -14,7 +14,7 @@ struct question {
 	struct question *next;
 	enum core_mail_kind kind; /* ASK or TAKE_BACK; or what is said: FAILED, or LOST */
 	uint64_t comm, call;
-	bool nonblocking;
+	bool flag;      /* the call is nonblocking; or of LOST: the communicator was revoked */
 	uint32_t asker; /* process */
 };
 
@@ -28,6 +28,7 @@ static struct question *questions;
 struct look {
 	const struct question *question;
 	enum core_agree_state state;
+	bool revoked; /* if it is lost */
 };
 
 /* Under the board's lock: the slot stays whose it is. */
@@ -41,26 +42,31 @@ static void look_at(const struct core_board_slot *slot, void *area, void *argume
 	else if (q->kind == CORE_MAIL_FAILED)
 		core_meet_fail_far(area, q->call);
 	else if (q->kind == CORE_MAIL_LOST)
-		core_meet_lose_far(area);
+		core_meet_lose_far(area, q->flag);
 	else if (q->kind == CORE_MAIL_TAKE_BACK)
 		look->state = core_agree_take_back(area, q->call);
 	else
-		look->state = core_agree_where(slot, area, q->call, q->nonblocking);
+		look->state = core_agree_where(slot, area, q->call, q->flag);
+	look->revoked = area && core_area_far_of(area)->revoked;
 }
 
 /*
  * All that is left of a communicator that was freed here is what was promised, or that it had lost
  * a member.
  */
-static enum core_agree_state look_into(const struct question *q)
+static enum core_agree_state look_into(const struct question *q, bool *revoked)
 {
-	struct look look = {q, CORE_AGREE_WAITING};
+	struct look look = {q, CORE_AGREE_WAITING, false};
 	uint64_t ready[CORE_BOARD_REMEMBERED];
 
-	if (core_board_visit(q->comm, look_at, &look) || !core_board_find_left(q->comm, ready))
+	*revoked = false;
+	if (core_board_visit(q->comm, look_at, &look) || !core_board_find_left(q->comm, ready)) {
+		*revoked = look.revoked;
 		return look.state;
+	}
 	for (int i = 0; i < CORE_BOARD_REMEMBERED; i++) {
-		if (ready[i] == CORE_BOARD_LOST)
+		*revoked = ready[i] == CORE_BOARD_REVOKED;
+		if (*revoked || ready[i] == CORE_BOARD_LOST)
 			return CORE_AGREE_LOST;
 		if (ready[i] == q->call + 1)
 			return CORE_AGREE_READY;
@@ -68,9 +74,10 @@ static enum core_agree_state look_into(const struct question *q)
 	return CORE_AGREE_STAGE;
 }
 
-static void tell_asker(const struct question *q, enum core_mail_kind kind)
+static void tell_asker(const struct question *q, enum core_mail_kind kind, bool revoked)
 {
-	struct net_header header = {.kind = kind, .comm = q->comm, .call = q->call};
+	struct net_header header = {
+		.kind = kind, .comm = q->comm, .call = q->call, .link = revoked};
 
 	net_tell(NET_SERVICE, (int)q->asker, NET_MAIN, &header, NULL, 0, NULL);
 }
@@ -81,18 +88,18 @@ static void tell_asker(const struct question *q, enum core_mail_kind kind)
  */
 static bool answer(const struct question *q)
 {
-	bool takes_back = q->kind == CORE_MAIL_TAKE_BACK;
+	bool takes_back = q->kind == CORE_MAIL_TAKE_BACK, revoked;
 
-	switch (look_into(q)) {
+	switch (look_into(q, &revoked)) {
 	case CORE_AGREE_LOST:
-		tell_asker(q, CORE_MAIL_LOST);
+		tell_asker(q, CORE_MAIL_LOST, revoked);
 		return true;
 	case CORE_AGREE_STAGE:
-		tell_asker(q, takes_back ? CORE_MAIL_TAKEN_BACK : CORE_MAIL_STAGED);
+		tell_asker(q, takes_back ? CORE_MAIL_TAKEN_BACK : CORE_MAIL_STAGED, false);
 		return true;
 	case CORE_AGREE_READY:
 		if (takes_back)
-			tell_asker(q, CORE_MAIL_COMMITTED);
+			tell_asker(q, CORE_MAIL_COMMITTED, false);
 		return true;
 	default:
 		return false;
@@ -116,14 +123,15 @@ static void receive_question(enum net_port port, const struct net_header *header
 	struct question question = {.kind = header->kind,
 				    .comm = header->comm,
 				    .call = header->call,
-				    .nonblocking = header->link,
+				    .flag = header->link,
 				    .asker = header->from};
 	struct question *kept;
+	bool revoked;
 
 	(void)port;
 	(void)payload;
 	if (header->kind == CORE_MAIL_FAILED || header->kind == CORE_MAIL_LOST) {
-		look_into(&question);
+		look_into(&question, &revoked);
 		return;
 	}
 	if (header->kind != CORE_MAIL_ASK && header->kind != CORE_MAIL_TAKE_BACK)

@@ -58,7 +58,8 @@ void core_board_cancel(uint64_t id);
  * or NULL.
  */
 enum { CORE_BOARD_REMEMBERED = 2 };
-#define CORE_BOARD_LOST UINT64_MAX /* in place of each: it had lost a member */
+#define CORE_BOARD_LOST UINT64_MAX          /* in place of each: it had lost a member */
+#define CORE_BOARD_REVOKED (UINT64_MAX - 1) /* ... or was revoked */
 void core_board_leave(struct core_board_slot *slot, const uint64_t ready[CORE_BOARD_REMEMBERED]);
 
 /*

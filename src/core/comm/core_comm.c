@@ -125,6 +125,17 @@ void core_comm_free(struct core_comm *comm)
 	free(comm);
 }
 
+void core_comm_visit_drawn(uint64_t id, void (*visit)(struct core_comm *comm, void *argument),
+			   void *argument)
+{
+	pthread_mutex_lock(&lock);
+	for (struct core_comm *comm = all; comm; comm = comm->older) {
+		if (comm->of == id)
+			visit(comm, argument);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 bool core_comm_is_there(const struct core_comm *comm, uint64_t id)
 {
 	const struct core_comm *one;

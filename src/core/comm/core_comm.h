@@ -100,7 +100,11 @@ struct core_comm_mixed {
 };
 
 struct core_comm {
-	uint64_t id;                  /* unique in the job */
+	uint64_t id; /* unique in the job */
+	/* Of one that was drawn for calls of another, which the MPI has: that one's id, or 0; and
+	 * the MPI's communicator on which its calls may be made, or 0. */
+	uint64_t of;
+	core_handle real;
 	struct core_board_slot *slot; /* NULL: nobody counts */
 	void *area;                   /* for the agreement; NULL: every call is staged */
 	enum core_reason no_area;     /* then why */
@@ -176,6 +180,10 @@ static inline int core_comm_local_rank(const struct core_comm *comm, int rank)
 {
 	return comm->members[rank].local_rank;
 }
+
+/* All that were drawn for calls of the one with the id, under a lock. */
+void core_comm_visit_drawn(uint64_t id, void (*visit)(struct core_comm *comm, void *argument),
+			   void *argument);
 
 /* Whether this process is the one that speaks for its node. */
 static inline bool core_comm_speaks(const struct core_comm *comm)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/mpi/core_mpi_raise.h"
 #include "core/call/core_mpi_handle.h"
-#include "util/util_time.h"
 
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
 #include <mpi-ext.h>
@@ -25,30 +24,31 @@ static int error_of_loss(void)
 }
 
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
-/*
- * Who revokes a communicator has the library's calls end first, and then the MPI tell the others:
- * where nobody is known to have failed that is waited for, for a moment.
- */
-static int error_if_revoked(MPI_Comm comm, enum util_status status, int error)
-{
-	static const uint64_t moment = UTIL_SECONDS(1) / 5; /* ns */
-	uint64_t since = util_now();
-	int revoked = 0, there;
+static const int error_of_revoked = MPIX_ERR_REVOKED;
 
-	if (status != UTIL_ERR_PEER && status != UTIL_ERR_LOST)
-		return error;
-	while (PMPIX_Comm_is_revoked(comm, &revoked) == MPI_SUCCESS && !revoked &&
-	       status == UTIL_ERR_PEER && util_now() - since < moment)
-		PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, core_mpi_private_comm, &there,
-			    MPI_STATUS_IGNORE);
-	return revoked ? MPIX_ERR_REVOKED : error;
+bool core_mpi_is_revoked(core_handle comm)
+{
+	int revoked = 0;
+
+	return PMPIX_Comm_is_revoked(core_mpi_as_comm(comm), &revoked) == MPI_SUCCESS && revoked;
+}
+
+void core_mpi_revoke_real(core_handle comm)
+{
+	PMPIX_Comm_revoke(core_mpi_as_comm(comm));
 }
 #else
-static int error_if_revoked(MPI_Comm comm, enum util_status status, int error)
+static const int error_of_revoked = MPI_ERR_OTHER;
+
+bool core_mpi_is_revoked(core_handle comm)
 {
 	(void)comm;
-	(void)status;
-	return error;
+	return false;
+}
+
+void core_mpi_revoke_real(core_handle comm)
+{
+	(void)comm;
 }
 #endif
 
@@ -58,13 +58,17 @@ int core_mpi_error_of(enum util_status status)
 	       : status == UTIL_ERR_TRUNCATE ? MPI_ERR_TRUNCATE
 	       : status == UTIL_ERR_TYPE     ? MPI_ERR_TYPE
 	       : status == UTIL_ERR_LOST     ? error_of_loss()
+	       : status == UTIL_ERR_REVOKED  ? error_of_revoked
 					     : MPI_ERR_OTHER;
 }
 
 int core_mpi_raise_on(core_handle comm, enum util_status status)
 {
-	int error = error_if_revoked(core_mpi_as_comm(comm), status, core_mpi_error_of(status));
+	int error = core_mpi_error_of(status);
 
+	/* Others may know more of a loss, and have revoked it since. */
+	if (status == UTIL_ERR_LOST && core_mpi_is_revoked(comm))
+		error = error_of_revoked;
 	PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
 	return error;
 }

@@ -6,6 +6,8 @@
 #include "core/call/core_call.h"
 #include "util/util_status.h"
 
+#include <stdbool.h>
+
 /*
  * Turn a status into the MPI error of the same meaning, raised on the communicator. Returns MPI's
  * code.
@@ -17,6 +19,13 @@ int core_mpi_raise(const struct core_call *call, enum util_status status);
 
 /* The same, not raised. */
 int core_mpi_error_of(enum util_status status);
+
+/*
+ * Have the real MPI revoke the communicator; nothing where it has no ULFM. And whether this process
+ * knows that it is revoked.
+ */
+void core_mpi_revoke_real(core_handle comm);
+bool core_mpi_is_revoked(core_handle comm);
 
 /* MPI_COMM_WORLD. */
 core_handle core_mpi_world(void);

@@ -20,7 +20,9 @@ enum core_mail_kind {
 	CORE_MAIL_TAKEN_BACK, /* ... it is staged: the other one */
 	CORE_MAIL_DATA,       /* core_wire.h */
 	CORE_MAIL_CREDIT,     /* ... there is room for more of that */
-	CORE_MAIL_LOST, /* the communicator has lost a member: an answer to ASK; or to a node */
+	/* The communicator has lost a member, or, by the header's `link`, was revoked: an answer to
+	 * ASK; or to a node. */
+	CORE_MAIL_LOST,
 	/* To a node (the service port): */
 	CORE_MAIL_ASK,       /* does anybody there stage the call? Answered when that is sure */
 	CORE_MAIL_TAKE_BACK, /* to the first node: a nonblocking call had better be staged */
