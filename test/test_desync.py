@@ -65,6 +65,7 @@ CHECKS = [
     ("block", "count", r"MPI_Gather: rank 1 sends rank 0 44 bytes, which takes 40 \(operation 0 of communicator MPI_COMM_WORLD\)"),
     ("exchanged_type", "type", r"the type differs: rank 0 is at MPI_Allgather, MPI_INT, rank 1 at MPI_Allgather, MPI_FLOAT"),
     ("exchange", "count", r"MPI_Alltoallv: rank 1 sends rank 0 44 bytes, which takes 40"),
+    ("neighbor", "count", r"MPI_Neighbor_alltoallv: rank 1 sends rank 0 84 bytes, which takes 80"),
     ("barrier", "other", r"the collective differs: rank 0 is at MPI_Barrier, rank 1 at MPI_Allreduce"),
     ("constructor", "other", r"the collective differs: rank 0 is at MPI_Comm_dup, rank 1 at MPI_Bcast"),
     ("nonblocking", "other", r"the collective differs: rank 0 is at MPI_Iallreduce, .*, rank 1 at MPI_Ibcast"),
@@ -81,6 +82,22 @@ def test_arguments_are_compared(run_mpi, mpi, place, case, error, text):
     assert result.output.count(f"error class {error}") == 2, result.output
     if case != "nonblocking":
         assert result.status == 0 and result.output.count("GPUCOLL_CHECK") == 1, result.output
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("way", ["fused", "staged"])
+@pytest.mark.parametrize("case, error, text", [("enqueued", "op", "the operation differs: rank 0 is at gpucoll_allreduce_enqueue, .*, MPI_SUM, rank 1 at .*, MPI_MAX "
+                                                r"\(operation 2 of"),
+                                               ("enqueued_other", "other", "the collective differs: rank 0 is at gpucoll_allreduce_enqueue, .*, "
+                                                "rank 1 at gpucoll_allgather_enqueue")])
+def test_enqueued_calls_are_compared(run_mpi, mpi, way, case, error, text):
+    if (way, case) == ("staged", "enqueued_other"):
+        pytest.skip("what the real MPI waits for it goes on waiting for")
+    result = run_mpi(mpi, 2, "test_desync", case, timeout=60, env={
+        "GPUCOLL_CHECK": "args", "GPUCOLL_THREADS": "multiple", "GPUCOLL_STREAM_EXEC": way, "CUEMU_DEVICES": "2", "CUEMU_SMS": "16"})
+    assert re.search(f"GPUCOLL_CHECK: {text}", result.output), result.output
+    assert result.output.count(f"error class {error}") == (4 if case == "enqueued" else 2) and result.status == 0, result.output
 
 
 @pytest.mark.quick

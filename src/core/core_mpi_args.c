@@ -2,6 +2,7 @@
 #include "core/core_mpi_args.h"
 #include "core/call/core_coll.h"
 #include "core/call/core_mpi_handle.h"
+#include "core/comm/core_graph.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_predefined.h"
@@ -151,11 +152,40 @@ struct core_mpi_args core_mpi_args_of(const struct core_call *call, const char *
 bool core_mpi_args_is_exchange(const struct core_call *call)
 {
 	return is_gather(call->coll) || is_scatter(call->coll) || is_allgather(call->coll) ||
-	       is_alltoall(call->coll);
+	       is_alltoall(call->coll) || core_coll_is_neighbor(call->coll);
 }
 
-void core_mpi_args_blocks(const struct core_call *call, int rank, int size, int64_t *sends,
-			  int64_t *takes)
+/* Who is a rank's neighbour twice has the sum of both. */
+static void add_bytes(int64_t *sum, int64_t bytes)
+{
+	*sum = *sum < 0 || bytes < 0 ? -1 : *sum + bytes;
+}
+
+/* False: they are not known, or are the real MPI's to refuse. */
+static bool neighbors_blocks(const struct core_call *call, const struct core_graph *graph,
+			     int64_t *sends, int64_t *takes)
+{
+	struct core_mpi_blocks out = core_mpi_sent_blocks(call, graph->num_out),
+			       in = core_mpi_received_blocks(call, graph->num_in);
+	bool gathers = core_coll_is_neighbor_gather(call->coll);
+
+	if (core_mpi_neighbors_lack_arrays(call->coll, &out, &in))
+		return false;
+	for (int i = 0; i < graph->num_out; i++) {
+		if (graph->out[i] >= 0)
+			add_bytes(&sends[graph->out[i]],
+				  gathers ? bytes_of(call->sendcount, call->sendtype)
+					  : block_bytes(&out, i));
+	}
+	for (int i = 0; i < graph->num_in; i++) {
+		if (graph->in[i] >= 0)
+			add_bytes(&takes[graph->in[i]], block_bytes(&in, i));
+	}
+	return true;
+}
+
+static void all_blocks(const struct core_call *call, int rank, int size, int64_t *sends,
+		       int64_t *takes)
 {
 	struct core_mpi_blocks out = core_mpi_sent_blocks(call, size),
 			       in = core_mpi_received_blocks(call, size);
@@ -185,6 +215,19 @@ void core_mpi_args_blocks(const struct core_call *call, int rank, int size, int6
 	/* In place a root's block to itself is not described. */
 	if (is_root && in_place && (is_gather(call->coll) || is_scatter(call->coll)))
 		sends[rank] = takes[rank] = -1;
+}
+
+void core_mpi_args_blocks(const struct core_call *call, const struct core_comm *comm,
+			  int64_t *sends, int64_t *takes)
+{
+	if (!core_coll_is_neighbor(call->coll)) {
+		all_blocks(call, comm->rank, comm->size, sends, takes);
+		return;
+	}
+	if (comm->graph && neighbors_blocks(call, comm->graph, sends, takes))
+		return;
+	for (int i = 0; i < comm->size; i++)
+		sends[i] = takes[i] = -1;
 }
 
 void core_mpi_args_describe(const struct core_mpi_args *args, char *text, size_t bytes)

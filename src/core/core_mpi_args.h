@@ -4,6 +4,7 @@
 #define CORE_MPI_ARGS_H
 
 #include "core/call/core_call.h"
+#include "core/comm/core_comm.h"
 #include "core/report/core_entry.h"
 
 #include <stdbool.h>
@@ -35,10 +36,11 @@ void core_mpi_args_describe(const struct core_mpi_args *args, char *text, size_t
 bool core_mpi_args_is_exchange(const struct core_call *call);
 
 /*
- * The bytes that `rank` of `size` sends to each, and takes from each, in such a call; -1: not
- * known. The blocks in which this rank has nothing to do with another stay as they are, at 0.
+ * The bytes that this rank of the communicator sends to each, and takes from each, in such a call;
+ * -1: not known. The blocks in which this rank has nothing to do with another stay as they are, at
+ * 0.
  */
-void core_mpi_args_blocks(const struct core_call *call, int rank, int size, int64_t *sends,
-			  int64_t *takes);
+void core_mpi_args_blocks(const struct core_call *call, const struct core_comm *comm,
+			  int64_t *sends, int64_t *takes);
 
 #endif

@@ -5,6 +5,7 @@
 #include "core/call/core_flags.h"
 #include "core/comm/core_comm.h"
 #include "core/comm/core_mpi_graph.h"
+#include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
 #include "core/mpi/core_mpi_name.h"
 #include "core/mpi/core_mpi_raise.h"
@@ -129,6 +130,17 @@ static bool may_call(void)
 	return level == MPI_THREAD_MULTIPLE;
 }
 
+/* Ranks have come to different calls. Calls nothing of the MPI. */
+static void fail(void *argument, int error)
+{
+	struct core_mpi_bound *bound = argument;
+
+	__atomic_store_n(&bound->broken, error, __ATOMIC_RELAXED);
+	__atomic_store_n(&bound->found, error, __ATOMIC_RELAXED);
+	if (core_fused_is_open(&bound->fused))
+		core_standing_give_up(bound->fused.standing);
+}
+
 /* ---- the beginning and the end ---- */
 
 int core_mpi_bound_open(core_handle comm, void *stream, core_handle *newcomm)
@@ -164,6 +176,8 @@ int core_mpi_bound_open(core_handle comm, void *stream, core_handle *newcomm)
 					 .stream = opened,
 					 .may_call = may_call()};
 	core_fused_open(&bound->fused, hidden, core_stream_of(opened));
+	bound->check =
+		core_check_open_enqueued(core_mpi_comm_find(bound->comm), bound->comm, fail, bound);
 	add_bound(bound);
 	*newcomm = (core_handle)made;
 	return MPI_SUCCESS;
@@ -182,6 +196,7 @@ static void begin_end(struct core_mpi_bound *bound)
 /* Where the device is lost the engine may yet look at it. */
 static void end_bound(struct core_mpi_bound *bound)
 {
+	core_check_close_enqueued(bound->check);
 	core_fused_close(&bound->fused);
 	if (!bound->drained)
 		return;
@@ -224,7 +239,9 @@ int core_mpi_bound_take_error(core_handle comm, int *error)
 		return core_mpi_bound_refuse(
 			comm, MPI_ERR_COMM,
 			"gpucoll_stream_error was given a communicator that is for no stream");
-	*error = core_stream_take_error(bound->stream);
+	*error = __atomic_exchange_n(&bound->found, 0, __ATOMIC_RELAXED);
+	if (!*error)
+		*error = core_stream_take_error(bound->stream);
 	if (!*error && core_fused_is_open(&bound->fused) &&
 	    core_standing_take_failure(bound->fused.standing))
 		*error = core_mpi_error_of(core_failure_of_loss(bound->fused.own));
@@ -240,6 +257,7 @@ void core_mpi_bound_revoke(core_handle comm)
 	__atomic_store_n(&bound->broken, core_mpi_error_of(UTIL_ERR_REVOKED), __ATOMIC_RELAXED);
 	if (core_fused_is_open(&bound->fused))
 		core_meet_revoke(bound->fused.own);
+	core_check_revoke(bound->check);
 	core_mpi_revoke_real((core_handle)bound->hidden);
 }
 

@@ -19,7 +19,9 @@ struct core_mpi_bound {
 	MPI_Comm hidden;  /* on which the engine makes the real MPI's calls */
 	struct core_stream *stream;
 	struct core_fused fused;
-	bool may_call; /* as the MPI's level says */
+	struct core_checks *check; /* see core_mpi_check.h; NULL: its calls are not checked */
+	int found;                 /* MPI's code of what that has found, until told. Atomic */
+	bool may_call;             /* as the MPI's level says */
 	int broken;   /* MPI's code of a call that failed here, and perhaps not elsewhere. Atomic */
 	bool drained; /* at the end: all of the engine's calls have ended */
 };

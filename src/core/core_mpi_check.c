@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_mpi_check.h"
+#include "core/core_mpi_check_parts.h"
 #include "core/call/core_coll.h"
-#include "core/call/core_mpi_handle.h"
-#include "core/core_mpi_args.h"
 #include "core/job/core_drive.h"
 #include "core/job/core_mpi_drive.h"
+#include "core/job/core_progress.h"
 #include "core/mpi/core_mpi_name.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/report/core_dump.h"
@@ -18,45 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How far a check is; each step but the last is an operation of the real MPI that has been begun.
- */
-enum step {
-	STEP_ARGS,    /* all tell all what they have come to */
-	STEP_BLOCKS,  /* each tells each what it sends, if it is an exchange */
-	STEP_VERDICT, /* whether somebody has found something, if so */
-	STEP_DONE
-};
-
-struct check {
-	struct check *next; /* in its lane */
-	enum step step;
-	uint64_t number; /* as the journal has it */
-	bool waited_for; /* a thread waits for it, and frees it */
-	bool broken;     /* the MPI could not do it, as after a loss: it says nothing */
-	_Atomic bool done;
-	int error;                        /* MPI_SUCCESS, or what is to be raised */
-	struct core_mpi_args mine, *args; /* of all ranks */
-	bool exchanges;
-	/* What each rank sends to each, and takes from each, in bytes; -1: not known. */
-	int64_t *sends, *takes, *comes;
-	int found, worst;
-	MPI_Request request;
-};
-
-/*
- * Those of a communicator, the oldest first. Their first steps are begun as they come, so on
- * `firsts` they have the order of the calls. The other steps are the oldest one's alone, so on
- * `rest` they have that order, too.
- */
-struct core_checks {
-	struct core_checks *next; /* of all lanes */
-	MPI_Comm comm;            /* the application's; MPI_COMM_NULL: it has been freed */
-	MPI_Comm firsts, rest;
-	int rank, size;
-	char name[64]; /* when the communicator was made, or freed */
-	struct check *first, **end;
-};
-
 uint64_t core_check_pending;
 
 /*
@@ -65,78 +26,12 @@ uint64_t core_check_pending;
  */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct core_checks *lanes; /* under the lock */
-
-/* ---- what the ranks have told ---- */
-
-static void say(const struct core_checks *lane, const struct check *check, const char *text)
-{
-	char name[64];
-
-	if (lane->comm == MPI_COMM_NULL)
-		snprintf(name, sizeof(name), "%s", lane->name);
-	else
-		core_mpi_name((core_handle)lane->comm, name, sizeof(name));
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-		 "GPUCOLL_CHECK: %s (operation %llu of communicator %s)", text,
-		 (unsigned long long)check->number, name);
-	util_log_drain(); /* before somebody ends the job */
-}
-
-/* The same on all ranks, of which the first says it. */
-static int look_at_args(const struct core_checks *lane, const struct check *check)
-{
-	char one[160], other[160], text[480];
-	const char *what;
-	int error;
-
-	for (int i = 0; i < lane->size; i++) {
-		if (!check->args[i].nowhere)
-			continue;
-		snprintf(
-			text, sizeof(text),
-			"rank %d gives %s the buffer %#llx, which is neither memory of the host nor "
-			"of a device: has it been freed?",
-			i, check->args[i].name, (unsigned long long)check->args[i].nowhere);
-		if (lane->rank == i)
-			say(lane, check, text);
-		return MPI_ERR_BUFFER;
-	}
-	for (int i = 1; i < lane->size; i++) {
-		error = core_mpi_args_compare(&check->args[0], &check->args[i], &what);
-		if (error == MPI_SUCCESS)
-			continue;
-		core_mpi_args_describe(&check->args[0], one, sizeof(one));
-		core_mpi_args_describe(&check->args[i], other, sizeof(other));
-		snprintf(text, sizeof(text), "%s differs: rank 0 is at %s, rank %d at %s", what,
-			 one, i, other);
-		if (lane->rank == 0)
-			say(lane, check, text);
-		return error;
-	}
-	return MPI_SUCCESS;
-}
-
-/* On this rank. */
-static int look_at_blocks(const struct core_checks *lane, const struct check *check)
-{
-	char text[200];
-
-	for (int i = 0; i < lane->size; i++) {
-		if (check->comes[i] == check->takes[i] || check->comes[i] < 0 ||
-		    check->takes[i] < 0)
-			continue;
-		snprintf(text, sizeof(text),
-			 "%s: rank %d sends rank %d %lld bytes, which takes %lld", check->mine.name,
-			 i, lane->rank, (long long)check->comes[i], (long long)check->takes[i]);
-		say(lane, check, text);
-		return MPI_ERR_COUNT;
-	}
-	return MPI_SUCCESS;
-}
+static atomic_int num_enqueued;   /* that are pending */
+static void (*guard)(void (*inside)(void));
 
 /* ---- how they tell it ---- */
 
-static void free_check(struct check *check)
+static void free_check(struct core_check *check)
 {
 	free(check->args);
 	free(check->sends);
@@ -153,13 +48,13 @@ static void *must(void *memory)
 	abort();
 }
 
-static struct check *create(const struct core_call *call, const char *name,
-			    const struct core_comm *comm)
+static struct core_check *create(const struct core_call *call, const char *name,
+				 const struct core_comm *comm, uint64_t number)
 {
-	struct check *check = must(calloc(1, sizeof(*check)));
+	struct core_check *check = must(calloc(1, sizeof(*check)));
 	size_t size = (size_t)comm->size;
 
-	check->number = comm->made - 1;
+	check->number = number;
 	check->mine = core_mpi_args_of(call, name, comm->rank);
 	check->args = must(calloc(size, sizeof(*check->args)));
 	check->exchanges = call && core_mpi_args_is_exchange(call);
@@ -172,7 +67,7 @@ static struct check *create(const struct core_call *call, const char *name,
 	/* A root that there is not is the real MPI's to refuse, and arrays are not to be read for
 	 * it. */
 	if (!core_coll_is_rooted(call->coll) || (call->root >= 0 && call->root < comm->size))
-		core_mpi_args_blocks(call, comm->rank, comm->size, check->sends, check->takes);
+		core_mpi_args_blocks(call, comm, check->sends, check->takes);
 	return check;
 }
 
@@ -183,7 +78,7 @@ static bool is_revoked(const struct core_checks *lane)
 }
 
 /* Under the lock, as all up to the next line of dashes. */
-static void tell_args(struct core_checks *lane, struct check *check)
+static void tell_args(struct core_checks *lane, struct core_check *check)
 {
 	check->broken |=
 		is_revoked(lane) || PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE,
@@ -193,25 +88,25 @@ static void tell_args(struct core_checks *lane, struct check *check)
 	lane->end = &check->next;
 }
 
-static void tell_blocks(struct core_checks *lane, struct check *check)
+static void tell_blocks(struct core_checks *lane, struct core_check *check)
 {
 	check->broken |= is_revoked(lane) ||
 			 PMPI_Ialltoall(check->sends, 1, MPI_INT64_T, check->comes, 1, MPI_INT64_T,
 					lane->rest, &check->request) != MPI_SUCCESS;
-	check->step = STEP_BLOCKS;
+	check->step = CORE_CHECK_BLOCKS;
 }
 
 /* After which nobody ends the job before it was said why. */
-static void tell_verdict(struct core_checks *lane, struct check *check, int found)
+static void tell_verdict(struct core_checks *lane, struct core_check *check, int found)
 {
 	check->found = found;
 	check->broken |= is_revoked(lane) ||
 			 PMPI_Iallreduce(&check->found, &check->worst, 1, MPI_INT, MPI_MAX,
 					 lane->rest, &check->request) != MPI_SUCCESS;
-	check->step = STEP_VERDICT;
+	check->step = CORE_CHECK_VERDICT;
 }
 
-static bool is_told(struct check *check)
+static bool is_told(struct core_check *check)
 {
 	int done = 0;
 
@@ -221,51 +116,61 @@ static bool is_told(struct check *check)
 }
 
 /* Go on until something is to be waited for. */
-static void advance(struct core_checks *lane, struct check *check)
+static void advance(struct core_checks *lane, struct core_check *check)
 {
-	while (check->step != STEP_DONE && is_told(check)) {
+	while (check->step != CORE_CHECK_DONE && is_told(check)) {
 		int error = MPI_SUCCESS;
 
 		if (check->broken)
-			check->step = STEP_DONE;
+			check->step = CORE_CHECK_DONE;
 		switch (check->step) {
-		case STEP_ARGS:
-			error = look_at_args(lane, check);
+		case CORE_CHECK_ARGS:
+			error = core_check_find_args(lane, check);
 			if (error != MPI_SUCCESS)
 				tell_verdict(lane, check, error);
 			else if (check->exchanges)
 				tell_blocks(lane, check);
 			else
-				check->step = STEP_DONE;
+				check->step = CORE_CHECK_DONE;
 			break;
-		case STEP_BLOCKS:
-			tell_verdict(lane, check, look_at_blocks(lane, check));
+		case CORE_CHECK_BLOCKS:
+			tell_verdict(lane, check, core_check_find_blocks(lane, check));
 			break;
-		case STEP_VERDICT:
+		case CORE_CHECK_VERDICT:
 			check->error = check->worst;
-			check->step = STEP_DONE;
+			check->step = CORE_CHECK_DONE;
 			break;
-		case STEP_DONE:
+		case CORE_CHECK_DONE:
 			break;
 		}
 	}
+}
+
+/* Under the lock, so that `fail` is not told after its end. */
+static void tell_fail(const struct core_checks *lane, struct core_check *check)
+{
+	if (check->error != MPI_SUCCESS && lane->fail)
+		lane->fail(lane->argument, check->error);
+	check->error = MPI_SUCCESS;
 }
 
 /*
  * Bring the lane's checks on. Returns one that is done and that nobody waits for, which is the
  * caller's; NULL: there is none.
  */
-static struct check *drive_lane(struct core_checks *lane)
+static struct core_check *drive_lane(struct core_checks *lane)
 {
-	struct check *check;
+	struct core_check *check;
 
 	while ((check = lane->first)) {
 		advance(lane, check);
-		if (check->step != STEP_DONE)
+		if (check->step != CORE_CHECK_DONE)
 			return NULL;
 		lane->first = check->next;
 		if (!lane->first)
 			lane->end = &lane->first;
+		if (check->enqueued)
+			tell_fail(lane, check);
 		if (!check->waited_for)
 			return check;
 		/* Release: who waits sees the error. */
@@ -293,20 +198,24 @@ static void count_pending(bool more)
 }
 
 /* An error handler may leave by a jump, so nothing is held then. */
-static void forget(struct check *check, MPI_Comm comm)
+static void forget(struct core_check *check, MPI_Comm comm)
 {
 	int error = check->error;
 
 	count_pending(false);
+	if (check->enqueued)
+		atomic_fetch_sub(&num_enqueued, 1);
 	free_check(check);
 	if (error != MPI_SUCCESS)
 		core_check_raise(comm == MPI_COMM_NULL ? core_mpi_world() : (core_handle)comm,
 				 error);
 }
 
-void core_check_look(void)
+/* The library's own thread calls no error handlers, and so looks at those of enqueued calls only.
+ */
+static void look(bool enqueued)
 {
-	struct check *check;
+	struct core_check *check;
 	MPI_Comm comm;
 
 	do {
@@ -315,7 +224,8 @@ void core_check_look(void)
 		if (pthread_mutex_trylock(&lock))
 			return;
 		for (struct core_checks *lane = lanes; lane && !check; lane = lane->next) {
-			check = drive_lane(lane);
+			if (!enqueued || lane->fail)
+				check = drive_lane(lane);
 			comm = lane->comm;
 		}
 		pthread_mutex_unlock(&lock);
@@ -324,7 +234,49 @@ void core_check_look(void)
 	} while (check);
 }
 
-static void report_check(const struct check *check, const struct core_note *note)
+void core_check_look(void)
+{
+	look(false);
+}
+
+/* ---- the thread ---- */
+
+static bool has_enqueued(void)
+{
+	return atomic_load(&num_enqueued) > 0;
+}
+
+static void look_at_enqueued(void)
+{
+	look(true);
+}
+
+static bool step(void)
+{
+	guard(look_at_enqueued);
+	return false;
+}
+
+static struct core_progress looker = {
+	.name = "gpucoll-check", .is_there = has_enqueued, .step = step};
+
+void core_check_set_guard(void (*of)(void (*inside)(void)))
+{
+	guard = of;
+}
+
+static void wake_looker(void)
+{
+	int level = MPI_THREAD_SINGLE;
+
+	PMPI_Query_thread(&level);
+	if (level == MPI_THREAD_MULTIPLE && core_progress_start(&looker))
+		core_progress_wake(&looker);
+}
+
+/* ---- of a call, again ---- */
+
+static void report_check(const struct core_check *check, const struct core_note *note)
 {
 	static const char words[] = "the other ranks to come to a collective (GPUCOLL_CHECK=args)";
 
@@ -334,7 +286,7 @@ static void report_check(const struct check *check, const struct core_note *note
 	core_dump("a call has waited long");
 }
 
-static void wait_for_check(struct check *check, const struct core_note *note)
+static void wait_for_check(struct core_check *check, const struct core_note *note)
 {
 	uint64_t since = util_now(), patience = UTIL_SECONDS(util_config.timeout);
 	bool reported = !util_config.timeout;
@@ -351,17 +303,22 @@ static void wait_for_check(struct check *check, const struct core_note *note)
 	}
 }
 
-static int run_check(struct core_checks *lane, struct check *check, bool nonblocking,
+static void begin_check(struct core_checks *lane, struct core_check *check)
+{
+	if (!check->waited_for)
+		count_pending(true);
+	pthread_mutex_lock(&lock);
+	tell_args(lane, check);
+	pthread_mutex_unlock(&lock);
+}
+
+static int run_check(struct core_checks *lane, struct core_check *check, bool nonblocking,
 		     const struct core_note *note)
 {
 	int error;
 
 	check->waited_for = !nonblocking;
-	if (nonblocking)
-		count_pending(true);
-	pthread_mutex_lock(&lock);
-	tell_args(lane, check);
-	pthread_mutex_unlock(&lock);
+	begin_check(lane, check);
 	if (nonblocking)
 		return MPI_SUCCESS;
 	core_note_where(note, CORE_WHERE_CHECK);
@@ -374,14 +331,26 @@ static int run_check(struct core_checks *lane, struct check *check, bool nonbloc
 int core_check_run(const struct core_call *call, struct core_comm *comm,
 		   const struct core_note *note)
 {
-	return run_check(comm->check, create(call, core_call_name(call), comm),
+	return run_check(comm->check, create(call, core_call_name(call), comm, comm->made - 1),
 			 call->request && !call->persistent, note);
 }
 
 int core_check_run_other(const char *name, bool nonblocking, struct core_comm *comm,
 			 const struct core_note *note)
 {
-	return run_check(comm->check, create(NULL, name, comm), nonblocking, note);
+	return run_check(comm->check, create(NULL, name, comm, comm->made - 1), nonblocking, note);
+}
+
+void core_check_enqueued(struct core_checks *checks, const struct core_call *call,
+			 const struct core_comm *comm)
+{
+	struct core_check *check = create(call, call->name, comm, checks->enqueued++);
+
+	check->enqueued = true;
+	atomic_fetch_add(&num_enqueued, 1);
+	begin_check(checks, check);
+	core_check_look();
+	wake_looker();
 }
 
 /* ---- of a communicator ---- */
@@ -395,13 +364,17 @@ static bool split(MPI_Comm comm, int rank, MPI_Comm *made)
 	return true;
 }
 
-void core_check_open(struct core_comm *comm, core_handle handle)
+/* NULL: its calls are not checked. */
+static struct core_checks *open_lane(const struct core_comm *comm, core_handle handle,
+				     void (*fail)(void *argument, int error), void *argument)
 {
 	struct core_checks *lane;
 
 	if (!(util_config.check & UTIL_CHECK_ARGS) || comm->size < 2)
-		return;
+		return NULL;
 	lane = must(calloc(1, sizeof(*lane)));
+	lane->fail = fail;
+	lane->argument = argument;
 	lane->comm = core_mpi_as_comm(handle);
 	lane->rank = comm->rank;
 	lane->size = comm->size;
@@ -412,13 +385,25 @@ void core_check_open(struct core_comm *comm, core_handle handle)
 			UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			"GPUCOLL_CHECK: the MPI gives no communicator to check another's calls on");
 		free(lane);
-		return;
+		return NULL;
 	}
 	pthread_mutex_lock(&lock);
 	lane->next = lanes;
 	lanes = lane;
 	pthread_mutex_unlock(&lock);
-	comm->check = lane;
+	return lane;
+}
+
+void core_check_open(struct core_comm *comm, core_handle handle)
+{
+	comm->check = open_lane(comm, handle, NULL, NULL);
+}
+
+struct core_checks *core_check_open_enqueued(const struct core_comm *comm, core_handle handle,
+					     void (*fail)(void *argument, int error),
+					     void *argument)
+{
+	return open_lane(comm, handle, fail, argument);
 }
 
 /* Whether the lane has nothing in it any more, soon. */
@@ -441,18 +426,15 @@ static bool is_drained(struct core_checks *lane)
 }
 
 /* Others may come to a nonblocking call later: then it is looked at without its communicator. */
-void core_check_close(struct core_comm *comm)
+static void close_lane(struct core_checks *lane)
 {
-	struct core_checks *lane = comm->check, **link = &lanes;
-	bool drained;
+	struct core_checks **link = &lanes;
+	bool drained = is_drained(lane);
 
-	if (!lane)
-		return;
-	comm->check = NULL;
-	drained = is_drained(lane);
 	pthread_mutex_lock(&lock);
 	core_mpi_name((core_handle)lane->comm, lane->name, sizeof(lane->name));
 	lane->comm = MPI_COMM_NULL;
+	lane->fail = NULL;
 	while (drained && *link != lane)
 		link = &(*link)->next;
 	if (drained)
@@ -465,18 +447,32 @@ void core_check_close(struct core_comm *comm)
 	free(lane);
 }
 
-void core_check_revoke(struct core_comm *comm)
+void core_check_close(struct core_comm *comm)
 {
-	if (!comm->check)
+	if (comm->check)
+		close_lane(comm->check);
+	comm->check = NULL;
+}
+
+void core_check_close_enqueued(struct core_checks *checks)
+{
+	if (checks)
+		close_lane(checks);
+}
+
+void core_check_revoke(struct core_checks *checks)
+{
+	if (!checks)
 		return;
-	core_mpi_revoke_real((core_handle)comm->check->firsts);
-	core_mpi_revoke_real((core_handle)comm->check->rest);
+	core_mpi_revoke_real((core_handle)checks->firsts);
+	core_mpi_revoke_real((core_handle)checks->rest);
 }
 
 void core_check_finish(void)
 {
 	struct core_checks *lane;
 
+	core_progress_stop(&looker);
 	for (lane = lanes; lane; lane = lane->next) {
 		if (lane->first && !is_drained(lane))
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,

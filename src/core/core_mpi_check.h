@@ -7,7 +7,8 @@
  * another's is with the real MPI already.
  *
  * A nonblocking operation's is nonblocking, too, and is looked at when the library next has the
- * turn.
+ * turn. So is an enqueued one's, which a thread looks at as well, where the MPI lets it: the
+ * application may wait for the stream.
  */
 #ifndef CORE_MPI_CHECK_H
 #define CORE_MPI_CHECK_H
@@ -24,8 +25,25 @@
 void core_check_open(struct core_comm *comm, core_handle handle);
 void core_check_close(struct core_comm *comm);
 
-/* The communicator is revoked: its checks end. */
-void core_check_revoke(struct core_comm *comm);
+/*
+ * The same for what is enqueued on a communicator with the state `comm`; NULL: it is not checked.
+ * `fail` is told what is wrong, by any thread, at any time up to the end of
+ * core_check_close_enqueued; it is to call nothing of the MPI.
+ */
+struct core_checks *core_check_open_enqueued(const struct core_comm *comm, core_handle handle,
+					     void (*fail)(void *argument, int error),
+					     void *argument);
+void core_check_close_enqueued(struct core_checks *checks); /* NULL is allowed */
+
+/* A call is enqueued on it. */
+void core_check_enqueued(struct core_checks *checks, const struct core_call *call,
+			 const struct core_comm *comm);
+
+/* The communicator is revoked: its checks end. NULL is allowed. */
+void core_check_revoke(struct core_checks *checks);
+
+/* The thread makes calls of MPI inside the guard. */
+void core_check_set_guard(void (*guard)(void (*inside)(void)));
 
 /* Those that are pending. One load. */
 extern uint64_t core_check_pending;

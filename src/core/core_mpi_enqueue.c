@@ -2,6 +2,7 @@
 #include "core/core_mpi_enqueue.h"
 #include "core/call/core_flags.h"
 #include "core/core_mpi_bound.h"
+#include "core/core_mpi_check.h"
 #include "core/core_mpi_comm.h"
 #include "core/core_mpi_group.h"
 #include "core/core_mpi_ordered.h"
@@ -361,6 +362,8 @@ int core_enqueue_run(const struct core_call *call, void *stream)
 	if (!bound)
 		return result;
 	note = core_journal_begin_enqueued(call, core_mpi_comm_find(call->comm));
+	if (bound->check)
+		core_check_enqueued(bound->check, call, core_mpi_comm_find(call->comm));
 	result = put_on_stream(bound, call, &hooks, capture);
 	if (!result)
 		end = (struct core_journal_end){.where = CORE_WHERE_GIVEN, .path = core_last_path};

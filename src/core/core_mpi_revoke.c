@@ -44,6 +44,6 @@ void core_mpi_revoke(core_handle comm)
 	for (size_t i = 0; i < list.num; i++)
 		core_mpi_revoke_real(list.real[i]);
 	free(list.real);
-	core_check_revoke(state);
+	core_check_revoke(state->check);
 	core_mpi_bound_revoke(comm);
 }

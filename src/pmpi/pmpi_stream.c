@@ -2,6 +2,7 @@
 /* Calls on streams of the application's: the rest of gpucoll.h's, besides what gen-wrappers.py
  * makes. */
 #include "core/core_mpi_bound.h"
+#include "core/core_mpi_check.h"
 #include "core/core_mpi_enqueue.h"
 #include "core/stream/core_stream.h"
 #include "pmpi/pmpi_call.h"
@@ -19,6 +20,7 @@ static void work_inside(void (*work)(void))
 void pmpi_start_streams(void)
 {
 	core_stream_set_guard(work_inside);
+	core_check_set_guard(work_inside);
 }
 
 int pmpi_enqueue(const struct core_call *call, void *stream)

@@ -7,6 +7,7 @@
  * A call that fails says so and ends its rank. Who hangs is killed by the test.
  */
 #include "test.h"
+#include "gpucoll_weak.h"
 
 #include <signal.h>
 #include <string.h>
@@ -104,6 +105,18 @@ static void wrong_exchange(void)
 				MPI_COMM_WORLD));
 }
 
+/* Of the two neighbours on a ring rank 1 sends the next one too much. */
+static void wrong_neighbor(void)
+{
+	int dims[1] = {test_size}, periods[1] = {1}, takes[2] = {10, 10}, displs[2] = {0, 20};
+	int sends[2] = {10, 10 + (test_rank == 1)};
+	MPI_Comm ring;
+
+	MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 0, &ring);
+	must_fail(MPI_Neighbor_alltoallv(buffer, sends, displs, MPI_INT, other, takes, displs,
+					 MPI_INT, ring));
+}
+
 static void barrier(void)
 {
 	if (test_rank == 0)
@@ -120,6 +133,55 @@ static void constructor(void)
 		must_fail(MPI_Comm_dup(MPI_COMM_WORLD, &made));
 	else
 		must_fail(MPI_Bcast(buffer, COUNT, MPI_INT, 0, MPI_COMM_WORLD));
+}
+
+/* What is found may be so after the stream has come past the call. */
+static int await_error(MPI_Comm comm)
+{
+	int error = MPI_SUCCESS;
+
+	for (int i = 0; i < 5000 && !error; i++) {
+		gpucoll_stream_error(comm, &error);
+		usleep(1000);
+	}
+	return error;
+}
+
+/* On a stream: found while the host waits for it, and told then, and by the next call. */
+static void enqueued(void)
+{
+	cudaStream_t stream;
+	MPI_Comm comm;
+
+	cuda_check(cudaStreamCreate(&stream), "cudaStreamCreate");
+	if (gpucoll_stream_comm(MPI_COMM_WORLD, stream, &comm))
+		exit(1);
+	for (int i = 0; i < 3; i++)
+		gpucoll_allreduce_enqueue(buffer, other, COUNT, MPI_INT,
+					  i == 2 && test_rank == 1 ? MPI_MAX : MPI_SUM, comm,
+					  stream);
+	cudaStreamSynchronize(stream);
+	must_fail(await_error(comm));
+	must_fail(gpucoll_allreduce_enqueue(buffer, other, COUNT, MPI_INT, MPI_SUM, comm, stream));
+	MPI_Comm_free(&comm);
+}
+
+/* Kernels of different calls may wait for each other for ever. */
+static void enqueued_other(void)
+{
+	cudaStream_t stream;
+	MPI_Comm comm;
+
+	cuda_check(cudaStreamCreate(&stream), "cudaStreamCreate");
+	if (gpucoll_stream_comm(MPI_COMM_WORLD, stream, &comm))
+		exit(1);
+	if (test_rank == 1)
+		gpucoll_allgather_enqueue(buffer, 10, MPI_INT, other, 10, MPI_INT, comm, stream);
+	else
+		gpucoll_allreduce_enqueue(buffer, other, COUNT, MPI_INT, MPI_SUM, comm, stream);
+	cudaStreamSynchronize(stream);
+	must_fail(await_error(comm));
+	MPI_Comm_free(&comm);
 }
 
 static volatile bool told;
@@ -366,10 +428,13 @@ static const struct test_case cases[] = {
 	{"count", wrong_count},
 	{"block", wrong_block},
 	{"exchange", wrong_exchange},
+	{"neighbor", wrong_neighbor},
 	{"exchanged_type", exchanged_type},
 	{"barrier", barrier},
 	{"constructor", constructor},
 	{"nonblocking", nonblocking},
+	{"enqueued", enqueued},
+	{"enqueued_other", enqueued_other},
 	{"missing", missing},
 	{"comms", two_comms},
 	{"in_barrier", in_barrier},
