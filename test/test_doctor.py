@@ -3,7 +3,9 @@
 import json
 import os
 import pathlib
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -52,9 +54,26 @@ def test_doctor_finds(env, before, topic, level, words):
 @emulated_only
 @pytest.mark.parametrize("function", ["cuInit", "cuMemAlloc", "cuIpcOpenMemHandle", "cuCtxSynchronize:2", "cuDevicePrimaryCtxReset"])
 def test_doctor_of_a_driver_that_hangs(function):
-    """In whichever process: it says so, and ends, with all others."""
+    """In whichever process: it says so, and ends, with all others; what was found before is told."""
     status, lines, report = doctor({"CUEMU_FAULT": f"{function}=hang", "CUEMU_DEVICES": "2", "GPUCOLL_TIMEOUT": "3"})
     assert status == 1 and "nothing has come of it for 3 s" in lines["driver"]["found"] and report["bad"] == 1, report
+    assert ("device 0" in lines) == (function in ("cuCtxSynchronize:2", "cuDevicePrimaryCtxReset")), report
+
+
+@emulated_only
+def test_who_asks_the_driver_holds_no_output_open():
+    """Who may stay in the driver for good: a reader of the report would wait for that."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": f"{BUILD / 'emu'}:{os.environ.get('LD_LIBRARY_PATH', '')}", "CUEMU_DEVICES": "2",
+                   "CUEMU_FAULT": "cuIpcOpenMemHandle=hang", "GPUCOLL_TIMEOUT": "3"}
+    process = subprocess.Popen([str(BUILD / "gpucoll-info"), "--doctor"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True)
+    output = os.readlink(f"/proc/{process.pid}/fd/1")
+    time.sleep(2)  # now some are in the driver
+    group = run_command(["pgrep", "-g", str(process.pid)], os.environ, 10).output.split()
+    holders = [pid for pid in group for number in (1, 2) if os.readlink(f"/proc/{pid}/fd/{number}") == output]
+    said = process.communicate(timeout=30)[0]
+    assert len(group) > 2 and set(holders) == {str(process.pid)}, said
+    assert process.returncode == 1, said
 
 
 @emulated_only

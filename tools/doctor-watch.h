@@ -8,11 +8,18 @@
 /* Instead of the exit status: it did not come on for GPUCOLL_TIMEOUT seconds; a signal ended it. */
 enum { DOCTOR_WATCH_HANGS = 100, DOCTOR_WATCH_DIED };
 
+/* Bytes of a line, at most: written to a pipe at once. */
+enum { DOCTOR_WATCH_MOST = 4096 };
+
 /*
- * Have `look` done in a process of its own. Returns what it returns, which is less than
- * DOCTOR_WATCH_HANGS, or one of these, and then sets `*what` to what it had come to.
+ * Have `look` done in a process of its own, and each line that it tells taken in this one. Returns
+ * what `look` does, which is less than DOCTOR_WATCH_HANGS, or one of these, and then sets `*what`
+ * to what it had come to.
  */
-int doctor_watch(int (*look)(void *), void *argument, const char **what);
+int doctor_watch(int (*look)(void), void (*take)(const char *line), const char **what);
+
+/* In that process, or in a child of it: have the line taken, which has no line feed. */
+void doctor_watch_tell(const char *line);
 
 /* In that process, or in a child of it: it has come to something. */
 void doctor_watch_step(const char *what);

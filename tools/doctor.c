@@ -11,32 +11,52 @@
 
 static const char *const levels[DOCTOR_NUM_LEVELS] = {"ok", "note", "warn", "bad"};
 
+/* Of the process that reports. */
 static json_t *lines;
 static int counts[DOCTOR_NUM_LEVELS];
 static FILE *text; /* NULL: JSON */
 
+/* A finding, which its process has told. */
+static void take(const char *line)
+{
+	json_t *finding = json_loads(line, 0, NULL);
+	const char *topic, *found, *effect = NULL, *remedy = NULL;
+	int level;
+
+	if (!finding || json_unpack(finding, "{s:i, s:s, s:s, s?s, s?s}", "level", &level, "topic",
+				    &topic, "found", &found, "effect", &effect, "remedy", &remedy))
+		return;
+	counts[level]++;
+	if (text) {
+		fprintf(text, "[%-4s] %s: %s\n", levels[level], topic, found);
+		if (effect)
+			fprintf(text, "       -> %s\n", effect);
+		if (remedy)
+			fprintf(text, "       remedy: %s\n", remedy);
+		fflush(text);
+	}
+	json_object_set_new(finding, "level", json_string(levels[level]));
+	json_array_append_new(lines, finding);
+}
+
 void doctor_say(enum doctor_level level, const char *topic, const char *effect, const char *remedy,
 		const char *found, ...)
 {
-	char value[512];
+	char value[512], *line;
+	json_t *finding;
 	va_list args;
 
 	va_start(args, found);
 	vsnprintf(value, sizeof(value), found, args);
 	va_end(args);
 	doctor_watch_step(topic);
-	counts[level]++;
-	json_array_append_new(lines, json_pack("{s:s, s:s, s:s, s:s*, s:s*}", "level",
-					       levels[level], "topic", topic, "found", value,
-					       "effect", effect, "remedy", remedy));
-	if (!text)
-		return;
-	fprintf(text, "[%-4s] %s: %s\n", levels[level], topic, value);
-	if (effect)
-		fprintf(text, "       -> %s\n", effect);
-	if (remedy)
-		fprintf(text, "       remedy: %s\n", remedy);
-	fflush(text);
+	finding = json_pack("{s:i, s:s, s:s, s:s*, s:s*}", "level", (int)level, "topic", topic,
+			    "found", value, "effect", effect, "remedy", remedy);
+	line = json_dumps(finding, JSON_COMPACT);
+	if (line)
+		doctor_watch_tell(line);
+	free(line);
+	json_decref(finding);
 }
 
 const char *doctor_name_of(CUresult result)
@@ -69,59 +89,39 @@ static void print_json(FILE *out)
 	json_decref(report);
 }
 
-struct report {
-	FILE *out;
-	bool json;
-};
-
-static void begin_report(const struct report *report)
+/* By the process that is watched. 0: there is no report of this one. */
+static int look(void)
 {
-	memset(counts, 0, sizeof(counts));
-	lines = json_array();
-	text = report->json ? NULL : report->out;
-}
-
-static int end_report(const struct report *report)
-{
-	if (report->json)
-		print_json(report->out);
-	else
-		fprintf(report->out, "verdict: %d bad, %d to look at: %s\n", counts[DOCTOR_BAD],
-			counts[DOCTOR_WARN], verdict());
-	json_decref(lines);
-	return counts[DOCTOR_BAD] ? 1 : 0;
-}
-
-static int look(void *argument)
-{
-	const struct report *report = argument;
-
-	begin_report(report);
 	doctor_watch_step("the driver");
 	if (!doctor_look_at_pairs())
 		return 0;
 	doctor_look_at_driver();
 	doctor_look_at_system();
-	return end_report(report);
+	return 1;
 }
 
 int doctor_run(FILE *out, bool json)
 {
-	struct report report = {out, json};
 	const char *what = "";
-	int status = doctor_watch(look, &report, &what);
+	int status;
 
-	if (status < DOCTOR_WATCH_HANGS)
-		return status;
-	begin_report(&report);
+	lines = json_array();
+	text = json ? NULL : out;
+	status = doctor_watch(look, take, &what);
 	if (status == DOCTOR_WATCH_HANGS)
 		doctor_say(DOCTOR_BAD, "driver", "programs that use the GPU may hang, too",
 			   "dmesg (lines of NVRM: Xid); end what uses the GPU, or restart the "
 			   "machine; GPUCOLL_TIMEOUT, where it is only slow",
 			   "nothing has come of it for %zu s, after: %s", util_config.timeout,
 			   what);
-	else
+	else if (status == DOCTOR_WATCH_DIED)
 		doctor_say(DOCTOR_BAD, "driver", NULL, "a core file, or gdb",
 			   "a signal ended the process that asks it, after: %s", what);
-	return end_report(&report);
+	if (status && json)
+		print_json(out);
+	else if (status)
+		fprintf(out, "verdict: %d bad, %d to look at: %s\n", counts[DOCTOR_BAD],
+			counts[DOCTOR_WARN], verdict());
+	json_decref(lines);
+	return counts[DOCTOR_BAD] ? 1 : 0;
 }
