@@ -33,6 +33,18 @@ def test_headers_of_cuda_12(older_cuda):
     assert not failed, "\n".join(failed)[:4000]
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("mpi", MPIS)
+def test_what_the_library_shows(mpi):
+    """MPI's names, and the functions of gpucoll.h and those for libnccl.so.2; all of these, and no others."""
+    shown = run_command(["nm", "-D", "--defined-only", str(BUILD / "mpi" / mpi / "libgpucoll.so.0")], os.environ, 20).output
+    names = {line.split()[-1] for line in shown.splitlines()}
+    headers = [re.sub(r"/\*.*?\*/", "", (SOURCE / header).read_text(), flags=re.DOTALL) for header in ("include/gpucoll/gpucoll.h", "src/pmpi/pmpi_hooks.h")]
+    declared = {name for text in headers for name in re.findall(r"\b(gpucoll_\w+)\(", text)}
+    assert len(declared) > 35 and {name for name in names if not re.match("P?MPIX?_", name)} == declared
+    assert "MPI_Allreduce" in names
+
+
 def test_install_and_link(tmp_path):
     """What `make install` puts where: linking with -lgpucoll is enough, and gpucoll-exec finds the rest."""
     if not (BUILD / "Makefile").exists():

@@ -276,19 +276,27 @@ def test_revoked(run_mpi, tmp_path, shape):
     assert result.status == 0 and len(re.findall(r"^rank \d: (?:then )?class REVOKED$", result.output, re.M)) == 2 * len(shape), result.output
 
 
+FUSED = {"GPUCOLL_STREAM_EXEC": "fused", "CUEMU_DEVICES": "3", "CUEMU_SMS": "16"}
 WAYS_TO_WAIT = [("blocking", {"GPUCOLL_CHECK": "args"}), ("nonblocking", {}), ("nonblocking", {"GPUCOLL_CHECK": "args"}), ("persistent", {}),
-                ("persistent", {"GPUCOLL_REPRODUCIBLE": "1"}), ("enqueued", {"GPUCOLL_STREAM_EXEC": "staged"}),
-                ("enqueued", {"GPUCOLL_STREAM_EXEC": "fused", "CUEMU_DEVICES": "3", "CUEMU_SMS": "16"})]
+                ("persistent", {"GPUCOLL_REPRODUCIBLE": "1"}), ("freed", {}), ("message", {}), ("enqueued", {"GPUCOLL_STREAM_EXEC": "staged"}),
+                ("enqueued", FUSED)]
 
 
 @emulated_only
 @ulfm
-@pytest.mark.parametrize("shape", ["000", "001"])
+@pytest.mark.parametrize("shape", ["000", "001", "011", "012"])
 @pytest.mark.parametrize("way,env", WAYS_TO_WAIT)
 def test_what_waits_is_revoked(run_mpi, tmp_path, shape, way, env):
     """It ends, also where who revokes does nothing more."""
     result = run_ulfm(run_mpi, tmp_path, shape, way, program="revoked", env=env)
     assert result.status == 0 and result.output.count("class REVOKED") == len(shape) - 1, result.output
+
+
+@emulated_only
+@ulfm
+def test_revoked_streams_give_their_blocks_back(run_mpi, tmp_path):
+    result = run_ulfm(run_mpi, tmp_path, "000", "again", program="revoked", env=FUSED)
+    assert result.status == 0 and result.output.count("class REVOKED") == 3, result.output
 
 
 @emulated_only

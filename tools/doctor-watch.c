@@ -92,8 +92,8 @@ static void take_lines(struct stream *stream)
 	memmove(stream->data, line, stream->bytes);
 }
 
-/* All that is there now. */
-static void take_findings(struct stream *stream)
+/* All that is there now. False: no more will come. */
+static bool take_findings(struct stream *stream)
 {
 	ssize_t got;
 
@@ -102,17 +102,19 @@ static void take_findings(struct stream *stream)
 		stream->bytes += (size_t)got;
 		take_lines(stream);
 	}
+	return got < 0;
 }
 
-static void take_warnings(int fd)
+static bool take_warnings(int fd)
 {
 	char data[1024];
 	ssize_t got;
 
 	while ((got = read(fd, data, sizeof(data))) > 0) {
 		if (write(STDERR_FILENO, data, (size_t)got) < 0)
-			return;
+			continue; /* nobody wants them */
 	}
+	return got < 0;
 }
 
 void doctor_watch_tell(const char *line)
@@ -141,8 +143,10 @@ static int watch(pid_t child, struct stream *findings, int warnings)
 		unsigned steps = atomic_load_explicit(&signs->steps, memory_order_relaxed);
 
 		ended = has_ended(child, &status);
-		take_findings(findings);
-		take_warnings(warnings);
+		if (!take_findings(findings))
+			fds[0].fd = -1;
+		if (!take_warnings(warnings))
+			fds[1].fd = -1;
 		if (steps != seen)
 			since = util_now();
 		seen = steps;
@@ -171,9 +175,18 @@ static void speak_through(const int findings[2], const int warnings[2])
 		dup2(nothing, STDOUT_FILENO);
 }
 
+/* Of descriptors that are not those of standard streams, even if these are closed. */
 static bool make_pipe(int ends[2])
 {
-	return pipe2(ends, O_CLOEXEC) == 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
+	int low[2];
+
+	if (pipe2(low, O_CLOEXEC))
+		return false;
+	for (int i = 0; i < 2; i++) {
+		ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		close(low[i]);
+	}
+	return ends[0] >= 0 && ends[1] >= 0 && fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0;
 }
 
 int doctor_watch(int (*look)(void), void (*of)(const char *line), const char **what)

@@ -5,16 +5,18 @@
 
 #include <sys/types.h>
 
-/* Instead of the exit status: it did not come on for GPUCOLL_TIMEOUT seconds; a signal ended it. */
-enum { DOCTOR_WATCH_HANGS = 100, DOCTOR_WATCH_DIED };
+/*
+ * Instead of the exit status: it did not come on for GPUCOLL_TIMEOUT seconds; a signal ended it.
+ */
+enum { DOCTOR_WATCH_HANGS = 256, DOCTOR_WATCH_DIED };
 
 /* Bytes of a line, at most: written to a pipe at once. */
 enum { DOCTOR_WATCH_MOST = 4096 };
 
 /*
  * Have `look` done in a process of its own, and each line that it tells taken in this one. Returns
- * what `look` does, which is less than DOCTOR_WATCH_HANGS, or one of these, and then sets `*what`
- * to what it had come to.
+ * what `look` does, or the status with which something else ended it, or one of these; `*what` is
+ * then what it had come to.
  */
 int doctor_watch(int (*look)(void), void (*take)(const char *line), const char **what);
 

@@ -42,13 +42,15 @@ static void take(const char *line)
 void doctor_say(enum doctor_level level, const char *topic, const char *effect, const char *remedy,
 		const char *found, ...)
 {
-	char value[512], *line;
+	char value[512], *line, *c;
 	json_t *finding;
 	va_list args;
 
 	va_start(args, found);
 	vsnprintf(value, sizeof(value), found, args);
 	va_end(args);
+	for (c = value; *c; c++) /* JSON is UTF-8, and knows no other bytes */
+		*c = (unsigned char)*c < 0x80 ? *c : '?';
 	doctor_watch_step(topic);
 	finding = json_pack("{s:i, s:s, s:s, s:s*, s:s*}", "level", (int)level, "topic", topic,
 			    "found", value, "effect", effect, "remedy", remedy);
@@ -89,15 +91,17 @@ static void print_json(FILE *out)
 	json_decref(report);
 }
 
-/* By the process that is watched. 0: there is no report of this one. */
+/* Exit statuses of the process that is watched, which others don't take for theirs. */
+enum { LOOKED = 80, HELPED };
+
 static int look(void)
 {
 	doctor_watch_step("the driver");
 	if (!doctor_look_at_pairs())
-		return 0;
+		return HELPED; /* another one reports */
 	doctor_look_at_driver();
 	doctor_look_at_system();
-	return 1;
+	return LOOKED;
 }
 
 int doctor_run(FILE *out, bool json)
@@ -114,12 +118,12 @@ int doctor_run(FILE *out, bool json)
 			   "machine; GPUCOLL_TIMEOUT, where it is only slow",
 			   "nothing has come of it for %zu s, after: %s", util_config.timeout,
 			   what);
-	else if (status == DOCTOR_WATCH_DIED)
+	else if (status != LOOKED && status != HELPED)
 		doctor_say(DOCTOR_BAD, "driver", NULL, "a core file, or gdb",
-			   "a signal ended the process that asks it, after: %s", what);
-	if (status && json)
+			   "the process that asks it has ended early, after: %s", what);
+	if (status != HELPED && json)
 		print_json(out);
-	else if (status)
+	else if (status != HELPED)
 		fprintf(out, "verdict: %d bad, %d to look at: %s\n", counts[DOCTOR_BAD],
 			counts[DOCTOR_WARN], verdict());
 	json_decref(lines);

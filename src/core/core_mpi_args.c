@@ -103,14 +103,27 @@ static bool is_nowhere(const void *buffer, int64_t count, core_handle type, cons
 	       !is_mapped((uint64_t)(uintptr_t)buffer);
 }
 
-/* Of a root's alone, and of others', only what they use. */
-static uint64_t find_nowhere(const struct core_call *call, int rank)
+static bool has_any(const int *neighbors, int num)
 {
+	for (int i = 0; i < num; i++) {
+		if (neighbors[i] >= 0)
+			return true;
+	}
+	return false;
+}
+
+/* Of a root's alone, and of others', only what they use. */
+static uint64_t find_nowhere(const struct core_call *call, const struct core_comm *comm)
+{
+	const struct core_graph *graph = core_coll_is_neighbor(call->coll) ? comm->graph : NULL;
+	int rank = comm->rank;
 	bool sends = !is_scatter(call->coll) || rank == call->root;
 	bool receives = (!is_gather(call->coll) && call->coll != CORE_REDUCE) || rank == call->root;
 	bool reduces = core_coll_reduces(call->coll);
 
 	receives &= call->coll != CORE_EXSCAN || rank > 0;
+	sends &= !graph || has_any(graph->out, graph->num_out);
+	receives &= !graph || has_any(graph->in, graph->num_in);
 	if (sends && call->sendbuf &&
 	    is_nowhere(call->sendbuf, reduces ? call->recvcount : call->sendcount,
 		       reduces ? call->recvtype : call->sendtype, call->sdispls))
@@ -120,7 +133,8 @@ static uint64_t find_nowhere(const struct core_call *call, int rank)
 	return 0;
 }
 
-struct core_mpi_args core_mpi_args_of(const struct core_call *call, const char *name, int rank)
+struct core_mpi_args core_mpi_args_of(const struct core_call *call, const char *name,
+				      const struct core_comm *comm)
 {
 	struct core_mpi_args args;
 	size_t length;
@@ -133,7 +147,7 @@ struct core_mpi_args core_mpi_args_of(const struct core_call *call, const char *
 	args.bytes = args.root = -1;
 	if (!call)
 		return args;
-	args.nowhere = find_nowhere(call, rank);
+	args.nowhere = find_nowhere(call, comm);
 	if (core_coll_is_rooted(call->coll))
 		args.root = call->root;
 	if (core_coll_reduces(call->coll) || call->coll == CORE_BCAST) {
@@ -142,7 +156,7 @@ struct core_mpi_args core_mpi_args_of(const struct core_call *call, const char *
 		if (!call->recvcounts)
 			args.bytes = bytes_of(call->recvcount, call->recvtype);
 	} else {
-		args.type = exchanged_type(call, rank);
+		args.type = exchanged_type(call, comm->rank);
 	}
 	args.has_op = core_coll_reduces(call->coll);
 	args.op = args.has_op ? core_mpi_op_number(call->op) : 0;

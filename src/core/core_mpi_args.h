@@ -20,9 +20,12 @@ struct core_mpi_args {
 	bool has_op;
 };
 
-/* Those of `call`, made by the name `name` by `rank`. NULL: of one without data, that has a name
- * only. */
-struct core_mpi_args core_mpi_args_of(const struct core_call *call, const char *name, int rank);
+/*
+ * Those of `call`, made on the communicator by the name `name`. NULL: of one without data, that has
+ * a name only.
+ */
+struct core_mpi_args core_mpi_args_of(const struct core_call *call, const char *name,
+				      const struct core_comm *comm);
 
 /* MPI_SUCCESS, or the error that it is to differ so; `*what` is then what differs, a static text.
  */

@@ -186,7 +186,10 @@ static int make_noted(const struct core_call *call, const struct place *place, e
 		core_meet_pass(place->comm, place->number);
 	}
 	core_note_where(&note, CORE_WHERE_REAL);
-	result = core_real_call(call, place->comm);
+	if (path == CORE_PATH_STAGE && core_mpi_is_revoked(call->comm)) /* as in core_op.c */
+		result = core_mpi_raise(call, UTIL_ERR_REVOKED);
+	else
+		result = core_real_call(call, place->comm);
 	end.where = result ? CORE_WHERE_FAILED : CORE_WHERE_GIVEN;
 	core_journal_end(&note, &end);
 	return result;

@@ -130,12 +130,17 @@ static bool may_call(void)
 	return level == MPI_THREAD_MULTIPLE;
 }
 
-/* Ranks have come to different calls. Calls nothing of the MPI. */
+/*
+ * Ranks have come to different calls. Calls nothing of the MPI. A call that the other rank had
+ * given up already says less.
+ */
 static void fail(void *argument, int error)
 {
 	struct core_mpi_bound *bound = argument;
+	int broken = __atomic_load_n(&bound->broken, __ATOMIC_RELAXED);
 
-	__atomic_store_n(&bound->broken, error, __ATOMIC_RELAXED);
+	if (!broken || broken == core_mpi_error_of(UTIL_ERR_PEER))
+		__atomic_store_n(&bound->broken, error, __ATOMIC_RELAXED);
 	__atomic_store_n(&bound->found, error, __ATOMIC_RELAXED);
 	if (core_fused_is_open(&bound->fused))
 		core_standing_give_up(bound->fused.standing);
@@ -234,16 +239,18 @@ void core_mpi_bound_stop(void)
 int core_mpi_bound_take_error(core_handle comm, int *error)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+	bool failed;
 
 	if (!bound)
 		return core_mpi_bound_refuse(
 			comm, MPI_ERR_COMM,
 			"gpucoll_stream_error was given a communicator that is for no stream");
+	failed = core_fused_is_open(&bound->fused) &&
+		 core_standing_take_failure(bound->fused.standing);
 	*error = __atomic_exchange_n(&bound->found, 0, __ATOMIC_RELAXED);
 	if (!*error)
 		*error = core_stream_take_error(bound->stream);
-	if (!*error && core_fused_is_open(&bound->fused) &&
-	    core_standing_take_failure(bound->fused.standing))
+	if (!*error && failed)
 		*error = core_mpi_error_of(core_failure_of_loss(bound->fused.own));
 	return MPI_SUCCESS;
 }

@@ -4,7 +4,6 @@
 #include "core/call/core_coll.h"
 #include "core/job/core_drive.h"
 #include "core/job/core_mpi_drive.h"
-#include "core/job/core_progress.h"
 #include "core/mpi/core_mpi_name.h"
 #include "core/mpi/core_mpi_raise.h"
 #include "core/report/core_dump.h"
@@ -27,7 +26,6 @@ uint64_t core_check_pending;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct core_checks *lanes; /* under the lock */
 static atomic_int num_enqueued;   /* that are pending */
-static void (*guard)(void (*inside)(void));
 
 /* ---- how they tell it ---- */
 
@@ -55,7 +53,7 @@ static struct core_check *create(const struct core_call *call, const char *name,
 	size_t size = (size_t)comm->size;
 
 	check->number = number;
-	check->mine = core_mpi_args_of(call, name, comm->rank);
+	check->mine = core_mpi_args_of(call, name, comm);
 	check->args = must(calloc(size, sizeof(*check->args)));
 	check->exchanges = call && core_mpi_args_is_exchange(call);
 	check->request = MPI_REQUEST_NULL;
@@ -71,19 +69,20 @@ static struct core_check *create(const struct core_call *call, const char *name,
 	return check;
 }
 
-/* What is begun then may never end (core_mpi_enqueue.c). */
+/* What is begun then may never end (core_op.c). Others' processes hear of the two one by one. */
 static bool is_revoked(const struct core_checks *lane)
 {
-	return core_mpi_is_revoked((core_handle)lane->rest);
+	return core_mpi_is_revoked((core_handle)lane->firsts) ||
+	       core_mpi_is_revoked((core_handle)lane->rest);
 }
 
 /* Under the lock, as all up to the next line of dashes. */
 static void tell_args(struct core_checks *lane, struct core_check *check)
 {
-	check->broken |=
-		is_revoked(lane) || PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE,
-						    check->args, sizeof(check->mine), MPI_BYTE,
-						    lane->firsts, &check->request) != MPI_SUCCESS;
+	check->broken |= lane->broken || is_revoked(lane) ||
+			 PMPI_Iallgather(&check->mine, sizeof(check->mine), MPI_BYTE, check->args,
+					 sizeof(check->mine), MPI_BYTE, lane->firsts,
+					 &check->request) != MPI_SUCCESS;
 	*lane->end = check;
 	lane->end = &check->next;
 }
@@ -146,12 +145,41 @@ static void advance(struct core_checks *lane, struct core_check *check)
 	}
 }
 
-/* Under the lock, so that `fail` is not told after its end. */
-static void tell_fail(const struct core_checks *lane, struct core_check *check)
+/* As long as there is one, waits of the application drive (core_requests.h, core_drive.h). */
+static void count_pending(bool more)
 {
-	if (check->error != MPI_SUCCESS && lane->fail)
+	uint64_t one = more ? 1 : UINT64_MAX;
+
+	__atomic_fetch_add(&core_check_pending, one, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&core_drive_pending, one, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&core_requests_pending, one, __ATOMIC_RELAXED);
+}
+
+static void count_enqueued(bool more)
+{
+	count_pending(more);
+	atomic_fetch_add(&num_enqueued, more ? 1 : -1);
+}
+
+/* Some of the others have made no more: what was begun never ends, and the MPI may write to it. */
+static void give_up_rest(struct core_checks *lane)
+{
+	for (struct core_check *check = lane->first; check; check = check->next)
+		count_enqueued(false);
+	lane->first = NULL;
+	lane->end = &lane->first;
+	lane->broken = true;
+}
+
+/* Under the lock, so that `fail` is not told after its end. */
+static void tell_fail(struct core_checks *lane, struct core_check *check)
+{
+	if (check->error == MPI_SUCCESS)
+		return;
+	if (lane->fail)
 		lane->fail(lane->argument, check->error);
 	check->error = MPI_SUCCESS;
+	give_up_rest(lane);
 }
 
 /*
@@ -169,7 +197,7 @@ static struct core_check *drive_lane(struct core_checks *lane)
 		lane->first = check->next;
 		if (!lane->first)
 			lane->end = &lane->first;
-		if (check->enqueued)
+		if (lane->enqueued)
 			tell_fail(lane, check);
 		if (!check->waited_for)
 			return check;
@@ -187,24 +215,15 @@ int core_check_raise(core_handle comm, int error)
 	return error;
 }
 
-/* As long as there is one, waits of the application drive (core_requests.h, core_drive.h). */
-static void count_pending(bool more)
-{
-	uint64_t one = more ? 1 : UINT64_MAX;
-
-	__atomic_fetch_add(&core_check_pending, one, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&core_drive_pending, one, __ATOMIC_RELAXED);
-	__atomic_fetch_add(&core_requests_pending, one, __ATOMIC_RELAXED);
-}
-
 /* An error handler may leave by a jump, so nothing is held then. */
-static void forget(struct core_check *check, MPI_Comm comm)
+static void forget(struct core_check *check, MPI_Comm comm, bool enqueued)
 {
 	int error = check->error;
 
-	count_pending(false);
-	if (check->enqueued)
-		atomic_fetch_sub(&num_enqueued, 1);
+	if (enqueued)
+		count_enqueued(false);
+	else
+		count_pending(false);
 	free_check(check);
 	if (error != MPI_SUCCESS)
 		core_check_raise(comm == MPI_COMM_NULL ? core_mpi_world() : (core_handle)comm,
@@ -216,6 +235,7 @@ static void forget(struct core_check *check, MPI_Comm comm)
 static void look(bool enqueued)
 {
 	struct core_check *check;
+	bool is_enqueued = false;
 	MPI_Comm comm;
 
 	do {
@@ -224,13 +244,14 @@ static void look(bool enqueued)
 		if (pthread_mutex_trylock(&lock))
 			return;
 		for (struct core_checks *lane = lanes; lane && !check; lane = lane->next) {
-			if (!enqueued || lane->fail)
+			if (!enqueued || lane->enqueued)
 				check = drive_lane(lane);
 			comm = lane->comm;
+			is_enqueued = lane->enqueued;
 		}
 		pthread_mutex_unlock(&lock);
 		if (check)
-			forget(check, comm);
+			forget(check, comm, is_enqueued);
 	} while (check);
 }
 
@@ -239,42 +260,15 @@ void core_check_look(void)
 	look(false);
 }
 
-/* ---- the thread ---- */
-
-static bool has_enqueued(void)
-{
-	return atomic_load(&num_enqueued) > 0;
-}
-
-static void look_at_enqueued(void)
+void core_check_look_enqueued(void)
 {
 	look(true);
 }
 
-static bool step(void)
+bool core_check_has_enqueued(void)
 {
-	guard(look_at_enqueued);
-	return false;
+	return atomic_load(&num_enqueued) > 0;
 }
-
-static struct core_progress looker = {
-	.name = "gpucoll-check", .is_there = has_enqueued, .step = step};
-
-void core_check_set_guard(void (*of)(void (*inside)(void)))
-{
-	guard = of;
-}
-
-static void wake_looker(void)
-{
-	int level = MPI_THREAD_SINGLE;
-
-	PMPI_Query_thread(&level);
-	if (level == MPI_THREAD_MULTIPLE && core_progress_start(&looker))
-		core_progress_wake(&looker);
-}
-
-/* ---- of a call, again ---- */
 
 static void report_check(const struct core_check *check, const struct core_note *note)
 {
@@ -305,7 +299,9 @@ static void wait_for_check(struct core_check *check, const struct core_note *not
 
 static void begin_check(struct core_checks *lane, struct core_check *check)
 {
-	if (!check->waited_for)
+	if (lane->enqueued)
+		count_enqueued(true);
+	else if (!check->waited_for)
 		count_pending(true);
 	pthread_mutex_lock(&lock);
 	tell_args(lane, check);
@@ -344,13 +340,9 @@ int core_check_run_other(const char *name, bool nonblocking, struct core_comm *c
 void core_check_enqueued(struct core_checks *checks, const struct core_call *call,
 			 const struct core_comm *comm)
 {
-	struct core_check *check = create(call, call->name, comm, checks->enqueued++);
-
-	check->enqueued = true;
-	atomic_fetch_add(&num_enqueued, 1);
-	begin_check(checks, check);
-	core_check_look();
-	wake_looker();
+	begin_check(checks, create(call, call->name, comm, checks->calls++));
+	look(true);
+	core_check_wake_thread();
 }
 
 /* ---- of a communicator ---- */
@@ -373,6 +365,7 @@ static struct core_checks *open_lane(const struct core_comm *comm, core_handle h
 	if (!(util_config.check & UTIL_CHECK_ARGS) || comm->size < 2)
 		return NULL;
 	lane = must(calloc(1, sizeof(*lane)));
+	lane->enqueued = fail != NULL;
 	lane->fail = fail;
 	lane->argument = argument;
 	lane->comm = core_mpi_as_comm(handle);
@@ -442,6 +435,10 @@ static void close_lane(struct core_checks *lane)
 	pthread_mutex_unlock(&lock);
 	if (!drained)
 		return;
+	if (lane->broken) { /* the MPI has yet operations on them */
+		free(lane);
+		return;
+	}
 	PMPI_Comm_free(&lane->firsts);
 	PMPI_Comm_free(&lane->rest);
 	free(lane);
@@ -472,7 +469,7 @@ void core_check_finish(void)
 {
 	struct core_checks *lane;
 
-	core_progress_stop(&looker);
+	core_check_stop_thread();
 	for (lane = lanes; lane; lane = lane->next) {
 		if (lane->first && !is_drained(lane))
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,

@@ -22,7 +22,6 @@ struct core_check {
 	enum core_check_step step;
 	uint64_t number; /* as the journal has it */
 	bool waited_for; /* a thread waits for it, and frees it */
-	bool enqueued;   /* nobody raises its error: the lane's `fail` was told */
 	bool broken;     /* the MPI could not do it, as after a loss: it says nothing */
 	_Atomic bool done;
 	int error;                        /* MPI_SUCCESS, or what is to be raised */
@@ -46,10 +45,12 @@ struct core_checks {
 	int rank, size;
 	char name[64]; /* when the communicator was made, or freed */
 	struct core_check *first, **end;
-	/* Of enqueued calls, which have an order of their own: told an error, under the lock. */
-	void (*fail)(void *argument, int error);
+	/* Of enqueued calls, which have an order of their own, and whose errors nobody raises. */
+	bool enqueued;
+	void (*fail)(void *argument, int error); /* told them, under the lock; NULL: not any more */
 	void *argument;
-	uint64_t enqueued; /* calls */
+	uint64_t calls;
+	bool broken; /* one was found: ranks may have come to different calls, and don't go on */
 };
 
 /*
@@ -59,5 +60,13 @@ struct core_checks {
  */
 int core_check_find_args(const struct core_checks *lane, const struct core_check *check);
 int core_check_find_blocks(const struct core_checks *lane, const struct core_check *check);
+
+/* Those of enqueued calls, of which the application hears otherwise: whether some are pending. */
+void core_check_look_enqueued(void);
+bool core_check_has_enqueued(void);
+
+/* The thread that does so, if it may call the MPI: have it look, and end it. */
+void core_check_wake_thread(void);
+void core_check_stop_thread(void);
 
 #endif

@@ -2,6 +2,7 @@
 /* Identities of communicators, and what else there is to ask of one. */
 #include "core/core_mpi_comm.h"
 #include "core/agree/core_lost.h"
+#include "core/agree/core_meet.h"
 #include "core/call/core_mpi_handle.h"
 #include "core/comm/core_board.h"
 #include "core/comm/core_comm.h"
@@ -126,6 +127,7 @@ static enum core_reason take_slots(MPI_Comm comm, uint64_t *id, int rank, int si
 	bool first = is_first_of_node(rank, members);
 	enum { NO_ROOM, LOST, WELL };
 	int mine = WELL, all = WELL;
+	bool agreed;
 	uint64_t identity[2] = {0, 1}; /* the id, and whether there is a slot */
 
 	if (rank == 0)
@@ -141,9 +143,11 @@ static enum core_reason take_slots(MPI_Comm comm, uint64_t *id, int rank, int si
 			mine = LOST;
 		if (first && rank && !take_slot(*id, size, members, most))
 			mine = NO_ROOM;
-		if (PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS)
+		agreed = PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm) == MPI_SUCCESS;
+		if (!agreed)
 			all = NO_ROOM;
-		if (all != WELL && first && mine != NO_ROOM)
+		/* Else others of the node may have joined. */
+		if (agreed && all != WELL && first && mine != NO_ROOM)
 			core_board_cancel(*id);
 	}
 	if (why || all == WELL)
@@ -210,8 +214,9 @@ void core_mpi_comm_identify(core_handle handle)
 
 struct core_comm *core_mpi_comm_draw(core_handle handle, bool needs_neighbors)
 {
-	struct core_comm *state =
-		draw(core_mpi_as_comm(handle), CORE_BOARD_SLOTS / 2, needs_neighbors);
+	struct core_comm *parent = core_mpi_comm_find(handle),
+			 *state = draw(core_mpi_as_comm(handle), CORE_BOARD_SLOTS / 2,
+				       needs_neighbors);
 
 	if (state && !state->slot) {
 		core_comm_life_end(state);
@@ -219,8 +224,11 @@ struct core_comm *core_mpi_comm_draw(core_handle handle, bool needs_neighbors)
 	}
 	if (!state)
 		return NULL;
-	if (core_mpi_comm_find(handle))
-		state->of = core_mpi_comm_find(handle)->id;
+	if (parent)
+		core_comm_draw_for(state, parent->id, 0);
+	/* Who revokes that, in another thread, then says so, and has found this one, or not yet. */
+	if (parent && parent->area && state->area && core_meet_is_revoked(parent))
+		core_meet_revoke(state);
 	core_journal_know(state);
 	return state;
 }

@@ -42,7 +42,7 @@ static struct enqueued *enqueued_of(struct core_enqueued *part)
 	return (struct enqueued *)part;
 }
 
-/* In Open MPI 5.0 one in three nonblocking collectives on a revoked communicator never ends. */
+/* On a revoked communicator it may never end (core_op.c). */
 static int begin_collective(struct core_enqueued *part)
 {
 	const struct core_hooks *hooks = &enqueued_of(part)->hooks;
@@ -122,8 +122,8 @@ static struct core_mpi_bound *admit(const struct core_call *call, void *stream,
 	if (*error) {
 		core_mpi_bound_refuse(
 			call->comm, *error,
-			"%s was given a communicator on which an enqueued call has failed: "
-			"ranks may have come to different calls",
+			"%s was given a communicator on which an enqueued call has failed, so that "
+			"ranks may have come to different calls, or which was revoked",
 			call->name);
 		return NULL;
 	}
@@ -212,7 +212,10 @@ static void count_enqueued(const struct core_call *call, const struct core_mpi_b
 static int fail_enqueued(struct core_mpi_bound *bound, const struct core_call *call,
 			 enum util_status status)
 {
-	__atomic_store_n(&bound->broken, core_mpi_error_of(status), __ATOMIC_RELAXED);
+	int none = 0;
+
+	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(status), false,
+				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
 		 util_status_text(status));
 	return core_mpi_raise_on(bound->comm, status);
@@ -362,7 +365,8 @@ int core_enqueue_run(const struct core_call *call, void *stream)
 	if (!bound)
 		return result;
 	note = core_journal_begin_enqueued(call, core_mpi_comm_find(call->comm));
-	if (bound->check)
+	/* What is captured is run when, and as often as, its graph is launched. */
+	if (bound->check && capture == GPU_CAPTURE_NONE)
 		core_check_enqueued(bound->check, call, core_mpi_comm_find(call->comm));
 	result = put_on_stream(bound, call, &hooks, capture);
 	if (!result)
@@ -439,10 +443,12 @@ int core_enqueue_message(const struct core_message_call *message, const char *na
 void core_enqueue_give_up(core_handle comm)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+	int none = 0;
 
 	if (!bound)
 		return;
-	__atomic_store_n(&bound->broken, core_mpi_error_of(UTIL_ERR_PEER), __ATOMIC_RELAXED);
+	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(UTIL_ERR_PEER), false,
+				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 	if (core_fused_is_open(&bound->fused))
 		core_standing_give_up(bound->fused.standing);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/core_mpi_fused.h"
+#include "core/agree/core_meet.h"
 #include "core/call/core_coll.h"
 #include "core/call/core_mpi_handle.h"
 #include "core/core_comm_life.h"
@@ -316,9 +317,42 @@ enum util_status core_fused_put(struct core_fused *fused, const struct core_call
 
 void core_fused_drain(struct core_fused *fused, const char *name)
 {
-	if (fused->standing && core_standing_drain(fused->standing, name) &&
+	if (!fused->standing)
+		return;
+	fused->drained = core_standing_drain(fused->standing, name);
+	if (fused->drained && !core_standing_is_lost(fused->standing) &&
 	    PMPI_Ibarrier(fused->hidden, &fused->barrier) != MPI_SUCCESS)
 		fused->barrier = MPI_REQUEST_NULL;
+}
+
+/* Ended processes' kernels have ended, too. */
+static bool have_all_gone(struct core_comm *own)
+{
+	for (int i = 0; i < own->num_near; i++) {
+		if (!core_meet_is_past(own, own->near[i], UINT64_MAX - 1) &&
+		    !core_mpi_has_ended(core_comm_local_rank(own, own->near[i])))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * On a revoked communicator there is no barrier. Each says that its kernels have ended, and who
+ * does not free it soon has others leave their memory to it.
+ */
+static bool wait_for_all_gone(struct core_comm *own)
+{
+	static const uint64_t patience = UTIL_SECONDS(2); /* ns */
+	uint64_t since = util_now();
+	struct core_wait wait = {0};
+
+	core_meet_retire(own);
+	while (!have_all_gone(own)) {
+		if (util_now() - since > patience)
+			return false;
+		core_mpi_drive(&wait);
+	}
+	return true;
 }
 
 /* Until all ranks are here; false: they do not all come. */
@@ -352,7 +386,10 @@ void core_fused_close(struct core_fused *fused)
 	if (!fused->standing)
 		return;
 	idle = fused->barrier != MPI_REQUEST_NULL && wait_for_all(fused);
-	fused->left = !idle;
+	if (!idle && fused->drained && core_meet_is_revoked(fused->own))
+		idle = wait_for_all_gone(fused->own);
+	fused->left =
+		!idle || fused->barrier != MPI_REQUEST_NULL; /* a revoked one's may be under way */
 	if (idle)
 		free_packed(fused, true);
 	core_standing_close(fused->standing, idle);

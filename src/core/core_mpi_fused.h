@@ -16,9 +16,10 @@ struct core_fused {
 	struct core_comm *own; /* the standing's; NULL: there is none */
 	struct core_standing *standing;
 	struct core_mpi_packed *packed_calls; /* of calls that may not have ended, the last first */
-	MPI_Request barrier;                  /* at the end: whether all ranks' calls have ended */
+	bool drained;                         /* at the end: this rank's have ended, ... */
+	MPI_Request barrier;                  /* ... all ranks' have */
 	uint64_t groups; /* of its collectives, those that are groups of messages */
-	bool left;       /* they are not known to have, and it may go on for ever */
+	bool left;       /* `hidden` is: it, or calls, may go on for ever */
 };
 
 /* The worst of what the ranks of a communicator have found. Collective. */

@@ -14,6 +14,7 @@
 #include "core/core_mpi_comm.h"
 #include "core/core_mpi_ordered.h"
 #include "core/core_mpi_queued.h"
+#include "core/core_mpi_revoke.h"
 #include "core/core_real.h"
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi_hold.h"
@@ -87,6 +88,9 @@ static void complete(struct core_queued *part)
 	int result;
 
 	core_mpi_queued_count(queued);
+	/* As the real MPI says: no round is to be begun in it again. */
+	if (part->status == UTIL_ERR_REVOKED)
+		core_meet_revoke(persistent_of(&queued->pending)->comm);
 	core_message_passes = true;
 	result = PMPI_Send(NULL, 0, MPI_BYTE, core_mpi_job.rank,
 			   persistent_of(&queued->pending)->tag, core_mpi_private_comm);
@@ -153,16 +157,28 @@ static void started(struct core_mpi_pending *pending, bool well)
 		give_up(persistent_of(pending));
 }
 
+/* Who begins it once more meanwhile does not wait for this rank but in the MPI. */
 static void end_comm(struct core_comm *comm)
 {
+	core_meet_retire(comm);
 	core_journal_forget(comm);
 	core_comm_life_end(comm);
+}
+
+/* Who revokes it at the same time has done so, or does not find it. */
+static void forget_comm(struct core_comm *comm)
+{
+	core_mpi_revoke_hold();
+	core_comm_draw_for(comm, 0, 0);
+	core_mpi_revoke_release();
 }
 
 static void free_persistent(struct core_mpi_pending *pending)
 {
 	struct persistent *persistent = persistent_of(pending);
 
+	if (persistent->comm)
+		forget_comm(persistent->comm);
 	if (persistent->base.hidden != MPI_REQUEST_NULL) {
 		core_requests_pass = true;
 		PMPI_Request_free(&persistent->base.hidden);
@@ -339,7 +355,7 @@ static int split_off(struct persistent *persistent)
 	result = PMPI_Comm_split(comm, 0, rank, &persistent->own);
 	if (result != MPI_SUCCESS)
 		return result;
-	persistent->comm->real = (core_handle)persistent->own;
+	core_comm_draw_for(persistent->comm, persistent->comm->of, (core_handle)persistent->own);
 	PMPI_Comm_get_errhandler(comm, &handler);
 	PMPI_Comm_set_errhandler(persistent->own, handler);
 	return PMPI_Errhandler_free(&handler);

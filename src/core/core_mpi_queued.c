@@ -12,6 +12,7 @@
 #include "core/core_mpi_check.h"
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi_name.h"
+#include "core/mpi/core_mpi_raise.h"
 #include "core/report/core_journal.h"
 #include "core/report/core_stats.h"
 #include "core/request/core_mpi_table.h"
@@ -23,17 +24,6 @@
 
 /* ---- the operation ---- */
 
-static enum util_status status_of(int error)
-{
-	int class = MPI_ERR_OTHER;
-
-	PMPI_Error_class(error, &class);
-	return class == MPI_ERR_TRUNCATE ? UTIL_ERR_TRUNCATE
-	       : class == MPI_ERR_NO_MEM ? UTIL_ERR_NO_MEMORY
-	       : class == MPI_ERR_TYPE   ? UTIL_ERR_TYPE
-					 : UTIL_ERR_MPI;
-}
-
 enum util_status core_mpi_queued_test(struct core_op *op)
 {
 	int done = 0;
@@ -41,7 +31,7 @@ enum util_status core_mpi_queued_test(struct core_op *op)
 	core_requests_pass = true;
 	op->mpi_result = PMPI_Test(op->call.request, &done, MPI_STATUS_IGNORE);
 	if (op->mpi_result != MPI_SUCCESS)
-		return status_of(op->mpi_result);
+		return core_mpi_status_of(op->mpi_result);
 	return done ? UTIL_OK : UTIL_IN_PROGRESS;
 }
 
@@ -55,6 +45,8 @@ void core_mpi_queued_count(struct core_mpi_queued *queued)
 					.comm_name = queued->comm_name,
 					.bytes = op->bytes};
 
+	if (queued->queued.status == UTIL_ERR_MPI)
+		queued->queued.status = core_mpi_status_of(op->mpi_result);
 	if (op->path == CORE_PATH_ACCEL && util_config.stats)
 		core_stats_add_stages(op->accel.spent);
 	core_stats_add_since(&stats, queued->queued.since);

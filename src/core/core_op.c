@@ -8,6 +8,7 @@
 #include "core/core_real.h"
 #include "core/job/core_drive.h"
 #include "core/mpi/core_mpi.h"
+#include "core/mpi/core_mpi_raise.h"
 #include "core/report/core_journal.h"
 #include "core/stage/core_still.h"
 #include "util/util_config.h"
@@ -110,11 +111,23 @@ static enum util_status progress_accel(struct core_op *op, enum core_op_may may)
 }
 
 /*
+ * In Open MPI 5.0 one in three nonblocking collectives that are begun on a revoked communicator
+ * never ends. A persistent one's may have been freed; its own state says it.
+ */
+static bool is_revoked(const struct core_op *op)
+{
+	return op->call.persistent ? core_meet_is_revoked(op->comm)
+				   : core_mpi_is_revoked(op->call.comm);
+}
+
+/*
  * A call that the real MPI refused leaves the device as it was: what is in the stage is nobody's
  * result.
  */
 static enum util_status make_call(struct core_op *op)
 {
+	if (op->call.request && is_revoked(op))
+		return UTIL_ERR_REVOKED;
 	if (!op->call.request && op->call.coll != CORE_REDUCE_LOCAL)
 		core_drive_yield();
 	/* A nonblocking one may be called for by another thread than the communicator's calls. */

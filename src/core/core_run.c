@@ -173,8 +173,7 @@ void core_stop(void)
 	if (core_awake)
 		core_journal_finalize(core_mpi_comm_find(core_mpi_world()));
 	core_dump_stop();
-	if (core_check_pending)
-		core_check_finish();
+	core_check_finish();
 	core_requests_finish();
 	if (util_config.stats && core_mpi_job.rank == 0)
 		core_stats_print();
@@ -348,7 +347,7 @@ static void count_op(const struct core_op *op, double seconds)
  */
 static void log_failure(const struct core_op *op, enum util_status status, bool was_lost)
 {
-	bool quiet = was_lost || status == UTIL_ERR_TRUNCATE;
+	bool quiet = was_lost || status == UTIL_ERR_TRUNCATE || status == UTIL_ERR_REVOKED;
 	const struct core_comm *comm = op->comm;
 	char name[64];
 

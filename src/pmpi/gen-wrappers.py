@@ -202,7 +202,7 @@ def body(f, door):
                 f"\tif (!core_mpi_hold_put_off_{f.name.split('_')[0].lower()}((core_handle)*{handle}))\n\t\treturn {forward};\n"
                 f"\t*{handle} = {'MPI_OP_NULL' if handle == 'op' else 'MPI_DATATYPE_NULL'};\n\treturn MPI_SUCCESS;\n")
     if f.kind == "revoke":
-        return f"{yields}\tif (core_awake)\n\t\tpmpi_revoke_comm({door}, comm);\n\treturn {forward};\n"
+        return f"\tif (core_awake)\n\t\tpmpi_revoke_comm({door}, comm);\n\treturn {forward};\n"
     if f.kind == "shrink":
         return (f"{yields}\tif (!core_awake)\n\t\treturn {forward};\n\tpmpi_enter_any({door});\n\tint result = {forward};\n"
                 f"\treturn pmpi_leave_late_constructor(result, newcomm);\n")

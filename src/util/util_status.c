@@ -10,6 +10,8 @@ const char *util_status_text(enum util_status status)
 		return "another rank has failed in it, or is lost";
 	case UTIL_ERR_LOST:
 		return "another rank is lost";
+	case UTIL_ERR_REVOKED:
+		return "the communicator was revoked";
 	case UTIL_ERR_TRUNCATE:
 		return "more has come than there is room for";
 	case UTIL_ERR_TYPE:

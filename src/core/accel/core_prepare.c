@@ -14,6 +14,7 @@
 #include "core/comm/core_graph.h"
 #include "gpu/gpu_pointer.h"
 #include "gpu/gpu_synchronous.h"
+#include "net/net_port.h"
 #include "util/util_config.h"
 
 #include <string.h>
@@ -241,6 +242,18 @@ static void set_flags(struct core_accel *accel)
 		offer->flags |= CORE_OFFER_ASKS_VOTE | CORE_OFFER_FORGET;
 }
 
+/*
+ * Who is alone on its node and stages call after call waits for nothing here, and so is not told
+ * that others have come up but by looking.
+ */
+static bool is_far_ahead(const struct core_comm *comm)
+{
+	if (!core_nodes_has_too_many(comm))
+		return false;
+	net_progress(NET_MAIN);
+	return core_nodes_has_too_many(comm);
+}
+
 /* The trial of what enqueued calls need is a call with messages, whatever the configuration. */
 static struct algo_wish wish_of(const struct core_accel *accel)
 {
@@ -284,8 +297,7 @@ enum util_status core_prepare_offer(struct core_accel *accel)
 		return status;
 	set_flags(accel);
 	core_eager_offer(accel);
-	if (accel->comm->spans && core_comm_speaks(accel->comm) &&
-	    core_nodes_has_too_many(accel->comm))
+	if (accel->comm->spans && core_comm_speaks(accel->comm) && is_far_ahead(accel->comm))
 		offer->flags |= CORE_OFFER_BEHIND;
 	offer->num_freed = 0;
 	if (offer->flags & CORE_OFFER_ASKS_VOTE)

@@ -105,8 +105,8 @@ int *core_standing_barrier(const struct core_standing *standing);
 bool core_standing_take_failure(struct core_standing *standing);
 
 /*
- * Wait for this rank's kernels. `name`: of the communicator, for reports. False: they have been
- * given up, or the device is lost, and may not have ended.
+ * Wait for this rank's kernels, which may have been given up. `name`: of the communicator, for
+ * reports. False: the device is lost, and they may not have ended.
  */
 bool core_standing_drain(struct core_standing *standing, const char *name);
 

@@ -122,14 +122,30 @@ void core_meet_lose_far(void *area, bool revoked)
 	atomic_store_explicit(&far->lost, true, memory_order_release);
 }
 
+/* Also of a communicator that is retired. NULL: it has none. */
+static struct core_area_far *far_of(const struct core_comm *comm)
+{
+	void *area = core_board_area(comm->slot);
+
+	return area ? core_area_far_of(area) : NULL;
+}
+
+static void lose(const struct core_comm *comm, bool revoked)
+{
+	void *area = core_board_area(comm->slot);
+
+	if (area)
+		core_meet_lose_far(area, revoked);
+}
+
 void core_meet_lose(struct core_comm *comm)
 {
-	core_meet_lose_far(core_board_area(comm->slot), false); /* also of one that is retired */
+	lose(comm, false);
 }
 
 void core_meet_revoke(struct core_comm *comm)
 {
-	core_meet_lose_far(core_board_area(comm->slot), true);
+	lose(comm, true);
 }
 
 /*
@@ -139,13 +155,17 @@ void core_meet_revoke(struct core_comm *comm)
  */
 bool core_meet_is_lost(const struct core_comm *comm)
 {
-	return atomic_load_explicit(&core_area_far_of(comm->area)->lost, memory_order_acquire);
+	struct core_area_far *far = far_of(comm);
+
+	return far && atomic_load_explicit(&far->lost, memory_order_acquire);
 }
 
 /* Relaxed: who has seen the loss sees why. */
 bool core_meet_is_revoked(const struct core_comm *comm)
 {
-	return atomic_load_explicit(&core_area_far_of(comm->area)->revoked, memory_order_relaxed);
+	struct core_area_far *far = far_of(comm);
+
+	return far && atomic_load_explicit(&far->revoked, memory_order_relaxed);
 }
 
 static uint64_t point_value(uint64_t call, uint64_t point)

@@ -306,13 +306,21 @@ enum util_status core_nodes_progress(struct core_agree *agree)
 
 void core_nodes_tell_failure(struct core_comm *comm, uint64_t call)
 {
-	struct net_header header = {.kind = comm->lost ? CORE_MAIL_LOST : CORE_MAIL_FAILED,
+	bool lost = comm->lost || core_meet_is_lost(comm);
+	struct net_header header = {.kind = lost ? CORE_MAIL_LOST : CORE_MAIL_FAILED,
 				    .comm = comm->id,
 				    .call = call,
-				    .link = core_meet_is_revoked(comm)};
+				    .link = lost && core_meet_is_revoked(comm)};
 
 	core_mail_tell_nodes(comm, &header, &comm->agreement->leaving);
-	comm->told_loss |= comm->lost;
+	comm->told_loss |= lost;
+}
+
+void core_nodes_tell_revoked(struct core_comm *comm, uint64_t id)
+{
+	struct net_header header = {.kind = CORE_MAIL_LOST, .comm = id, .link = true};
+
+	core_mail_tell_nodes(comm, &header, &comm->agreement->leaving);
 }
 
 bool core_nodes_has_told(const struct core_comm *comm)

@@ -70,6 +70,9 @@ void core_nodes_take_back(struct core_agree *agree);
  */
 void core_nodes_tell_failure(struct core_comm *comm, uint64_t call);
 
+/* The same of the communicator with the id, of the same members, which was revoked. */
+void core_nodes_tell_revoked(struct core_comm *comm, uint64_t id);
+
 /* Whether all that was told has left. */
 bool core_nodes_has_told(const struct core_comm *comm);
 

@@ -125,6 +125,14 @@ void core_comm_free(struct core_comm *comm)
 	free(comm);
 }
 
+void core_comm_draw_for(struct core_comm *comm, uint64_t id, core_handle real)
+{
+	pthread_mutex_lock(&lock);
+	comm->of = id;
+	comm->real = real;
+	pthread_mutex_unlock(&lock);
+}
+
 void core_comm_visit_drawn(uint64_t id, void (*visit)(struct core_comm *comm, void *argument),
 			   void *argument)
 {

@@ -101,8 +101,7 @@ struct core_comm_mixed {
 
 struct core_comm {
 	uint64_t id; /* unique in the job */
-	/* Of one that was drawn for calls of another, which the MPI has: that one's id, or 0; and
-	 * the MPI's communicator on which its calls may be made, or 0. */
+	/* See core_comm_draw_for. */
 	uint64_t of;
 	core_handle real;
 	struct core_board_slot *slot; /* NULL: nobody counts */
@@ -181,7 +180,12 @@ static inline int core_comm_local_rank(const struct core_comm *comm, int rank)
 	return comm->members[rank].local_rank;
 }
 
-/* All that were drawn for calls of the one with the id, under a lock. */
+/*
+ * It was drawn for calls of another, which the MPI has, by that one's id; `real` is the MPI's
+ * communicator on which they may be made. 0: there is none. And all that were so for the one with
+ * the id, under a lock. Any thread.
+ */
+void core_comm_draw_for(struct core_comm *comm, uint64_t id, core_handle real);
 void core_comm_visit_drawn(uint64_t id, void (*visit)(struct core_comm *comm, void *argument),
 			   void *argument);
 

@@ -62,12 +62,27 @@ int core_mpi_error_of(enum util_status status)
 					     : MPI_ERR_OTHER;
 }
 
+enum util_status core_mpi_status_of(int error)
+{
+	int class = MPI_ERR_OTHER;
+
+	PMPI_Error_class(error, &class);
+	if (class == MPI_ERR_OTHER)
+		return UTIL_ERR_MPI;
+	return class == MPI_ERR_TRUNCATE   ? UTIL_ERR_TRUNCATE
+	       : class == MPI_ERR_NO_MEM   ? UTIL_ERR_NO_MEMORY
+	       : class == MPI_ERR_TYPE     ? UTIL_ERR_TYPE
+	       : class == error_of_revoked ? UTIL_ERR_REVOKED
+	       : class == error_of_loss()  ? UTIL_ERR_LOST
+					   : UTIL_ERR_MPI;
+}
+
 int core_mpi_raise_on(core_handle comm, enum util_status status)
 {
 	int error = core_mpi_error_of(status);
 
-	/* Others may know more of a loss, and have revoked it since. */
-	if (status == UTIL_ERR_LOST && core_mpi_is_revoked(comm))
+	/* Others may know more of a loss or failure, and have revoked it since. */
+	if ((status == UTIL_ERR_LOST || status == UTIL_ERR_PEER) && core_mpi_is_revoked(comm))
 		error = error_of_revoked;
 	PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
 	return error;

@@ -20,6 +20,9 @@ int core_mpi_raise(const struct core_call *call, enum util_status status);
 /* The same, not raised. */
 int core_mpi_error_of(enum util_status status);
 
+/* The status that means the same as the real MPI's code; UTIL_ERR_MPI: there is none. */
+enum util_status core_mpi_status_of(int error);
+
 /*
  * Have the real MPI revoke the communicator; nothing where it has no ULFM. And whether this process
  * knows that it is revoked.
