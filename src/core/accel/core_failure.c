@@ -111,13 +111,18 @@ void core_failure_look(struct core_accel *accel)
 	core_accel_keep(accel, UTIL_ERR_PEER);
 }
 
-/* What other nodes should hear of a failure does not leave for ever, if it is they who are gone. */
+/*
+ * What other nodes should hear of a failure does not leave for ever, if it is they who are gone. A
+ * message that does not come may be the first to tell of a loss: it is to be known to all before
+ * the next call, which some of them could leave to the real MPI.
+ */
 static enum util_status tell_failure(struct core_accel *accel)
 {
 	static const uint64_t patience = UTIL_SECONDS(2); /* ns */
 
 	if (!accel->failed_at) {
 		accel->failed_at = util_now();
+		has_lost_member(accel);
 		core_nodes_tell_failure(accel->comm, accel->number);
 	}
 	return core_nodes_has_told(accel->comm) || util_now() - accel->failed_at > patience
