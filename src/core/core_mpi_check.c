@@ -446,9 +446,11 @@ static void close_lane(struct core_checks *lane)
 
 void core_check_close(struct core_comm *comm)
 {
-	if (comm->check)
-		close_lane(comm->check);
-	comm->check = NULL;
+	struct core_checks *lane = comm->check;
+
+	comm->check = NULL; /* before an error handler makes a call on it */
+	if (lane)
+		close_lane(lane);
 }
 
 void core_check_close_enqueued(struct core_checks *checks)
