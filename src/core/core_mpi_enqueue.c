@@ -209,13 +209,19 @@ static void count_enqueued(const struct core_call *call, const struct core_mpi_b
 	core_stats_add_since(&stats, since);
 }
 
-static int fail_enqueued(struct core_mpi_bound *bound, const struct core_call *call,
-			 enum util_status status)
+/* Of several reasons the first is kept. */
+static void break_off(struct core_mpi_bound *bound, enum util_status status)
 {
 	int none = 0;
 
 	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(status), false,
 				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+static int fail_enqueued(struct core_mpi_bound *bound, const struct core_call *call,
+			 enum util_status status)
+{
+	break_off(bound, status);
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
 		 util_status_text(status));
 	return core_mpi_raise_on(bound->comm, status);
@@ -443,12 +449,10 @@ int core_enqueue_message(const struct core_message_call *message, const char *na
 void core_enqueue_give_up(core_handle comm)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
-	int none = 0;
 
 	if (!bound)
 		return;
-	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(UTIL_ERR_PEER), false,
-				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	break_off(bound, UTIL_ERR_PEER);
 	if (core_fused_is_open(&bound->fused))
 		core_standing_give_up(bound->fused.standing);
 }

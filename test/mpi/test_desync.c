@@ -147,15 +147,23 @@ static int await_error(MPI_Comm comm)
 	return error;
 }
 
+/* A communicator for a new stream. */
+static MPI_Comm open_stream(cudaStream_t *stream)
+{
+	MPI_Comm comm;
+
+	cuda_check(cudaStreamCreate(stream), "cudaStreamCreate");
+	if (gpucoll_stream_comm(MPI_COMM_WORLD, *stream, &comm))
+		exit(1);
+	return comm;
+}
+
 /* On a stream: found while the host waits for it, and told then, and by the next call. */
 static void enqueued(void)
 {
 	cudaStream_t stream;
-	MPI_Comm comm;
+	MPI_Comm comm = open_stream(&stream);
 
-	cuda_check(cudaStreamCreate(&stream), "cudaStreamCreate");
-	if (gpucoll_stream_comm(MPI_COMM_WORLD, stream, &comm))
-		exit(1);
 	for (int i = 0; i < 3; i++)
 		gpucoll_allreduce_enqueue(buffer, other, COUNT, MPI_INT,
 					  i == 2 && test_rank == 1 ? MPI_MAX : MPI_SUM, comm,
@@ -170,11 +178,8 @@ static void enqueued(void)
 static void enqueued_other(void)
 {
 	cudaStream_t stream;
-	MPI_Comm comm;
+	MPI_Comm comm = open_stream(&stream);
 
-	cuda_check(cudaStreamCreate(&stream), "cudaStreamCreate");
-	if (gpucoll_stream_comm(MPI_COMM_WORLD, stream, &comm))
-		exit(1);
 	if (test_rank == 1)
 		gpucoll_allgather_enqueue(buffer, 10, MPI_INT, other, 10, MPI_INT, comm, stream);
 	else
