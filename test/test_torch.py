@@ -14,6 +14,8 @@ HOME = BUILD / "torch"
 TORCH = BUILD / "mpis/torch"
 PYTHON = "/usr/bin/python3"
 CASES = ["reductions", "moves", "overlaps", "coalesced", "messages", "works", "groups"]
+HOST_CASES = [*CASES, "layouts", "callbacks", "ddp"]
+DEVICE_CASES = [*CASES, "mixed"]
 HERE = SOURCE / "test/torch"
 EXAMPLES = SOURCE / "python/examples"
 # torch is a build for CUDA 13; the real runtime, which is not called, over the emulated driver.
@@ -86,31 +88,40 @@ def run(mpi, ranks, command, options=(), timeout=200, **env):
                        environment(OMPI_MCA_mpi_yield_when_idle="1"), timeout)
 
 
-def assert_all_passed(result, ranks):
-    assert len(re.findall("^[0-9]+ checks passed, 0 failed$", result.output, re.M)) == ranks, result.output[-4000:]
+def assert_case_passed(result, case, ranks):
+    assert len(re.findall(f"^{case}: [0-9]+ checks passed, 0 failed$", result.output, re.M)) == ranks, result.output[-4000:]
 
 
-@pytest.mark.parametrize("case", CASES + ["layouts", "callbacks", "ends", "ddp"])
+@pytest.fixture(scope="module")
+def run_cases(installed):
+    """A function: a job that makes some cases, once for all of their tests: to load torch takes longer than most of them."""
+    made = {}
+
+    def run_once(mpi, ranks, cases, **env):
+        if (mpi, *cases, *env) not in made:
+            made[mpi, *cases, *env] = run(mpi, ranks, [installed(mpi), HERE / "program.py", *cases], **env)
+        assert made[mpi, *cases, *env].status == 0, made[mpi, *cases, *env].output[-4000:]
+        return made[mpi, *cases, *env]
+    return run_once
+
+
+@pytest.mark.parametrize("case", [*HOST_CASES, "ends"])
 @pytest.mark.parametrize("mpi", MPIS)
-def test_host_tensors(installed, mpi, case):
+def test_host_tensors(run_cases, mpi, case):
     ranks = {"mpich": 3}.get(family(mpi), 2)
-    result = run(mpi, ranks, [installed(mpi), HERE / "program.py", case])
-    assert result.status == 0, result.output[-4000:]
-    assert_all_passed(result, ranks)
+    assert_case_passed(run_cases(mpi, ranks, HOST_CASES if case in HOST_CASES else [case]), case, ranks)
 
 
-@pytest.mark.parametrize("case", CASES + ["mixed"])
+@pytest.mark.parametrize("case", DEVICE_CASES)
 @pytest.mark.parametrize("mpi", MPIS)
-def test_device_tensors(installed, standin, mpi, case):
-    result = run(mpi, 2, [installed(mpi), HERE / "program.py", case], STANDIN="1", PYTHONPATH=standin)
-    assert result.status == 0, result.output[-4000:]
-    assert_all_passed(result, 2)
+def test_device_tensors(run_cases, standin, mpi, case):
+    assert_case_passed(run_cases(mpi, 2, DEVICE_CASES, STANDIN="1", PYTHONPATH=standin), case, 2)
 
 
 @pytest.mark.parametrize("mpi", MPIS)
 def test_errors(installed, mpi):
     """Bad arguments, and a rank that does not come. MPI can't be ended then, so that the launcher complains."""
-    assert_all_passed(run(mpi, 3, [installed(mpi), HERE / "program.py", "errors"]), 3)
+    assert_case_passed(run(mpi, 3, [installed(mpi), HERE / "program.py", "errors"]), "errors", 3)
 
 
 @pytest.mark.parametrize("mpi", MPIS)
@@ -126,7 +137,7 @@ def test_torchrun(installed, mpi):
     """One under each process of MPI's."""
     command = [installed(mpi), "-m", "torch.distributed.run", "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-id", 1,
                "--rdzv-endpoint", f"127.0.0.1:{20000 + os.getpid() % 10000}", HERE / "program.py", "groups"]
-    assert_all_passed(run(mpi, 2, command, ["-pmi-port"] if family(mpi) == "mpich" else []), 2)
+    assert_case_passed(run(mpi, 2, command, ["-pmi-port"] if family(mpi) == "mpich" else []), "groups", 2)
 
 
 @pytest.mark.parametrize("mpi", MPIS)

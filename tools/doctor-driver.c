@@ -213,18 +213,28 @@ static void say_kinds(void)
 
 /* ---- the legacy stream ---- */
 
-/* What a query of it tells while another stream is busy. */
-static CUresult query_beside(CUdeviceptr memory, size_t bytes, CUstream stream)
+/* What a query of it tells while another stream is busy with so many fills; unknown: it was over
+ * too soon. */
+static CUresult query_beside_fills(CUdeviceptr memory, size_t bytes, CUstream stream, int fills)
 {
-	enum { FILLS = 60 };
 	CUresult result;
 
-	for (int i = 0; i < FILLS; i++)
+	for (int i = 0; i < fills; i++)
 		gpu_driver.cuMemsetD8Async(memory, 0, bytes, stream);
 	result = gpu_driver.cuStreamQuery(CU_STREAM_LEGACY);
 	if (gpu_driver.cuStreamQuery(stream) != CUDA_ERROR_NOT_READY)
-		result = CUDA_ERROR_UNKNOWN; /* it was over too soon */
+		result = CUDA_ERROR_UNKNOWN;
 	driver.cuCtxSynchronize();
+	return result;
+}
+
+static CUresult query_beside(CUdeviceptr memory, size_t bytes, CUstream stream)
+{
+	enum { MOST_FILLS = 64 };
+	CUresult result = CUDA_ERROR_UNKNOWN;
+
+	for (int fills = 1; fills <= MOST_FILLS && result == CUDA_ERROR_UNKNOWN; fills *= 4)
+		result = query_beside_fills(memory, bytes, stream, fills);
 	return result;
 }
 

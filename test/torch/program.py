@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Cases of the backend "gpucoll" of torch.distributed, to be run under the MPI's launcher: program.py CASE.
+"""Cases of the backend "gpucoll" of torch.distributed, to be run under the MPI's launcher: program.py CASE...
 
 Each collective is made with gloo, too, on equal tensors, and the results compared bit by bit: operands are such that all
 orders of an operation give one result. With STANDIN=1 gpucoll's tensors are of the (emulated) device.
@@ -365,7 +365,7 @@ def ends():
     check(os.waitpid(child, 0)[1] == 0, "a fork's call")
     at_end.append(dist.destroy_process_group)
     dist.all_reduce(torch.ones(1), async_op=True)
-    print(f"{checks} checks passed, 0 failed\n", end="", flush=True)
+    say_passed("ends")
     sys.exit(0)
 
 
@@ -448,7 +448,7 @@ def errors():
         refused("no more use", dist.DistBackendError, lambda: dist.all_reduce(torch.ones(2), group=group))
         refused("monitored barrier", RuntimeError, lambda: dist.group.WORLD.monitored_barrier(timedelta(seconds=1), True))
     store = dist.distributed_c10d._get_default_store()
-    print(f"{checks} checks passed, 0 failed\n", end="", flush=True)
+    say_passed("errors")
     store.set(f"done/{rank}", "")
     store.wait([f"done/{r}" for r in range(size)])
     # MPI can't be ended with a call under way.
@@ -479,15 +479,20 @@ def ddp():
     check(losses["gpucoll"][-1] < 0.2 * losses["gpucoll"][0], "it learns", losses["gpucoll"])
 
 
+def say_passed(case):
+    print(f"{case}: {checks} checks passed, 0 failed\n", end="", flush=True)
+
+
 def main():
-    global gloo
-    case = sys.argv[1]
+    global checks, gloo
     dist.init_process_group("gpucoll", init_method="mpi://" if "MASTER_PORT" not in os.environ else "env://")
     gloo = dist.new_group(backend="gloo")
-    globals()[case]()
-    dist.barrier()
+    for case in sys.argv[1:]:
+        checks = 0
+        globals()[case]()
+        dist.barrier()
+        say_passed(case)
     dist.destroy_process_group()
-    print(f"{checks} checks passed, 0 failed\n", end="", flush=True)
 
 
 main()
