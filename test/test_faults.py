@@ -100,7 +100,7 @@ def under_valgrind(mpi, tmp_path, ranks, program, *arguments, tools=(), env=None
         pytest.skip("valgrind is not there, or the build has sanitizers that it can't run with")
     env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0"), *tools],
                       {"CUEMU_ARENA": "4G", "CUEMU_DELAY_US": "0", "CUEMU_THREADS": "1", **(env or {})})
-    command = [*launcher(mpi, ranks), "env", *[f"{k}={v}" for k, v in env.items()], "valgrind", "--leak-check=full",
+    command = [*launcher(mpi, ranks), "env", *[f"{k}={v}" for k, v in env.items()], "valgrind", "--fair-sched=yes", "--leak-check=full",
                "--num-callers=30", f"--log-file={tmp_path}/{program}.%p.log", str(BUILD / "mpi" / mpi / program), *arguments]
     assert_passed(run_command(command, os.environ.copy(), 300))
     text = "".join(log.read_text() for log in tmp_path.glob(f"{program}.*.log"))
