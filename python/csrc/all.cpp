@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: BSD-3-Clause
-// The extension as one unit: what it includes of torch takes most of the time, and is read once.
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The extension as one unit: what it includes of torch takes most of the time, and is read once. */
 #include "call.cpp"
 #include "engine.cpp"
 #include "group.cpp"
