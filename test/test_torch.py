@@ -99,7 +99,7 @@ def run_cases(installed):
 
     def run_once(mpi, ranks, cases, **env):
         if (mpi, *cases, *env) not in made:
-            made[mpi, *cases, *env] = run(mpi, ranks, [installed(mpi), HERE / "program.py", *cases], **env)
+            made[mpi, *cases, *env] = run(mpi, ranks, [installed(mpi), HERE / "program.py", *cases], timeout=400, **env)
         assert made[mpi, *cases, *env].status == 0, made[mpi, *cases, *env].output[-4000:]
         return made[mpi, *cases, *env]
     return run_once

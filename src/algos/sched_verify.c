@@ -451,7 +451,7 @@ static bool write_place(struct proof *p, uint32_t round, const struct sched_oper
 	return true;
 }
 
-/* Some at a time, which compilers make vectors of: most of a proof's time is here. */
+/* Some at a time, which compilers make vectors of: much of a proof's time is here. */
 static void join(uint32_t *restrict clock, const uint32_t *restrict other, size_t width)
 {
 	for (size_t i = 0; i < width; i += LANES_AT_ONCE) {
