@@ -213,8 +213,7 @@ static void say_kinds(void)
 
 /* ---- the legacy stream ---- */
 
-/* What a query of it tells while another stream is busy with so many fills; unknown: it was over
- * too soon. */
+/* What a query tells while another stream is busy with fills; unknown: it was over too soon. */
 static CUresult query_beside_fills(CUdeviceptr memory, size_t bytes, CUstream stream, int fills)
 {
 	CUresult result;

@@ -520,8 +520,7 @@ static void close_place(struct place *p)
 	topo_machine_free(p->machine);
 }
 
-/* What the choice takes, not as the table has it; where it is more than `most`, something above
- * that. */
+/* What the choice takes, not as the table has it; of more than `most`, something above that. */
 static double time_of_choice(const struct place *p, const struct algo_choice *choice,
 			     uint64_t bytes, double most)
 {
