@@ -154,7 +154,13 @@ static void load(void)
 	emu_config.threads = emu_config.interprets ? (int)number("CUEMU_THREADS", 64, 1, 1024)
 						   : (int)number("CUEMU_THREADS", 2, 1, 64);
 	emu_config.seed = number("CUEMU_SEED", 1, 0, SIZE_MAX);
-	emu_config.slowness = (int)number("CUEMU_SLOWNESS", 1000, 1, 1000);
+	/*
+	 * Kernels that run together meet within 1.6 ms (gpu_probe.cu), which is then 16 s: a
+	 * machine may keep the cores from a process for seconds. Those that take turns do not meet,
+	 * however long they wait.
+	 */
+	emu_config.slowness =
+		(int)number("CUEMU_SLOWNESS", emu_config.time_sliced ? 1000 : 10000, 1, 10000);
 	load_p2p();
 	add_faults(getenv("CUEMU_FAULT"));
 	atomic_store(&emu_may_fault, num_faults > 0);
