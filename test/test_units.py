@@ -23,14 +23,15 @@ def run_unit_test(name):
     env = dict(os.environ, LD_LIBRARY_PATH=libraries, CUEMU_DEVICES="2",
                ASAN_OPTIONS=ASAN_OPTIONS)
     arguments = sorted(map(str, MACHINES.glob("*.machine"))) if name == "test_choose" else []
-    return run_command([str(BUILD / name), *arguments], env, 240)
+    # Who computes for too long is ended by the time that it had a core; beside other work that takes longer by the clock.
+    return run_command(["prlimit", "--cpu=240", str(BUILD / name), *arguments], env, 1200)
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize("name", UNIT_TESTS)
 def test_unit(name):
     result = run_unit_test(name)
-    assert result.status == 0, result.output
+    assert result.status == 0, f"{result.output}\nended with {result.status}"
 
 
 @pytest.mark.quick
