@@ -23,7 +23,7 @@ LIBRARIES = f"{CUDA}/lib64:{BUILD / 'emu'}"
 
 
 def environment(**more):
-    return {**os.environ, "PATH": f"/usr/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": LIBRARIES, "OMP_NUM_THREADS": "1", **more}
+    return {**os.environ, "PATH": f"/usr/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": LIBRARIES, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "", **more}
 
 
 @pytest.fixture(scope="module")
@@ -31,10 +31,10 @@ def torch():
     """torch itself, and the sources of the extension, which is not to be built among ours."""
     if ON_GPU or SANITIZED:
         pytest.skip("torch is tried on the emulated device, without sanitizers")
-    got = run_command([str(SOURCE / "tools/get-mpis.sh"), str(BUILD / "mpis"), "torch"], environment(), 300)
+    got = run_command([str(SOURCE / "tools/get-mpis.sh"), str(BUILD / "mpis"), "torch"], environment(), 600)
     if got.status != 0:
         pytest.skip(f"no torch could be got here: {got.output[-300:]}")
-    loaded = run_command([PYTHON, "-c", "import torch.distributed"], environment(PYTHONPATH=str(TORCH)), 100)
+    loaded = run_command([PYTHON, "-c", "import torch.distributed"], environment(PYTHONPATH=str(TORCH)), 300)
     if loaded.status != 0:
         pytest.skip(f"torch is not to be loaded here: {loaded.output[-300:]}")
     shutil.rmtree(HOME, ignore_errors=True)

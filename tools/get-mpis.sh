@@ -112,7 +112,8 @@ get() {
 	work=$(mktemp -d "$folder/.$name.XXXXXX") || return 1
 	echo "$packages" >"$work/packages"
 	# Without what they in turn depend on: libraries of UCX and libfabric that they bring themselves, or do without.
-	if python3 -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary=:all: \
+	# Not compiled: of torch's thousands of modules that takes half a minute, and Python compiles those that it loads.
+	if python3 -m pip install --quiet --disable-pip-version-check --no-compile --no-deps --require-hashes --only-binary=:all: \
 		"$into" "$work/got" -r "$work/packages" 2>"$work/said" && is_whole "$work/got"; then
 		mv "$work/got" "$folder/$name" && rm -rf "$work"
 		return
