@@ -24,7 +24,7 @@ def compile_with(wrapper, *arguments):
     shows = ["-show"] if Path(wrapper).name.startswith("mpi") else ["--version"]
     if shutil.which(wrapper) is None or run_command([wrapper, *shows], os.environ.copy(), 20).status != 0:
         pytest.skip(f"there is no {wrapper} that works on this machine to compile the test's program with")
-    result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 120)
+    result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 600)
     assert result.status == 0, result.output
 
 
@@ -86,7 +86,7 @@ UCX_WITH_CUDA = str(BUILD / "emu/emu_ucp.so")
 HOSTID = 's={shape}; r=${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}; export GPUCOLL_HOSTID="node $(echo $s | cut -c$((r + 1)))";'
 
 
-def on_nodes(run_mpi, mpi, shape, program, *arguments, first="", env=(), timeout=150, **more):
+def on_nodes(run_mpi, mpi, shape, program, *arguments, first="", env=(), timeout=300, **more):
     """Run a test program on ranks whose nodes are the shape's digits, by GPUCOLL_HOSTID. `first`: what the shell is to do in
     each, $r being the rank."""
     script = f'{HOSTID.format(shape=shape)} {first} exec "$@"'

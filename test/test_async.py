@@ -174,7 +174,7 @@ def test_lost_device(run_mpi, mpi, nth):
 def test_random_programs(run_mpi, mpi, threads):
     seed = int(os.environ.get("TEST_SEED", "0")) or random.randrange(1, 1 << 30)
     operations = int(os.environ.get("TEST_OPERATIONS", "0")) or 10000 // threads
-    result = run_mpi(mpi, 3, "test_async", "random", seed, operations, threads, env=PATHS["accel"], timeout=150 + operations / 50)
+    result = run_mpi(mpi, 3, "test_async", "random", seed, operations, threads, env=PATHS["accel"], timeout=300 + operations / 50)
     assert_passed(result)
     assert re.search(rf"random {seed} {operations} {threads}: rank 0 has looked at \d+ results", result.output), result.output
     assert count_calls(result.output, "accel") > operations // 50, result.output

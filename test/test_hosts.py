@@ -38,7 +38,7 @@ def test_network_devices(run_mpi, mpi, tmp_path):
         assert result.output.count(f"of the network's devices UCX uses {nic}") == chosen, result.output
 
 
-def on_hosts(cluster, mpi, ranks, program, *arguments, env=(), options=(), timeout=150, when=None):
+def on_hosts(cluster, mpi, ranks, program, *arguments, env=(), options=(), timeout=300, when=None):
     """Run a test program on hosts of a cluster with so many ranks each."""
     rank_env = environment(mpi, [str(BUILD / "mpi" / mpi / "libgpucoll.so.0")],
                            {"CUEMU_SMS": "8", "GPUCOLL_STATS": "1", "UCX_NET_DEVICES": "eth0", **dict(env)})
@@ -181,7 +181,7 @@ def test_link_goes_down(make_cluster, mpi, keepalive):
     try:
         result = on_hosts(hosts, mpi, [2, 1], "/bin/sh", "-c", script, "sh", BUILD / "mpi" / mpi / "test_agree", "cut",
                           env={"UCX_NET_DEVICES": "eth1", "GPUCOLL_TIMEOUT": "1", "GPUCOLL_EXEC": "fused" if mpi == "mpich" else "auto",
-                               **keepalive}, timeout=60 if keepalive else 150,
+                               **keepalive}, timeout=60 if keepalive else 300,
                           when=("calls are under way", lambda: hosts.set_link(1, 1, "down")))
     finally:
         hosts.set_link(1, 1, "up")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from conftest import BUILD, MPIS, ON_GPU, assert_passed, family
+from conftest import BUILD, MPIS, ON_GPU, WITHOUT_FABRICS, assert_passed, family
 from helpers import PATHS, ROOMS, TRANSPORTS, count_calls, each_mpi, emulated_only, on_one_rank
 
 RANKS = [1, 2, 3, 4, 5, 8]
@@ -31,6 +31,14 @@ def test_collectives(run_mpi, mpi, ranks, path):
     assert bool(re.search(r"MPI_Neighbor_alltoallv +halo +< .* accel ", result.output)) == (path == "accel" and ranks > 1), result.output
     for name in ("allgather", "allgatherv", "alltoall", "alltoallv", "alltoallw"):
         assert (count_calls(result.output, "accel", f"MPI_Neighbor_{name}") > 0) == (path == "accel" and ranks > 1), (name, result.output)
+
+
+@each_mpi
+def test_by_the_mpis_own_choices(run_mpi, mpi, monkeypatch):
+    """Of what moves its messages: all other tests leave libfabric out."""
+    for name in WITHOUT_FABRICS:
+        monkeypatch.delenv(name)
+    assert_passed(run_mpi(mpi, 2, "test_coll", 1, env=PATHS["accel"]))
 
 
 @pytest.mark.quick
