@@ -103,6 +103,17 @@ def test_slow_waits(run_mpi, mpi):
 
 @emulated_only
 @each_mpi
+@pytest.mark.parametrize("waits", ["auto", "kernel"])
+def test_blocking_launches(run_mpi, mpi, waits):
+    """A launch that comes back when its kernel has ended must not be one that waits for what its own thread does next."""
+    env = {"CUDA_LAUNCH_BLOCKING": "1", "CUEMU_WAIT_US": "2000", "GPUCOLL_STREAM_WAIT": waits, **THREADS}
+    result = run_mpi(mpi, 2, "test_stream", "host_goes_on", env=env, timeout=60)
+    assert_passed(result)
+    assert result.output.count("GPUCOLL_STREAM_WAIT=kernel is not possible") == (2 if waits == "kernel" else 0), result.output
+
+
+@emulated_only
+@each_mpi
 def test_compiled_kernels(run_mpi, mpi):
     """Types with many gaps are copied by kernels in the stream."""
     env = {"CUEMU_KERNELS": "ptx", "GPUCOLL_STREAM_WAIT": "kernel", **THREADS, **WAYS["staged"]}

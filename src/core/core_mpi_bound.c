@@ -168,6 +168,11 @@ int core_mpi_bound_open(core_handle comm, void *stream, core_handle *newcomm)
 	if (status == UTIL_OK && !(bound = calloc(1, sizeof(*bound))))
 		status = UTIL_ERR_NO_MEMORY;
 	worst = core_fused_agree(hidden, status);
+	if (worst == UTIL_OK) {
+		/* All ranks have loaded what they need, and begin at the same time. */
+		status = core_stream_choose_wait(opened);
+		worst = core_fused_agree(hidden, status);
+	}
 	if (worst != UTIL_OK) {
 		if (opened)
 			core_stream_close(opened);

@@ -60,6 +60,7 @@ struct emu_config {
 	uint64_t seed;
 	int connections; /* of a process to its devices; 0: one for each stream */
 	bool in_caller, room, time_sliced, mig, legacy_alone, stale_die, interprets, check_shared;
+	bool blocking_launches; /* CUDA_LAUNCH_BLOCKING, as the driver */
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
 extern struct emu_config emu_config;

@@ -134,6 +134,8 @@ static void add_faults(const char *text)
 
 static void load(void)
 {
+	const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+
 	emu_config.devices = (int)number("CUEMU_DEVICES", 1, 0, EMU_MAX_DEVICES);
 	emu_config.sms = (int)number("CUEMU_SMS", 4, 1, 1024);
 	emu_config.memory = number("CUEMU_MEMORY", (size_t)8 << 30, 1 << 21, (size_t)1 << 40);
@@ -161,6 +163,7 @@ static void load(void)
 	 */
 	emu_config.slowness =
 		(int)number("CUEMU_SLOWNESS", emu_config.time_sliced ? 1000 : 10000, 1, 10000);
+	emu_config.blocking_launches = blocking && *blocking && strcmp(blocking, "0") != 0;
 	load_p2p();
 	add_faults(getenv("CUEMU_FAULT"));
 	atomic_store(&emu_may_fault, num_faults > 0);

@@ -39,11 +39,7 @@ static enum util_status open_stream(struct core_stream *stream, CUstream handle)
 	    !gpu_module_multiprocessors(stream->stream))
 		return UTIL_ERR_UNSUPPORTED;
 	status = gpu_stream_get(gpu_stream_where(stream->stream), &stream->own);
-	if (status == UTIL_OK)
-		status = open_words(stream);
-	if (status == UTIL_OK)
-		core_stream_choose_wait(stream);
-	return status == UTIL_OK && stream->spoilt ? UTIL_ERR_CUDA : status;
+	return status == UTIL_OK ? open_words(stream) : status;
 }
 
 static void release_all(struct core_stream *stream)

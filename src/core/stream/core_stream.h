@@ -59,6 +59,14 @@ void core_stream_set_guard(void (*guard)(void (*inside)(void)));
  */
 enum util_status core_stream_open(CUstream handle, struct core_stream **out);
 
+/*
+ * Whether it is to wait by the driver's words or by a kernel of one thread, which takes a trial.
+ * Before the first call is enqueued, and by all ranks at the same time: words are slow where others
+ * wait on the device, and only then. Each rank chooses for itself. UTIL_ERR_CUDA, which has been
+ * logged: the device does neither.
+ */
+enum util_status core_stream_choose_wait(struct core_stream *stream);
+
 /* Whether it is the stream that the handle is in the calling thread. */
 bool core_stream_is(const struct core_stream *stream, CUstream handle);
 

@@ -67,9 +67,6 @@ enum util_status core_stream_put_end(struct core_stream *stream, struct gpu_stre
 /* What was put on a stream in part waits for nobody, and keeps its words for ever. */
 void core_stream_let_pass(struct core_stream *stream);
 
-/* Whether it is to wait by words or by kernels: `by_kernel`. */
-void core_stream_choose_wait(struct core_stream *stream);
-
 /* ---- the engine's lists ---- */
 
 /* Have it among the streams that are driven; and no longer, when it has no calls. */

@@ -2,6 +2,7 @@
 /* How a stream tells the engine how far it has come, and waits for it. */
 #include "core/job/core_mpi_drive.h"
 #include "core/stream/core_stream_parts.h"
+#include "gpu/gpu_launch.h"
 #include "gpu/gpu_word.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
@@ -82,32 +83,30 @@ static uint64_t try_once(struct core_stream *stream)
 	return util_now() - since;
 }
 
+/* The one in the middle of three: the others may have found nobody else waiting, or no core. */
 static uint64_t try_to_wait(struct core_stream *stream, bool by_kernel)
 {
-	enum { TRIALS = 3 };
-	uint64_t best = UINT64_MAX;
+	uint64_t least = UINT64_MAX, most = 0, sum = 0;
 
 	stream->by_kernel = by_kernel;
-	for (int i = 0; i < TRIALS && !stream->spoilt; i++) {
+	for (int i = 0; i < 3; i++) {
 		uint64_t time = try_once(stream);
 
-		best = time < best ? time : best;
+		if (stream->spoilt)
+			return UINT64_MAX;
+		least = time < least ? time : least;
+		most = time > most ? time : most;
+		sum += time;
 	}
-	return best;
+	return sum - least - most;
 }
 
-/*
- * All ranks try at the same time, as they will wait. What the driver does in passing takes some
- * microseconds; where it is put aside, milliseconds.
- */
-void core_stream_choose_wait(struct core_stream *stream)
+/* What the driver does in passing takes some microseconds; where it is put aside, milliseconds. */
+static void try_both(struct core_stream *stream)
 {
 	static const uint64_t quick = 100000; /* ns */
 	uint64_t by_word, by_kernel;
 
-	stream->by_kernel = util_config.stream_wait == UTIL_STREAM_WAIT_KERNEL;
-	if (util_config.stream_wait != UTIL_STREAM_WAIT_AUTO)
-		return;
 	by_word = try_to_wait(stream, false);
 	if (by_word < quick || stream->spoilt)
 		return;
@@ -117,4 +116,22 @@ void core_stream_choose_wait(struct core_stream *stream)
 		 "a stream's wait takes %.0f us, a kernel's %.0f: streams wait by %s",
 		 1e-3 * (double)by_word, 1e-3 * (double)by_kernel,
 		 stream->by_kernel ? "kernels" : "words");
+}
+
+enum util_status core_stream_choose_wait(struct core_stream *stream)
+{
+	bool wants_kernel = util_config.stream_wait == UTIL_STREAM_WAIT_KERNEL;
+
+	/* A launch comes back when its kernel has ended; this one's waits for what is done next. */
+	if (gpu_launch_is_blocking()) {
+		if (wants_kernel)
+			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+				 "GPUCOLL_STREAM_WAIT=kernel is not possible with "
+				 "CUDA_LAUNCH_BLOCKING: streams wait by words");
+		return UTIL_OK;
+	}
+	stream->by_kernel = wants_kernel;
+	if (util_config.stream_wait == UTIL_STREAM_WAIT_AUTO)
+		try_both(stream);
+	return stream->spoilt ? UTIL_ERR_CUDA : UTIL_OK;
 }
