@@ -22,6 +22,7 @@ EXAMPLES = SOURCE / "python/examples"
 LIBRARIES = f"{CUDA}/lib64:{BUILD / 'emu'}"
 
 
+# That of the machine, but for torch's modules, which are compiled when one is loaded: that is to be once.
 def environment(**more):
     return {**os.environ, "PATH": f"/usr/bin:{os.environ['PATH']}", "LD_LIBRARY_PATH": LIBRARIES, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "", **more}
 

@@ -541,7 +541,6 @@ static CUresult launch_grid(CUfunction function, const struct ptx_grid *grid, CU
 	struct emu_stream *stream;
 	struct launch *launch;
 	CUresult result = emu_stream_use(handle, &stream);
-	bool captured;
 
 	if (result != CUDA_SUCCESS)
 		return result;
@@ -566,9 +565,8 @@ static CUresult launch_grid(CUfunction function, const struct ptx_grid *grid, CU
 	pthread_mutex_init(&launch->turn_lock, NULL);
 	launch->started = 0;
 	gather_args(function, parameters, launch->args);
-	captured = emu_capture_is_on(stream);
 	emu_submit(stream, run_launch, launch);
-	if (emu_config.blocking_launches && !captured)
+	if (emu_config.blocking_launches && !emu_capture_is_on(stream))
 		emu_stream_wait(stream);
 	return CUDA_SUCCESS;
 }
