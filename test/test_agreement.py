@@ -123,6 +123,15 @@ def test_habit(run_mpi, mpi, shape, kinds):
     assert most - 70 <= count_calls(result.output, "accel") < most, result.output
 
 
+@each_mpi
+def test_early_root_without_habit(run_mpi, mpi):
+    """It has staged calls by its own choice, and so has no habit, and does not wait for those who have one."""
+    calls = 60
+    result = run_mpi(mpi, 3, "test_agree", "habit", calls, "root", env={"GPUCOLL_STATS": "1"})
+    assert_passed(result)
+    assert count_calls(result.output, "accel") > 0, result.output
+
+
 @emulated_only
 @each_mpi
 def test_oneshot_where_each_rank_has_a_device(run_mpi, mpi):

@@ -47,7 +47,7 @@ def test_cases(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 2, "test_async", case, env=PATHS["accel"]))
 
 
-QUEUE_CASES = ["alone", "before_host", "before_message", "before_staged", "file", "freed_comm", "gone_arguments", "in_blocking", "late_comm",
+QUEUE_CASES = ["ahead", "alone", "before_host", "before_message", "before_staged", "file", "freed_comm", "gone_arguments", "in_blocking", "late_comm",
                "later_work", "many", "opposite", "set_info", "switched_off", "truncated"]
 # A rank goes on to a call of the real MPI: all is staged if the others do not come within a moment.
 MAY_BE_STAGED = ["before_host", "before_staged", "file", "freed_comm", "set_info", "switched_off"]
@@ -66,6 +66,7 @@ def test_queue(run_mpi, mpi, case):
     assert case != "alone" or count_calls(result.output, "accel", name) == 48, result.output
     # The first broadcast on each of three communicators gives two of them their identities, and is accelerated itself.
     assert case != "late_comm" or count_calls(result.output, "accel", "MPI_Bcast") >= 9 and not count_calls(result.output, "stage", "MPI_Bcast"), result.output
+    assert case != "ahead" or count_calls(result.output, "accel", name) == 12, result.output
     assert case != "before_staged" or count_calls(result.output, "stage", "MPI_Allreduce") == 12, result.output
     assert case in MAY_BE_STAGED or count_calls(result.output, "accel", name) > 0, result.output
 

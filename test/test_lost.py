@@ -36,6 +36,14 @@ def test_killed_rank_with_calls_pending(run_mpi, mpi, ms, form):
     kill(run_mpi, mpi, shape, 1, ("killed", ms), env={"CUEMU_SMS": "8", "TEST_PENDING": "4", **env})
 
 
+@each_mpi
+@pytest.mark.parametrize("shape", ["00", "000"])
+def test_killed_rank_that_was_behind(run_mpi, mpi, shape):
+    """Of a rank that waits for it to be past older calls, and has not announced its own."""
+    result = kill(run_mpi, mpi, shape, 1, ("behind", 0))
+    assert "rank 1 of MPI_COMM_WORLD, is lost in call 8" in result.output, result.output[-4000:]
+
+
 @pytest.mark.parametrize("mpi,child", [("openmpi", "program"), ("mpich", "fork")])
 def test_killed_rank_with_a_child(run_mpi, mpi, child):
     """Which would have UCX's sockets, and so keep the connections, until it ends."""

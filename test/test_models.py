@@ -58,7 +58,8 @@ def test_requests_model_finds_errors(tmp_path, weakness):
     assert "errors: 1" in spin(tmp_path, "requests", weakness)
 
 
-@pytest.mark.parametrize("bounds", [("RANKS=2", "CALLS=3"), ("RANKS=2", "CALLS=3", "NO_THREAD"), ("RANKS=3", "CALLS=2")],
+@pytest.mark.parametrize("bounds", [("RANKS=2", "CALLS=3"), ("RANKS=2", "CALLS=3", "NO_THREAD"), ("RANKS=3", "CALLS=2"),
+                                    ("RANKS=2", "CALLS=3", "SLOTS=1", "EARLY")],
                          ids=lambda bounds: "-".join(bounds))
 def test_queue_model(tmp_path, bounds):
     need_spin()
@@ -93,10 +94,10 @@ def test_exchange_model_finds_errors(tmp_path, weakness):
     assert "errors: 1" in spin(tmp_path, "exchange", f"BREAK_{weakness}", *bounds)
 
 
-@pytest.mark.parametrize("weakness", ["BREAK_BEHIND", "BREAK_OVERTAKE", "BREAK_RETRACT", "BREAK_YIELD"])
+@pytest.mark.parametrize("weakness", ["BREAK_BEHIND", "BREAK_OVERTAKE", "BREAK_RETRACT", "BREAK_SLOT", "BREAK_YIELD"])
 def test_queue_model_finds_errors(tmp_path, weakness):
     need_spin()
-    assert "errors: 1" in spin(tmp_path, "queue", weakness)
+    assert "errors: 1" in spin(tmp_path, "queue", "SLOTS=1", "EARLY", weakness)
 
 
 @pytest.mark.parametrize("bounds", [("NODES=2", "CALLS=4"), ("NODES=2", "MEMBERS=2", "CALLS=1"), ("NODES=3", "CALLS=1"),

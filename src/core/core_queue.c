@@ -31,7 +31,7 @@ struct drive {
 	bool calls;                 /* it may call MPI */
 	bool yields;                /* what is not decided is to be staged */
 	const struct core_comm *of; /* of this communicator; NULL: of all */
-	uint64_t newest;            /* up to this ticket */
+	uint64_t newest;            /* up to this ticket; 0: it does not yield at all */
 	bool adds;                  /* calls were added: what there was before can wait */
 	bool moved;                 /* something has come nearer */
 };
@@ -159,6 +159,19 @@ static bool must_wait(const struct core_queued *queued)
 					   core_accel_carries(&queued->op.accel));
 }
 
+/*
+ * Whether the rank goes on to a call that the others may make before they come to this one. There
+ * is no use in waiting a moment for others that are calls behind.
+ */
+static bool is_to_yield(const struct core_queued *queued, const struct drive *drive)
+{
+	const struct core_op *op = &queued->op;
+
+	if ((drive->of && drive->of != op->comm) || queued->ticket > drive->newest)
+		return false;
+	return drive->yields || (op->state == CORE_OP_ACCEL && core_accel_is_ahead(&op->accel));
+}
+
 /* Returns whether others may have driven meanwhile. */
 static bool drive_queue(struct core_comm *comm, struct drive *drive)
 {
@@ -169,8 +182,7 @@ static bool drive_queue(struct core_comm *comm, struct drive *drive)
 
 	for (; queued && !queued->held && !must_wait(queued); queued = next) {
 		moves = core_op_moves(&queued->op);
-		if (drive->yields && (!drive->of || drive->of == comm) &&
-		    queued->ticket <= drive->newest)
+		if (is_to_yield(queued, drive))
 			core_op_withdraw(&queued->op);
 		status = comm->queue.end
 				 ? UTIL_ERR_MPI

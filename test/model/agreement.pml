@@ -185,8 +185,16 @@ inline accelerated(s)
 	i = 0
 }
 
+#define HAS_LEFT_SLOT(r) (passed[r] + SLOTS >= (s) + 1)
+#define IS_PAST(r) (passed[r] > (s))
+
 inline device_call(s)
 {
+	if
+	:: true
+	:: (HAS_LEFT_SLOT(0) && HAS_LEFT_SLOT(1) && HAS_LEFT_SLOT(RANKS - 1)) || /* it waits until then */
+	   IS_PAST(0) || IS_PAST(1) || IS_PAST(RANKS - 1)
+	fi;
 	slot_is_free(s);
 	if
 	:: !free -> real_call(s)

@@ -277,6 +277,10 @@ proctype member(byte n; byte m)
 		:: wants = false
 		fi;
 		if
+		:: true
+		:: c < SLOTS || ALL_PAST(c + 1 - SLOTS) || ANYBODY_PAST(c) /* it waits until then */
+		fi;
+		if
 #ifdef ONE_STAGES /* a part of the space, for bounds that are too wide otherwise */
 		:: n == NODES - 1 && c > 0 -> stage(c)
 #else

@@ -10,6 +10,9 @@
  * was decided: then it waits until that is done, for which nobody needs to make a call. It issues all that is queued behind, of which
  * it has announced nothing.
  *
+ * An offer needs a slot, and so that all are past the call that had it before. A rank whose nonblocking call comes earlier, as those
+ * before it were staged, waits for them, unless somebody is past the call already; if it blocks, it may be staged at once.
+ *
  * Two threads of a rank drive its queue: the application's, when it is in a call of the library that waits, and one for progress,
  * which issues no calls. Nobody waits for what that one does: all goes well without it, too (NO_THREAD). `passed` tells the others that
  * the rank is past the calls below: all that is before the head, as nothing overtakes it.
@@ -28,6 +31,10 @@
 #endif
 #ifndef CALLS
 #define CALLS 3
+#endif
+
+#ifndef SLOTS
+#define SLOTS 2
 #endif
 
 mtype = {NONE, QUEUED, ISSUED, RUNNING, DONE};
@@ -96,6 +103,7 @@ inline decide_accel(c)
 #define ALL(what) (what(0) && what(1) && what(2))
 #endif
 #define IS_PAST(r) (rank[r].passed > rank[me].head)
+#define HAS_LEFT_SLOT(r) (rank[r].passed + SLOTS > rank[me].head)
 #define HAS_TOLD(r) rank[r].told[rank[me].head]
 #define HAS_BEGUN(r) (rank[r].call[rank[me].head] == RUNNING || rank[r].call[rank[me].head] == DONE)
 
@@ -110,7 +118,10 @@ inline publish(calls)
 
 /* What can be done now, each a step. `can_issue`: by a thread that may call the real MPI. */
 #define STEPS(can_issue)                                                                            \
-	:: atomic { HAS_HEAD && HEAD == QUEUED && !TOLD -> TOLD = true }                            \
+	:: atomic { HAS_HEAD && HEAD == QUEUED && !TOLD && ALL(HAS_LEFT_SLOT) -> TOLD = true }      \
+	:: atomic { can_issue && HAS_HEAD && HEAD == QUEUED && !TOLD &&                             \
+		    (ANY(IS_PAST) || (!nonblocking[rank[me].head] && !ALL(HAS_LEFT_SLOT))) ->       \
+		issue(rank[me].head) }                                                              \
 	:: atomic { HAS_HEAD && HEAD == QUEUED && TOLD && WORD == UNDECIDED && ANY(IS_PAST) ->      \
 		WORD = STAGE }                                                                      \
 	:: atomic { HAS_HEAD && HEAD == QUEUED && TOLD && WORD == UNDECIDED && ALL(HAS_TOLD) ->     \
@@ -124,6 +135,12 @@ inline publish(calls)
 #define PUBLISH                                                                                     \
 	:: atomic { rank[me].passed < rank[me].head -> publish(rank[me].head) }
 
+#ifdef BREAK_SLOT
+#define IN_SLOT &&ALL(HAS_LEFT_SLOT)
+#else
+#define IN_SLOT
+#endif
+
 /* Before the order of the real MPI's calls is consumed. */
 inline yield()
 {
@@ -136,7 +153,7 @@ inline yield()
 #else
 	:: atomic { HAS_HEAD && HEAD == QUEUED && TOLD && WORD == UNDECIDED -> WORD = STAGE }
 #endif
-	:: atomic { HAS_HEAD && HEAD == QUEUED && (!TOLD || WORD == STAGE) -> issue(rank[me].head)
+	:: atomic { HAS_HEAD && HEAD == QUEUED && ((!TOLD IN_SLOT) || WORD == STAGE) -> issue(rank[me].head)
 #ifdef BREAK_BEHIND
 		; break
 #endif
@@ -154,6 +171,19 @@ inline yield()
 
 #define IS_COMPLETE(c) (rank[me].call[c] == DONE || (rank[me].call[c] == ISSUED && in_real[c] == RANKS))
 
+/*
+ * A message of the next rank is sent after as many calls as this rank has made. EARLY: rank 0 alone waits for messages, but also for
+ * those of calls that its next ones, which are nonblocking, do not hold up.
+ */
+#ifdef EARLY
+#define MAY_WAIT me == 0
+#define IS_LONG(k) (c + k < CALLS && nonblocking[(c + k) % CALLS])
+#define SENT_AFTER (c + (!IS_LONG(0) -> 0 : (!IS_LONG(1) -> 1 : (!IS_LONG(2) -> 2 : 3))))
+#else
+#define MAY_WAIT true
+#define SENT_AFTER c
+#endif
+
 proctype application(byte me)
 {
 	byte c, i;
@@ -163,15 +193,15 @@ proctype application(byte me)
 	:: c < CALLS ->
 		if
 		:: true /* it goes on */
-		:: true -> /* a message from the next rank, which is sent after these calls */
+		:: MAY_WAIT -> /* a message from the next rank, which is sent after so many calls */
 			do
-			:: rank[(me + 1) % RANKS].returned >= c -> break
+			:: rank[(me + 1) % RANKS].returned >= SENT_AFTER -> break
 			STEPS(true)
 			PUBLISH
 			od
-		:: true -> /* the same in the real MPI, without driving */
+		:: MAY_WAIT -> /* the same in the real MPI, without driving */
 			yield();
-			rank[(me + 1) % RANKS].returned >= c
+			rank[(me + 1) % RANKS].returned >= SENT_AFTER
 		fi;
 		if
 		:: host = true

@@ -7,7 +7,8 @@
  *                                  made when all ranks are through MPI_Init
  *     test_agree habit CALLS KIND  so many calls of which only rank 0's buffers are on the device;
  *                                  then so many of which all are; only broadcasts, of which the
- *                                  root is early, or "several" kinds
+ *                                  root is early, or "several" kinds; or, for "root", first all
+ *                                  but the root's are
  *     test_agree ahead             a root with host buffers runs thousands of calls ahead
  *     test_agree threads [CALLS]   as mixed, on a communicator for each of three threads
  *     test_agree opposite          two threads use two communicators in opposite order on two ranks
@@ -23,6 +24,7 @@
  *                                  ones
  *     test_agree missed RANK LATE  so it is with those who are in the call, before another comes
  *     test_agree orphaned RANK LATE  the same of a rank that is no member, but answers for its node
+ *     test_agree behind RANK       so it is when somebody is calls ahead of it, and waits for it
  *     test_agree stuck RANK        so it is when the next one was stopped before
  *     test_agree cut               somebody else takes a link down: all get an error
  *     test_agree late SECONDS      the last rank comes to a call so late
@@ -288,15 +290,17 @@ static void test_mixed(int calls, bool fresh)
 	MPI_Comm_free(&split);
 }
 
-static void test_habit(int calls, bool several)
+static void test_habit(int calls, const char *kind)
 {
+	bool several = !strcmp(kind, "several"), all_but_root = !strcmp(kind, "root");
 	static const struct timespec moment = {.tv_nsec = 100000};
 	struct stress s;
 
 	snprintf(test_name, sizeof(test_name), "others' choice in %d calls, and no more", calls);
 	stress_init(&s, MPI_COMM_WORLD, 1, MAX_COUNT);
 	for (int i = 0; i < 2 * calls; i++) {
-		enum place place = i < calls && test_rank ? PLACE_HOST : PLACE_DEVICE;
+		bool host = i < calls && (all_but_root ? test_rank == 0 : test_rank != 0);
+		enum place place = host ? PLACE_HOST : PLACE_DEVICE;
 
 		if (!several && test_rank)
 			nanosleep(&moment, NULL);
@@ -536,6 +540,43 @@ static void test_missed(int victim, int late, bool orphaned)
 	buffer_free(&from);
 	buffer_free(&to);
 	survive(error, comm, others);
+}
+
+/*
+ * Rank 0 is so many calls ahead, as those are on host buffers, that it has to wait until others are
+ * past some of them. One is killed instead; nobody else has come to any call then.
+ */
+static void test_behind(int victim)
+{
+	enum { AHEAD = 8, COUNT = 100 };
+	struct buffer device = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	struct buffer host[AHEAD];
+	MPI_Request request;
+	MPI_Comm others;
+	int error, size;
+
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	MPI_Comm_split(MPI_COMM_WORLD, test_rank == victim, 0, &others);
+	signal(SIGUSR1, SIG_IGN); /* as above */
+	for (int i = 0; i < AHEAD && test_rank == 0; i++) {
+		host[i] = buffer_new(PLACE_HOST, COUNT * sizeof(int));
+		MPI_Iallreduce(MPI_IN_PLACE, host[i].data, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
+			       &request);
+	}
+	if (test_rank == victim) {
+		usleep(300000);
+		raise(SIGKILL);
+	}
+	if (test_rank)
+		MPI_Recv(NULL, 0, MPI_BYTE, 0, 0, others, MPI_STATUS_IGNORE);
+	error = MPI_Iallreduce(MPI_IN_PLACE, device.data, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD,
+			       &request);
+	if (error == MPI_SUCCESS)
+		error = MPI_Wait(&request, MPI_STATUS_IGNORE);
+	MPI_Comm_size(others, &size);
+	for (int i = 1; i < size && test_rank == 0; i++)
+		MPI_Send(NULL, 0, MPI_BYTE, i, 0, others);
+	survive(error, MPI_COMM_WORLD, others);
 }
 
 /*
@@ -911,6 +952,8 @@ int main(int argc, char **argv)
 		test_missed(calls, argc > 3 ? atoi(argv[3]) : 0, true);
 	else if (!strcmp(name, "cut"))
 		test_killed(-1, 0);
+	else if (!strcmp(name, "behind"))
+		test_behind(calls);
 	else if (!strcmp(name, "stuck"))
 		test_stuck(calls);
 	else if (!strcmp(name, "late"))
@@ -924,7 +967,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(name, "fresh"))
 		test_mixed(calls, true);
 	else if (!strcmp(name, "habit"))
-		test_habit(calls, argc > 3 && !strcmp(argv[3], "several"));
+		test_habit(calls, argc > 3 ? argv[3] : "one");
 	else if (!strcmp(name, "warm"))
 		test_warm();
 	else if (!strcmp(name, "windows"))

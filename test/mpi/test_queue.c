@@ -466,6 +466,30 @@ static void case_late_comm(void)
 #endif
 }
 
+/*
+ * One rank is calls ahead, as those are on host buffers there. What it queues behind them waits for
+ * the others.
+ */
+static void case_ahead(void)
+{
+	enum { AHEAD = 8 };
+	struct sum sums[AHEAD + 1];
+
+	for (int round = 0; round < ROUNDS; round++) {
+		bool odd = test_rank == round % test_size, ok = true;
+
+		snprintf(test_name, sizeof(test_name), "calls ahead, %d", round);
+		if (!odd)
+			usleep(2000);
+		for (int i = 0; i <= AHEAD; i++)
+			begin_at(&sums[i], MPI_COMM_WORLD,
+				 odd && i < AHEAD ? PLACE_HOST : PLACE_DEVICE, round + i);
+		for (int i = AHEAD; i >= 0; i--)
+			ok = end(&sums[i]) && ok;
+		test_result(ok);
+	}
+}
+
 /* Many at a time, on several communicators; in the last round nothing is in their way. */
 static void case_many(void)
 {
@@ -1169,7 +1193,8 @@ static const struct test_case cases[] = {{"late", case_late},
 					 {"late_comm", case_late_comm},
 					 {"before_staged", case_before_staged},
 					 {"many_comms", case_many_comms},
-					 {"many", case_many}};
+					 {"many", case_many},
+					 {"ahead", case_ahead}};
 
 int main(int argc, char **argv)
 {

@@ -310,12 +310,12 @@ static void come(struct node *node)
 				   .window = UINT64_MAX,
 				   .blocks = 8};
 
-	if (plan->stages ||
-	    !core_agree_open(&node->agree, node->comm, node->call, world.nonblocking[node->call])) {
+	if (plan->stages || !core_agree_has_slot(node->comm, node->call)) {
 		plan->behind = !plan->stages;
 		end_call(node, STAGED);
 		return;
 	}
+	core_agree_open(&node->agree, node->comm, node->call, world.nonblocking[node->call]);
 	if (core_nodes_has_too_many(node->comm))
 		offer.flags |= CORE_OFFER_BEHIND;
 	if (plan->eager) {

@@ -105,7 +105,7 @@ static enum util_status offer(struct core_accel *accel)
 
 	if (!comm->area) /* a call before this one in the queue has failed */
 		return core_accel_stage(accel, comm->no_area);
-	if (accel->withdrawn)
+	if (accel->withdrawn && !core_meet_is_lost(comm))
 		return core_accel_stage(accel, CORE_REASON_LATER_CALL);
 	/* A call that has waited in a queue: others may have gone to the real MPI long ago. */
 	if (accel->nonblocking && core_meet_anybody_past(comm, accel->number) &&
@@ -125,8 +125,25 @@ static enum util_status offer(struct core_accel *accel)
 	/* A rank with no data goes with those that have some, where they may be on devices. */
 	if (!core_shape_has_data(&accel->shape) && !gpu_context_is_current() && !comm->accelerated)
 		return core_accel_stage(accel, CORE_REASON_NO_DATA);
+	return UTIL_OK;
+}
+
+/* Nothing is held while it waits for a slot, and after that all is looked at once more. */
+static enum util_status step_offer(struct core_accel *accel)
+{
+	enum util_status status = offer(accel);
+
+	if (status != UTIL_OK)
+		return status;
+	if (!core_agree_has_slot(accel->comm, accel->number)) {
+		core_accel_go(accel, CORE_ACCEL_SLOT);
+		return UTIL_OK;
+	}
 	core_reach_enter(accel);
-	return core_prepare_offer(accel);
+	status = core_prepare_offer(accel);
+	if (status == UTIL_OK)
+		core_accel_go(accel, CORE_ACCEL_READY);
+	return status;
 }
 
 /* Of what is on the stream nothing is left to others who get it. */
@@ -134,14 +151,24 @@ static enum util_status stage_withdrawn(struct core_accel *accel)
 {
 	enum util_status status = accel->eager.fetching ? gpu_stream_poll(accel->stream) : UTIL_OK;
 
-	return status == UTIL_IN_PROGRESS ? status
-					  : core_accel_stage(accel, CORE_REASON_LATER_CALL);
+	if (status == UTIL_IN_PROGRESS)
+		return status;
+	return core_meet_is_lost(accel->comm) ? core_failure_refuse(accel)
+					      : core_accel_stage(accel, CORE_REASON_LATER_CALL);
+}
+
+bool core_accel_is_ahead(const struct core_accel *accel)
+{
+	return accel->state == CORE_ACCEL_SLOT;
 }
 
 void core_accel_withdraw(struct core_accel *accel)
 {
-	if (!accel->withdrawn && accel->state == CORE_ACCEL_AGREE &&
-	    core_agree_withdraw(&accel->agree))
+	bool agrees = accel->state == CORE_ACCEL_AGREE && !accel->withdrawn;
+
+	if (agrees && core_meet_is_lost(accel->comm))
+		core_agree_give_up(&accel->agree);
+	else if (agrees && core_agree_withdraw(&accel->agree))
 		accel->reason = core_reason_text(CORE_REASON_LATER_CALL);
 	accel->withdrawn = true;
 }
@@ -267,9 +294,12 @@ static enum util_status step_accel(struct core_accel *accel)
 
 	switch (accel->state) {
 	case CORE_ACCEL_OFFER:
-		status = offer(accel);
+		status = step_offer(accel);
+		break;
+	case CORE_ACCEL_SLOT:
+		status = core_vote_wait_for_slot(accel);
 		if (status == UTIL_OK)
-			core_accel_go(accel, CORE_ACCEL_READY);
+			core_accel_go(accel, CORE_ACCEL_OFFER);
 		break;
 	case CORE_ACCEL_READY:
 		status = accel->withdrawn ? stage_withdrawn(accel) : core_vote_announce(accel);
@@ -339,11 +369,11 @@ static enum util_status step_accel(struct core_accel *accel)
 static enum util_status go_on_accel(struct core_accel *accel)
 {
 	static const enum core_stats_stage stages[CORE_ACCEL_DONE] = {
-		[CORE_ACCEL_OFFER] = CORE_STATS_CLASSIFY, [CORE_ACCEL_READY] = CORE_STATS_READY,
-		[CORE_ACCEL_AGREE] = CORE_STATS_LAUNCH,   [CORE_ACCEL_FILL] = CORE_STATS_RUN,
-		[CORE_ACCEL_MUSTER] = CORE_STATS_RUN,     [CORE_ACCEL_TRY] = CORE_STATS_RUN,
-		[CORE_ACCEL_RUN] = CORE_STATS_RUN,        [CORE_ACCEL_MEET] = CORE_STATS_MEET,
-		[CORE_ACCEL_LAST] = CORE_STATS_LAST,
+		[CORE_ACCEL_OFFER] = CORE_STATS_CLASSIFY, [CORE_ACCEL_SLOT] = CORE_STATS_AGREE,
+		[CORE_ACCEL_READY] = CORE_STATS_READY,    [CORE_ACCEL_AGREE] = CORE_STATS_LAUNCH,
+		[CORE_ACCEL_FILL] = CORE_STATS_RUN,       [CORE_ACCEL_MUSTER] = CORE_STATS_RUN,
+		[CORE_ACCEL_TRY] = CORE_STATS_RUN,        [CORE_ACCEL_RUN] = CORE_STATS_RUN,
+		[CORE_ACCEL_MEET] = CORE_STATS_MEET,      [CORE_ACCEL_LAST] = CORE_STATS_LAST,
 	};
 
 	while (accel->state != CORE_ACCEL_DONE) {

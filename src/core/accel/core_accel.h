@@ -43,6 +43,9 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
  */
 enum util_status core_accel_progress(struct core_accel *accel);
 
+/* Whether it can't be announced yet, as others are calls behind. */
+bool core_accel_is_ahead(const struct core_accel *accel);
+
 /*
  * This process is about to make a call that the others may make before they come to this one: have
  * it staged if that is not too late, which progress will tell.

@@ -92,6 +92,11 @@ static bool is_in_vain(struct core_accel *accel)
 	return lost || core_meet_failed(accel->comm, accel->number);
 }
 
+bool core_failure_has_lost(struct core_accel *accel)
+{
+	return core_meet_is_lost(accel->comm) || (is_time_to_look(accel) && has_lost_member(accel));
+}
+
 void core_failure_give_up(struct core_accel *accel)
 {
 	if (is_time_to_look(accel) && is_in_vain(accel))

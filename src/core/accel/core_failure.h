@@ -20,9 +20,11 @@ enum util_status core_failure_of_loss(const struct core_comm *comm);
 
 /*
  * Called over and over in waits, these look now and then whether a member has failed or is lost:
- * core_failure_give_up while the call is being agreed on, which then is decided; core_failure_look
- * later, which aborts this rank's kernel and sets the result.
+ * core_failure_has_lost before the call is announced, and says so; core_failure_give_up while it is
+ * being agreed on, which then is decided; core_failure_look later, which aborts this rank's kernel
+ * and sets the result.
  */
+bool core_failure_has_lost(struct core_accel *accel);
 void core_failure_give_up(struct core_accel *accel);
 void core_failure_look(struct core_accel *accel);
 

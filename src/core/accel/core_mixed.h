@@ -16,9 +16,9 @@
 bool core_mixed_is_habit(const struct core_comm *comm, const struct core_shape *shape);
 
 /*
- * Whether a call of that number is one in which it asks in spite of the habit. Then it has to wait
- * for others that are far behind, as a root whose staged calls let it run ahead would else never
- * meet them.
+ * Whether a call of that number is one in which a rank asks in spite of the habit. Then all have to
+ * wait for others that are far behind, also those that have no habit, as a root whose staged calls
+ * let it run ahead would else never meet them.
  */
 bool core_mixed_asks(uint64_t number);
 

@@ -51,10 +51,12 @@ void core_say_what_is_awaited(const struct core_accel *accel, char *text, size_t
 	int rank;
 
 	switch (accel->state) {
+	case CORE_ACCEL_SLOT:
+		snprintf(text, bytes, "ranks that are calls behind");
+		break;
 	case CORE_ACCEL_OFFER:
 	case CORE_ACCEL_READY:
-		snprintf(text, bytes,
-			 "earlier work on the buffers to finish, or ranks that are calls behind");
+		snprintf(text, bytes, "earlier work on the buffers to finish");
 		break;
 	case CORE_ACCEL_AGREE:
 		if (core_proof_missing(accel) >= 0) {

@@ -35,6 +35,26 @@ static const struct core_block *table_of(const struct core_accel *accel)
 	return shape->out.num_blocks > 1 ? shape->out.blocks : NULL;
 }
 
+enum util_status core_vote_wait_for_slot(struct core_accel *accel)
+{
+	struct core_comm *comm = accel->comm;
+	/* Before whether somebody is lost, see core_meet_is_lost. */
+	bool passed = core_meet_anybody_past(comm, accel->number);
+
+	if (core_agree_has_slot(comm, accel->number))
+		return UTIL_OK;
+	if (core_failure_has_lost(accel))
+		return core_failure_refuse(accel);
+	if (accel->withdrawn)
+		return core_accel_stage(accel, CORE_REASON_LATER_CALL);
+	if (!accel->nonblocking && !core_mixed_asks(accel->number))
+		return core_accel_stage(accel, CORE_REASON_TOO_FAR_APART);
+	if (!passed)
+		return UTIL_IN_PROGRESS;
+	core_mixed_note(comm, accel->shape.coll, true);
+	return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
+}
+
 /* Earlier work on the buffers, and then what this call needs before it is announced. */
 static enum util_status wait_for_stream(struct core_accel *accel)
 {
@@ -53,15 +73,6 @@ static enum util_status wait_for_stream(struct core_accel *accel)
 	return gpu_stream_poll(accel->stream);
 }
 
-/* See core_mixed_asks; there is no use in it where somebody else has not waited. */
-static bool waits_for_others(const struct core_accel *accel)
-{
-	const struct core_comm *comm = accel->comm;
-
-	return core_mixed_is_habit(comm, &accel->shape) &&
-	       !core_meet_anybody_past(comm, accel->number) && !core_meet_is_lost(comm);
-}
-
 enum util_status core_vote_announce(struct core_accel *accel)
 {
 	enum util_status status = accel->stream ? wait_for_stream(accel) : UTIL_OK;
@@ -70,9 +81,7 @@ enum util_status core_vote_announce(struct core_accel *accel)
 		return status;
 	if (status != UTIL_OK)
 		return core_accel_stage(accel, CORE_REASON_EARLIER_WORK);
-	if (!core_agree_open(&accel->agree, accel->comm, accel->number, accel->nonblocking))
-		return waits_for_others(accel) ? UTIL_IN_PROGRESS
-					       : core_accel_stage(accel, CORE_REASON_TOO_FAR_APART);
+	core_agree_open(&accel->agree, accel->comm, accel->number, accel->nonblocking);
 	if (accel->comm->spans) {
 		core_wire_begin(accel->comm->wire, accel->number);
 		core_eager_publish(accel);

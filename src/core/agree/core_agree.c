@@ -40,16 +40,15 @@ const struct core_block *core_agree_table(const struct core_agree *agree, int ra
 	return core_area_table_of(agree->comm, agree->call, rank);
 }
 
-static bool slot_is_free(struct core_comm *comm, uint64_t call)
+bool core_agree_has_slot(struct core_comm *comm, uint64_t call)
 {
 	return call < CORE_AGREE_SLOTS || core_meet_all_past(comm, call + 1 - CORE_AGREE_SLOTS);
 }
 
-bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call,
+void core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call,
 		     bool nonblocking)
 {
 	*agree = (struct core_agree){.comm = comm, .call = call, .nonblocking = nonblocking};
-	return slot_is_free(comm, call);
 }
 
 void core_agree_announce(const struct core_agree *agree, const struct core_offer *offer,

@@ -9,7 +9,7 @@
  * the slot's word: the first to see that somebody is past s without an offer sets STAGE in it; when
  * all have made offers that fit together, and have mapped what the offers name where that was not
  * known, it is set to ACCEL. Everybody obeys the word. A slot is used again when all are past its
- * call; who finds it still in use stages that call alone.
+ * call; who finds it still in use waits, or stages that call alone.
  *
  * test/model/agreement.pml is the model of this, with the same names, and is checked exhaustively:
  * nobody accelerates a call that another stages, no slot is used early, and nobody waits for a
@@ -44,8 +44,11 @@ struct core_agree {
 	bool answered;
 };
 
-/* Begin a call. Returns false if the slot is still in use: then this call is to be staged. */
-bool core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call,
+/* Whether nobody uses the call's slot any more, and so for good. */
+bool core_agree_has_slot(struct core_comm *comm, uint64_t call);
+
+/* Begin a call, which has a slot. */
+void core_agree_open(struct core_agree *agree, struct core_comm *comm, uint64_t call,
 		     bool nonblocking);
 
 /* Announce the offer. `table` has a block for each member, or is NULL. */

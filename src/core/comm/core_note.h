@@ -12,6 +12,7 @@ enum core_where {
 	CORE_WHERE_CHECK,
 	/* As enum core_accel_state: */
 	CORE_WHERE_OFFER,
+	CORE_WHERE_SLOT,
 	CORE_WHERE_READY,
 	CORE_WHERE_AGREE,
 	CORE_WHERE_FILL,

@@ -12,6 +12,7 @@ const char *core_entry_words(enum core_where where)
 		[CORE_WHERE_ENTERED] = "has begun",
 		[CORE_WHERE_CHECK] = "waits for the others to come to it (GPUCOLL_CHECK=args)",
 		[CORE_WHERE_OFFER] = "looks at its buffers",
+		[CORE_WHERE_SLOT] = "waits for others that are calls behind",
 		[CORE_WHERE_READY] = "waits for earlier work on the buffers",
 		[CORE_WHERE_AGREE] = "waits for the others to come to the call",
 		[CORE_WHERE_FILL] = "copies its input",

@@ -278,15 +278,15 @@ static void put_lane(int lane)
 static const char *stage_name(enum core_where where)
 {
 	static const char *const names[CORE_WHERE_NUM] = {
-		[CORE_WHERE_CHECK] = "check",       [CORE_WHERE_OFFER] = "classify",
-		[CORE_WHERE_READY] = "ready",       [CORE_WHERE_AGREE] = "agree",
-		[CORE_WHERE_LAUNCH] = "launch",     [CORE_WHERE_FILL] = "fill window",
-		[CORE_WHERE_MUSTER] = "muster",     [CORE_WHERE_TRY] = "try",
-		[CORE_WHERE_RUN] = "kernel",        [CORE_WHERE_WIRE] = "wire",
-		[CORE_WHERE_MEET] = "meet",         [CORE_WHERE_LAST] = "last copy",
-		[CORE_WHERE_EARLIER] = "ready",     [CORE_WHERE_COPY_IN] = "copy in",
-		[CORE_WHERE_REAL] = "real MPI",     [CORE_WHERE_ISSUED] = "real MPI",
-		[CORE_WHERE_COPY_OUT] = "copy out",
+		[CORE_WHERE_CHECK] = "check",      [CORE_WHERE_OFFER] = "classify",
+		[CORE_WHERE_SLOT] = "agree",       [CORE_WHERE_READY] = "ready",
+		[CORE_WHERE_AGREE] = "agree",      [CORE_WHERE_LAUNCH] = "launch",
+		[CORE_WHERE_FILL] = "fill window", [CORE_WHERE_MUSTER] = "muster",
+		[CORE_WHERE_TRY] = "try",          [CORE_WHERE_RUN] = "kernel",
+		[CORE_WHERE_WIRE] = "wire",        [CORE_WHERE_MEET] = "meet",
+		[CORE_WHERE_LAST] = "last copy",   [CORE_WHERE_EARLIER] = "ready",
+		[CORE_WHERE_COPY_IN] = "copy in",  [CORE_WHERE_REAL] = "real MPI",
+		[CORE_WHERE_ISSUED] = "real MPI",  [CORE_WHERE_COPY_OUT] = "copy out",
 	};
 
 	return names[where];
