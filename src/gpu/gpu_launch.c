@@ -185,7 +185,7 @@ enum util_status gpu_launch_exchange(struct gpu_stream *stream, struct gpu_excha
 enum util_status gpu_launch_all(struct gpu_stream *stream)
 {
 	struct gpu_execute_args args = {.parts = 1};
-	struct gpu_exchange_args none = {.num_ends = 0};
+	struct gpu_exchange_args none = {.num_routes = 0};
 	enum util_status status = gpu_launch_exchange(stream, &none, 1, 0);
 
 	for (int kernel = GPU_KERNEL_EXECUTE; kernel < GPU_KERNEL_NUM && status == UTIL_OK;

@@ -48,7 +48,7 @@ struct group {
 
 struct job {
 	int ranks, num_groups;
-	unsigned blocks;
+	unsigned blocks, places; /* so many blocks run at a time */
 	uint32_t lanes;
 	uint64_t fifo_bytes, words, shm[MAX_RANKS];
 	bool by_table;
@@ -165,7 +165,6 @@ static void add_route(struct rank *r, const struct group *group, enum gpu_exchan
 		return;
 	r->routes[r->args.num_routes++] = (struct gpu_exchange_route){
 		(uint16_t)kind, (uint16_t)peer, (uint16_t)lanes, 0, first, *num - first};
-	r->args.num_ends += lanes;
 }
 
 static void set_args(struct rank *r, int g)
@@ -184,7 +183,8 @@ static void set_args(struct rank *r, int g)
 		.id = group->id[r->rank],
 		.ranks = (uint32_t)job->ranks,
 		.rank = (uint32_t)r->rank,
-		.lanes = job->lanes};
+		.lanes = job->lanes,
+		.blocks = job->blocks};
 	for (int i = 0; i < job->ranks; i++) {
 		bool self = i == r->rank;
 
@@ -202,34 +202,35 @@ static void set_args(struct rank *r, int g)
 	memcpy(r->args.few_buffers, r->buffers, sizeof(r->buffers));
 }
 
-struct block {
+struct grid {
 	const struct rank *rank;
-	unsigned index, num;
+	unsigned next, num; /* blocks */
 };
 
-static void *run_block(void *argument)
+/* A place of the device: the next block when one has ended. */
+static void *run_blocks(void *argument)
 {
-	const struct block *block = argument;
+	struct grid *grid = argument;
+	unsigned index;
 
-	emu_alone_begin(block->index, block->num);
-	gpu_exchange(&block->rank->args);
+	while ((index = __atomic_fetch_add(&grid->next, 1, __ATOMIC_RELAXED)) < grid->num) {
+		emu_alone_begin(index, grid->num);
+		gpu_exchange(&grid->rank->args);
+	}
 	return NULL;
 }
 
 /* What a stream does: one kernel after the other. */
 static void launch(struct rank *r, int g)
 {
-	struct block blocks[MAX_BLOCKS];
+	struct grid grid = {.rank = r};
 	pthread_t threads[MAX_BLOCKS];
-	unsigned num;
 
 	set_args(r, g);
-	num = r->args.num_ends < r->job->blocks ? r->args.num_ends : r->job->blocks;
-	for (unsigned i = 0; i < num; i++) {
-		blocks[i] = (struct block){r, i, num};
-		assert_int_equal(pthread_create(&threads[i], NULL, run_block, &blocks[i]), 0);
-	}
-	for (unsigned i = 0; i < num; i++)
+	grid.num = r->args.num_routes ? r->job->blocks : 0;
+	for (unsigned i = 0; i < r->job->places; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, run_blocks, &grid), 0);
+	for (unsigned i = 0; i < r->job->places; i++)
 		pthread_join(threads[i], NULL);
 }
 
@@ -365,7 +366,8 @@ static struct job *draw_job(void)
 	job->ranks = 2 + (int)below(MAX_RANKS - 1);
 	job->num_groups = 1 + (int)below(MAX_GROUPS);
 	job->blocks = 1 + below(MAX_BLOCKS);
-	job->lanes = 1 + below(4);
+	job->places = below(2) ? job->blocks : 1 + below(job->blocks);
+	job->lanes = 1 + below(job->blocks < 4 ? job->blocks : 4);
 	job->fifo_bytes = (uint64_t)1024 << below(7);
 	job->words = 128 * below(3);
 	job->by_table = below(2);
@@ -413,8 +415,12 @@ static struct job *mismatched(size_t sent, size_t wanted, uint64_t id)
 {
 	struct job *job = calloc(1, sizeof(*job));
 
-	*job = (struct job){
-		.ranks = 2, .num_groups = 3, .blocks = 2, .lanes = 2, .fifo_bytes = 65536};
+	*job = (struct job){.ranks = 2,
+			    .num_groups = 3,
+			    .blocks = 2,
+			    .places = 2,
+			    .lanes = 2,
+			    .fifo_bytes = 65536};
 	for (int g = 0; g < 3; g++) {
 		struct group *group = &job->groups[g];
 

@@ -29,13 +29,14 @@ static uint64_t fifo_bytes(uint64_t room, uint64_t lanes)
 /*
  * From what all members know alike: the bytes of an arena, its half, and the blocks of a kernel. A
  * pair has as many lanes as use most of the room, the more the better. With no more of them than
- * half the blocks a block has GPU_EXCHANGE_MOST_ENDS ends at most; with one, too.
+ * blocks, a block has at most two ends for each other rank, and one of a copy.
  */
+_Static_assert(2 * (GPU_MAX_PEERS - 1) + 1 <= GPU_EXCHANGE_MOST_ENDS, "ends of a block");
 void core_standing_lay_out_fifos(struct core_standing *standing, uint64_t arena, unsigned blocks)
 {
 	enum { ENOUGH = 32 << 10 }; /* bytes of a FIFO, rather than more lanes */
 	uint64_t room = arena - 2 * standing->half, others = (uint64_t)standing->comm->num_near - 1;
-	unsigned most = blocks / 2 < GPU_EXCHANGE_MOST_LANES ? blocks / 2 : GPU_EXCHANGE_MOST_LANES;
+	unsigned most = blocks < GPU_EXCHANGE_MOST_LANES ? blocks : GPU_EXCHANGE_MOST_LANES;
 
 	standing->fifos = 2 * standing->half;
 	standing->lanes = 1;
@@ -69,7 +70,8 @@ struct group {
 	int first[CORE_MAX_NEAR][2], *next;
 	struct gpu_exchange_route *routes; /* NULL: they are counted only */
 	struct gpu_exchange_buffer *buffers;
-	uint32_t num_routes, num_ends, num_buffers;
+	uint32_t num_routes, num_buffers;
+	uint32_t blocks;         /* up to the last one that has an end */
 	uint64_t bytes, longest; /* of a lane's part */
 };
 
@@ -80,24 +82,38 @@ static void add_buffer(struct group *g, uint64_t address, uint64_t bytes)
 	g->num_buffers++;
 }
 
+static void count_blocks(struct group *g, struct gpu_exchange_route route)
+{
+	const struct core_comm *comm = g->standing->comm;
+	uint32_t blocks = g->standing->drawn, me = (uint32_t)core_comm_number(comm, comm->rank);
+	struct gpu_exchange_deal deal =
+		gpu_exchange_deal(route, (uint32_t)comm->num_near, me, blocks);
+	uint32_t block = deal.block;
+
+	for (int i = 0; i < route.lanes; i++) {
+		g->blocks = block < g->blocks ? g->blocks : block + 1;
+		block = gpu_exchange_next_block(deal, block, blocks);
+	}
+}
+
 /* The buffers since `first`, if there are any; the longest message has so many bytes. */
 static void add_route(struct group *g, enum gpu_exchange_kind kind, int peer, uint32_t first,
 		      uint64_t most)
 {
 	uint64_t share = gpu_exchange_share(most, g->standing->lanes), longest;
 	uint32_t lanes = (uint32_t)((most + share - 1) / share);
+	struct gpu_exchange_route route = {.kind = (uint16_t)kind,
+					   .peer = (uint16_t)peer,
+					   .lanes = (uint16_t)lanes,
+					   .first = first,
+					   .num = g->num_buffers - first};
 
-	if (g->num_buffers == first)
+	if (!route.num)
 		return;
 	if (g->routes)
-		g->routes[g->num_routes] =
-			(struct gpu_exchange_route){.kind = (uint16_t)kind,
-						    .peer = (uint16_t)peer,
-						    .lanes = (uint16_t)lanes,
-						    .first = first,
-						    .num = g->num_buffers - first};
+		g->routes[g->num_routes] = route;
 	g->num_routes++;
-	g->num_ends += lanes;
+	count_blocks(g, route);
 	longest = share < most ? share : most;
 	g->longest = longest > g->longest ? longest : g->longest;
 }
@@ -152,7 +168,7 @@ static bool add_copies(struct group *g, int me)
 		most = g->messages[from].bytes > most ? g->messages[from].bytes : most;
 		g->bytes += 2 * g->messages[from].bytes;
 	}
-	add_route(g, GPU_EXCHANGE_COPY, 0, first, most);
+	add_route(g, GPU_EXCHANGE_COPY, me, first, most);
 	return from == to;
 }
 
@@ -162,7 +178,7 @@ static bool add_all(struct group *g)
 	const struct core_comm *comm = g->standing->comm;
 	int num = comm->num_near, me = core_comm_number(comm, comm->rank);
 
-	g->num_routes = g->num_ends = g->num_buffers = 0;
+	g->num_routes = g->num_buffers = g->blocks = 0;
 	g->bytes = g->longest = 0;
 	if (!add_copies(g, me))
 		return false;
@@ -230,7 +246,6 @@ static enum util_status write_group(struct core_standing *standing, struct group
 	enum util_status status;
 
 	args->num_routes = g->num_routes;
-	args->num_ends = g->num_ends;
 	if (g->num_routes <= GPU_EXCHANGE_FEW_ROUTES &&
 	    g->num_buffers <= GPU_EXCHANGE_FEW_BUFFERS) {
 		g->routes = args->few_routes;
@@ -262,7 +277,8 @@ static void set_exchange_args(const struct core_standing *standing, struct gpu_e
 		.fifo_bytes = standing->fifo_bytes,
 		.ranks = (uint32_t)comm->num_near,
 		.rank = (uint32_t)core_comm_number(comm, comm->rank),
-		.lanes = standing->lanes};
+		.lanes = standing->lanes,
+		.blocks = standing->drawn};
 	core_links_set_arenas(comm, standing->arenas, standing->own, &args->shm, args->mine,
 			      args->theirs);
 }
@@ -279,15 +295,13 @@ static enum util_status put_exchange(struct core_standing *standing, struct grou
 			 standing->comm->rank);
 		return UTIL_ERR_UNSUPPORTED;
 	}
-	if (!g->num_ends)
+	if (!g->num_routes)
 		return UTIL_OK;
 	set_exchange_args(standing, &args, captured);
 	args.id = id;
 	status = write_group(standing, g, &args);
 	if (status == UTIL_OK)
-		status = gpu_launch_exchange(
-			on, &args, g->num_ends < standing->drawn ? g->num_ends : standing->drawn,
-			g->longest);
+		status = gpu_launch_exchange(on, &args, g->blocks, g->longest);
 	if (status != UTIL_OK)
 		return status;
 	if (!captured)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * gpu_exchange: a group of messages. Its ends (gpu_exchange.h) are dealt out to the blocks, and
+ * gpu_exchange: a group of messages. Its ends are dealt out to the blocks (gpu_exchange.h), and
  * each block goes round its own: it looks what each can do, moves a chunk of every one that can do
  * something, tells the other sides, and begins again. It waits for none of them, so a group comes
- * to its end in whatever order its messages can move, and with one block as well as with many.
+ * to its end in whatever order its messages can move, and with one block as well as with many; and
+ * with as few places on the device as there are, as it waits for no block but those of its number.
  *
  * When: messages that other ranks know of only by their own calls, in an order that each pair has
  * for itself. Bytes that all ranks can foresee go better by a schedule (gpu_execute.cu), in which a
@@ -39,6 +40,7 @@ struct state {
 	uint64_t more, moved, aborted;
 	uint64_t number;
 	uint32_t dead; /* from the beginning */
+	uint32_t num;
 	struct end ends[GPU_EXCHANGE_MOST_ENDS];
 };
 
@@ -291,25 +293,54 @@ GPU_DEVICE void advance(const struct gpu_exchange_args &args, struct end *e)
 
 /* ---- going round ---- */
 
-/* Of this block. */
-GPU_DEVICE uint32_t num_ends(const struct gpu_exchange_args &args)
+/*
+ * The number-th end of this block: its route and lane. Returns how many there are up to it; if that
+ * is not more than the number it is not there, and these are all.
+ */
+GPU_DEVICE uint32_t find_end(const struct gpu_exchange_args &args, uint32_t number,
+			     struct gpu_exchange_route *route, uint32_t *lane)
 {
-	return (args.num_ends - gpu_block() + gpu_blocks() - 1) / gpu_blocks();
+	uint32_t ends = 0;
+
+	for (uint32_t i = 0; i < args.num_routes; i++) {
+		struct gpu_exchange_deal deal;
+		uint32_t block;
+
+		*route = load_route(args, i);
+		deal = gpu_exchange_deal(*route, args.ranks, args.rank, args.blocks);
+		block = deal.block;
+		for (*lane = 0; *lane < route->lanes; ++*lane) {
+			if (block == gpu_block() && ends++ == number)
+				return ends;
+			block = gpu_exchange_next_block(deal, block, args.blocks);
+		}
+	}
+	return ends;
 }
 
-/* The number-th of the launch's ends. */
-GPU_DEVICE void begin_end(const struct gpu_exchange_args &args, struct end *e, uint32_t number)
+GPU_DEVICE void begin_end(const struct gpu_exchange_args &args, struct end *e,
+			  struct gpu_exchange_route route, uint32_t lane)
 {
-	uint32_t i = 0;
-
-	for (e->route = load_route(args, 0); number >= e->route.lanes;
-	     e->route = load_route(args, ++i))
-		number -= e->route.lanes;
-	e->lane = number;
+	e->route = route;
+	e->lane = lane;
 	e->next = 0;
 	e->advance = 0;
-	e->position = e->route.kind == GPU_EXCHANGE_COPY ? 0 : gpu_load_relaxed(count_of(args, e));
+	e->position = route.kind == GPU_EXCHANGE_COPY ? 0 : gpu_load_relaxed(count_of(args, e));
 	find_message(args, e, buffers_of(e));
+}
+
+/* By a warp: more of them would look at the same routes in turns. */
+GPU_DEVICE void begin_ends(const struct gpu_exchange_args &args, struct state *state)
+{
+	uint32_t looking = gpu_threads() < 32 ? gpu_threads() : 32, i, lane, ends;
+	struct gpu_exchange_route route;
+
+	if (gpu_thread() >= looking)
+		return;
+	for (i = gpu_thread(); (ends = find_end(args, i, &route, &lane)) > i; i += looking)
+		begin_end(args, &state->ends[i], route, lane);
+	if (gpu_thread() == 0)
+		state->num = ends;
 }
 
 GPU_DEVICE void move_chunks(struct state *state, uint32_t num)
@@ -391,14 +422,13 @@ GPU_KERNEL(gpu_exchange, struct gpu_exchange_args)
 	uint32_t num;
 	bool well;
 
-	if (!args.num_ends)
+	if (!args.num_routes)
 		return;
-	num = num_ends(args);
 	if (gpu_thread() == 0)
 		begin(args, &state);
-	for (uint32_t i = gpu_thread(); i < num; i += gpu_threads())
-		begin_end(args, &state.ends[i], gpu_block() + i * gpu_blocks());
+	begin_ends(args, &state);
 	gpu_block_barrier();
+	num = state.num;
 	well = !state.dead && go_round(args, &state, num);
 	/* Kernels of a communicator follow each other; the next one's blocks have other ends. */
 	for (uint32_t i = gpu_thread(); i < num; i += gpu_threads()) {

@@ -38,10 +38,11 @@ struct gpu_exchange_buffer {
 	uint64_t address, bytes;
 };
 
-/* A pair of ranks in one direction, with its messages in order: as many ends as it has lanes. */
+/* A pair of ranks in one direction, with its messages in order: an end for each lane. */
 struct gpu_exchange_route {
-	uint16_t kind, peer, lanes, unused; /* lanes: those that its longest message needs */
-	uint32_t first, num;                /* buffers */
+	/* peer: of copies, this rank; lanes: those that its longest message needs */
+	uint16_t kind, peer, lanes, unused;
+	uint32_t first, num; /* buffers */
 };
 
 struct gpu_exchange_own {
@@ -61,7 +62,8 @@ struct gpu_exchange_args {
 	uint64_t fifo_bytes; /* a power of two */
 	uint64_t ticket;     /* as in struct gpu_execute_args */
 	uint64_t id;         /* of the call, as its other ends have it */
-	uint32_t ranks, rank, lanes, num_routes, num_ends;
+	/* blocks: among which lanes are dealt out, the same of all ranks, lanes at least. */
+	uint32_t ranks, rank, lanes, num_routes, blocks;
 	struct gpu_exchange_route few_routes[GPU_EXCHANGE_FEW_ROUTES];
 	struct gpu_exchange_buffer few_buffers[GPU_EXCHANGE_FEW_BUFFERS];
 	uint64_t theirs[GPU_MAX_PEERS]; /* of this one, nothing */
@@ -73,6 +75,54 @@ GPU_COMMON uint64_t gpu_exchange_words(uint64_t lanes)
 	uint64_t words = 4 * 8 * lanes;
 
 	return GPU_EXCHANGE_WORDS + (words + GPU_PART_UNIT - 1) / GPU_PART_UNIT * GPU_PART_UNIT;
+}
+
+/*
+ * Both ranks of a pair have a lane, in both directions, in the same of their blocks: so a kernel of
+ * whose blocks only the first one finds a place on the device comes to its end as all first blocks
+ * do, and then the second one has a place. A pair has a turn in which each of its ranks meets
+ * nobody else, as in a tournament by the circle method, and so a rank's lanes are spread evenly:
+ * first all pairs' first ones.
+ */
+GPU_COMMON uint32_t gpu_exchange_turns(uint32_t ranks)
+{
+	return ranks % 2 ? ranks : ranks - 1;
+}
+
+/* The last one of an even number meets who would meet himself. */
+GPU_COMMON uint32_t gpu_exchange_turn(uint32_t ranks, uint32_t one, uint32_t other)
+{
+	uint32_t turns = gpu_exchange_turns(ranks);
+
+	if (one == turns)
+		one = other;
+	if (other == turns)
+		other = one;
+	return (one + other) % turns;
+}
+
+/* The block of a route's first lane, and by how many the next lane's is further, round them all. */
+struct gpu_exchange_deal {
+	uint32_t block, step;
+};
+
+GPU_COMMON struct gpu_exchange_deal
+gpu_exchange_deal(struct gpu_exchange_route route, uint32_t ranks, uint32_t rank, uint32_t blocks)
+{
+	struct gpu_exchange_deal deal = {0, 1 % blocks};
+
+	if (route.kind == GPU_EXCHANGE_COPY)
+		return deal;
+	deal.block = gpu_exchange_turn(ranks, rank, route.peer) % blocks;
+	deal.step = gpu_exchange_turns(ranks) % blocks;
+	return deal;
+}
+
+GPU_COMMON uint32_t gpu_exchange_next_block(struct gpu_exchange_deal deal, uint32_t block,
+					    uint32_t blocks)
+{
+	block += deal.step;
+	return block < blocks ? block : block - blocks;
 }
 
 /* A lane's part of a message. */
