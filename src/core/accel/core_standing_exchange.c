@@ -26,12 +26,12 @@ static uint64_t fifo_bytes(uint64_t room, uint64_t lanes)
 	return bytes;
 }
 
+_Static_assert(2 * (GPU_MAX_PEERS - 1) + 1 <= GPU_EXCHANGE_MOST_ENDS, "ends of a block");
 /*
  * From what all members know alike: the bytes of an arena, its half, and the blocks of a kernel. A
  * pair has as many lanes as use most of the room, the more the better. With no more of them than
  * blocks, a block has at most two ends for each other rank, and one of a copy.
  */
-_Static_assert(2 * (GPU_MAX_PEERS - 1) + 1 <= GPU_EXCHANGE_MOST_ENDS, "ends of a block");
 void core_standing_lay_out_fifos(struct core_standing *standing, uint64_t arena, unsigned blocks)
 {
 	enum { ENOUGH = 32 << 10 }; /* bytes of a FIFO, rather than more lanes */

@@ -78,9 +78,9 @@ GPU_COMMON uint64_t gpu_exchange_words(uint64_t lanes)
 }
 
 /*
- * Both ranks of a pair have a lane, in both directions, in the same of their blocks: so a kernel of
- * whose blocks only the first one finds a place on the device comes to its end as all first blocks
- * do, and then the second one has a place. A pair has a turn in which each of its ranks meets
+ * Both ranks of a pair have a lane, in both directions, in the same of their blocks. So, where they
+ * group their messages alike, a kernel comes to its end of whose blocks only the first one finds a
+ * place on the device: all first blocks do, and then the second one has a place. A pair has a turn in which each of its ranks meets
  * nobody else, as in a tournament by the circle method, and so a rank's lanes are spread evenly:
  * first all pairs' first ones.
  */
