@@ -75,8 +75,8 @@ enum util_status gpu_launch_leave(struct gpu_stream *stream, struct gpu_execute_
 				  const struct gpu_work *work, unsigned num, uint64_t bytes);
 
 /*
- * The same of a group of messages, of which no part is longer than `bytes`, by so many blocks, each
- * of which has GPU_EXCHANGE_MOST_ENDS ends at most.
+ * The same of a group of messages, of which no part is longer than `bytes`, by so many blocks, as
+ * `args->used` has.
  */
 enum util_status gpu_launch_exchange(struct gpu_stream *stream, struct gpu_exchange_args *args,
 				     unsigned blocks, uint64_t bytes);

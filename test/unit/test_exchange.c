@@ -142,7 +142,7 @@ static void add_buffer(struct rank *r, uint32_t *num, const unsigned char *memor
 static void add_route(struct rank *r, const struct group *group, enum gpu_exchange_kind kind,
 		      int peer, uint32_t *num)
 {
-	uint32_t first = *num, lanes = 0;
+	uint32_t first = *num, lanes = 0, blocks = r->job->blocks, block;
 	uint64_t most = 0;
 
 	for (int m = 0; m < group->num; m++) {
@@ -163,8 +163,18 @@ static void add_route(struct rank *r, const struct group *group, enum gpu_exchan
 		lanes++;
 	if (!lanes)
 		return;
-	r->routes[r->args.num_routes++] = (struct gpu_exchange_route){
-		(uint16_t)kind, (uint16_t)peer, (uint16_t)lanes, 0, first, *num - first};
+	block = kind == GPU_EXCHANGE_COPY
+			? blocks - lanes
+			: gpu_exchange_block((uint32_t)r->job->ranks, (uint32_t)r->rank,
+					     (uint32_t)peer, blocks);
+	r->routes[r->args.num_routes++] = (struct gpu_exchange_route){.kind = (uint16_t)kind,
+								      .peer = (uint16_t)peer,
+								      .lanes = (uint16_t)lanes,
+								      .block = (uint16_t)block,
+								      .first = first,
+								      .num = *num - first};
+	for (uint32_t i = 0; i < lanes; i++)
+		r->args.used |= 1U << (block + i) % blocks;
 }
 
 static void set_args(struct rank *r, int g)
@@ -227,7 +237,7 @@ static void launch(struct rank *r, int g)
 	pthread_t threads[MAX_BLOCKS];
 
 	set_args(r, g);
-	grid.num = r->args.num_routes ? r->job->blocks : 0;
+	grid.num = (unsigned)__builtin_popcount(r->args.used);
 	for (unsigned i = 0; i < r->job->places; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, run_blocks, &grid), 0);
 	for (unsigned i = 0; i < r->job->places; i++)
@@ -411,14 +421,14 @@ static void groups_that_are_drawn(void **state)
 /* ---- what is given up ---- */
 
 /* Rank 0 sends in each of three groups; of the second one rank 1 has its own idea. */
-static struct job *mismatched(size_t sent, size_t wanted, uint64_t id)
+static struct job *mismatched(size_t sent, size_t wanted, uint64_t id, unsigned places)
 {
 	struct job *job = calloc(1, sizeof(*job));
 
 	*job = (struct job){.ranks = 2,
 			    .num_groups = 3,
 			    .blocks = 2,
-			    .places = 2,
+			    .places = places,
 			    .lanes = 2,
 			    .fifo_bytes = 65536};
 	for (int g = 0; g < 3; g++) {
@@ -436,9 +446,10 @@ static struct job *mismatched(size_t sent, size_t wanted, uint64_t id)
 	return job;
 }
 
-static void check_mismatch(size_t sent, size_t wanted, uint64_t id, size_t found, size_t expected)
+static void check_mismatch_at(unsigned places, size_t sent, size_t wanted, uint64_t id,
+			      size_t found, size_t expected)
 {
-	struct job *job = mismatched(sent, wanted, id);
+	struct job *job = mismatched(sent, wanted, id, places);
 	const struct gpu_enqueued *words = &job->enqueued[1];
 
 	run_job(job);
@@ -454,6 +465,12 @@ static void check_mismatch(size_t sent, size_t wanted, uint64_t id, size_t found
 	assert_int_equal(words->exchanges, wanted ? 3 : 2);
 	assert_int_equal(job->enqueued[0].failed, 0);
 	close_job(job);
+}
+
+static void check_mismatch(size_t sent, size_t wanted, uint64_t id, size_t found, size_t expected)
+{
+	for (unsigned places = 1; places <= 2; places++)
+		check_mismatch_at(places, sent, wanted, id, found, expected);
 }
 
 static void other_sizes(void **state)
@@ -478,7 +495,7 @@ static void told_to_give_up(void **state)
 {
 	(void)state;
 	for (int half = 0; half < 2; half++) {
-		struct job *job = mismatched(100, 100, 2);
+		struct job *job = mismatched(100, 100, 2, 2);
 		struct rank ranks[MAX_RANKS];
 		pthread_t threads[MAX_RANKS];
 		struct gpu_enqueued *words = &job->enqueued[1];
@@ -508,12 +525,42 @@ static void told_to_give_up(void **state)
 	}
 }
 
+/* ---- where lanes are ---- */
+
+/* The same on both ranks, and of one rank's pairs as few as can be from the same block on. */
+static void check_blocks(uint32_t ranks, uint32_t blocks)
+{
+	uint32_t turns = ranks % 2 ? ranks : ranks - 1, most = (turns + blocks - 1) / blocks;
+
+	for (uint32_t one = 0; one < ranks; one++) {
+		uint32_t pairs[GPU_EXCHANGE_MOST_BLOCKS] = {0};
+
+		for (uint32_t other = 0; other < ranks; other++) {
+			uint32_t block = gpu_exchange_block(ranks, one, other, blocks);
+
+			if (other == one)
+				continue;
+			assert_in_range(block, 0, blocks - 1);
+			assert_int_equal(block, gpu_exchange_block(ranks, other, one, blocks));
+			assert_in_range(++pairs[block], 1, most);
+		}
+	}
+}
+
+static void blocks_of_pairs(void **state)
+{
+	(void)state;
+	for (uint32_t ranks = 2; ranks <= GPU_MAX_PEERS; ranks++) {
+		for (uint32_t blocks = 1; blocks <= GPU_EXCHANGE_MOST_BLOCKS; blocks++)
+			check_blocks(ranks, blocks);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(groups_that_are_drawn),
-		cmocka_unit_test(other_sizes),
-		cmocka_unit_test(other_calls),
+		cmocka_unit_test(blocks_of_pairs), cmocka_unit_test(groups_that_are_drawn),
+		cmocka_unit_test(other_sizes),     cmocka_unit_test(other_calls),
 		cmocka_unit_test(told_to_give_up),
 	};
 

@@ -26,11 +26,12 @@ static uint64_t fifo_bytes(uint64_t room, uint64_t lanes)
 	return bytes;
 }
 
-_Static_assert(2 * (GPU_MAX_PEERS - 1) + 1 <= GPU_EXCHANGE_MOST_ENDS, "ends of a block");
+_Static_assert(2 * (GPU_MAX_PEERS - 1) + 1 <= GPU_EXCHANGE_MOST_ROUTES, "and one of copies");
+
 /*
  * From what all members know alike: the bytes of an arena, its half, and the blocks of a kernel. A
- * pair has as many lanes as use most of the room, the more the better. With no more of them than
- * blocks, a block has at most two ends for each other rank, and one of a copy.
+ * pair has as many lanes as use most of the room, the more the better, but no more than there are
+ * blocks: a block has one end of a route at most.
  */
 void core_standing_lay_out_fifos(struct core_standing *standing, uint64_t arena, unsigned blocks)
 {
@@ -71,7 +72,7 @@ struct group {
 	struct gpu_exchange_route *routes; /* NULL: they are counted only */
 	struct gpu_exchange_buffer *buffers;
 	uint32_t num_routes, num_buffers;
-	uint32_t blocks;         /* up to the last one that has an end */
+	uint32_t used;           /* blocks, as bits */
 	uint64_t bytes, longest; /* of a lane's part */
 };
 
@@ -82,18 +83,15 @@ static void add_buffer(struct group *g, uint64_t address, uint64_t bytes)
 	g->num_buffers++;
 }
 
-static void count_blocks(struct group *g, struct gpu_exchange_route route)
+/* The block of the first lane; of copies, which no other rank knows of, that of the first turn. */
+static uint32_t block_of(const struct group *g, enum gpu_exchange_kind kind, int peer)
 {
 	const struct core_comm *comm = g->standing->comm;
-	uint32_t blocks = g->standing->drawn, me = (uint32_t)core_comm_number(comm, comm->rank);
-	struct gpu_exchange_deal deal =
-		gpu_exchange_deal(route, (uint32_t)comm->num_near, me, blocks);
-	uint32_t block = deal.block;
+	uint32_t me = (uint32_t)core_comm_number(comm, comm->rank);
 
-	for (int i = 0; i < route.lanes; i++) {
-		g->blocks = block < g->blocks ? g->blocks : block + 1;
-		block = gpu_exchange_next_block(deal, block, blocks);
-	}
+	if (kind == GPU_EXCHANGE_COPY)
+		return 0;
+	return gpu_exchange_block((uint32_t)comm->num_near, me, (uint32_t)peer, g->standing->drawn);
 }
 
 /* The buffers since `first`, if there are any; the longest message has so many bytes. */
@@ -110,10 +108,12 @@ static void add_route(struct group *g, enum gpu_exchange_kind kind, int peer, ui
 
 	if (!route.num)
 		return;
+	route.block = (uint16_t)block_of(g, kind, peer);
 	if (g->routes)
 		g->routes[g->num_routes] = route;
 	g->num_routes++;
-	count_blocks(g, route);
+	for (uint32_t i = 0; i < lanes; i++)
+		g->used |= 1U << (route.block + i) % g->standing->drawn;
 	longest = share < most ? share : most;
 	g->longest = longest > g->longest ? longest : g->longest;
 }
@@ -168,7 +168,7 @@ static bool add_copies(struct group *g, int me)
 		most = g->messages[from].bytes > most ? g->messages[from].bytes : most;
 		g->bytes += 2 * g->messages[from].bytes;
 	}
-	add_route(g, GPU_EXCHANGE_COPY, me, first, most);
+	add_route(g, GPU_EXCHANGE_COPY, 0, first, most);
 	return from == to;
 }
 
@@ -178,7 +178,7 @@ static bool add_all(struct group *g)
 	const struct core_comm *comm = g->standing->comm;
 	int num = comm->num_near, me = core_comm_number(comm, comm->rank);
 
-	g->num_routes = g->num_buffers = g->blocks = 0;
+	g->num_routes = g->num_buffers = g->used = 0;
 	g->bytes = g->longest = 0;
 	if (!add_copies(g, me))
 		return false;
@@ -246,6 +246,7 @@ static enum util_status write_group(struct core_standing *standing, struct group
 	enum util_status status;
 
 	args->num_routes = g->num_routes;
+	args->used = g->used;
 	if (g->num_routes <= GPU_EXCHANGE_FEW_ROUTES &&
 	    g->num_buffers <= GPU_EXCHANGE_FEW_BUFFERS) {
 		g->routes = args->few_routes;
@@ -301,7 +302,8 @@ static enum util_status put_exchange(struct core_standing *standing, struct grou
 	args.id = id;
 	status = write_group(standing, g, &args);
 	if (status == UTIL_OK)
-		status = gpu_launch_exchange(on, &args, g->blocks, g->longest);
+		status = gpu_launch_exchange(on, &args, (unsigned)__builtin_popcount(g->used),
+					     g->longest);
 	if (status != UTIL_OK)
 		return status;
 	if (!captured)

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TRIAL_FLOATS = 64 << 10, MOST_BLOCKS = 32 };
+enum { TRIAL_FLOATS = 64 << 10 };
 
 /* UTIL_OK: it was done as enqueued calls are to be, and is not finished yet. */
 static enum util_status try_once(struct core_standing *standing, const struct core_call *call)
@@ -56,7 +56,7 @@ static void draw_blocks(struct core_standing *standing)
 {
 	unsigned room = standing->accel.offer.blocks + gpu_launch_drawn(standing->device);
 
-	standing->drawn = gpu_launch_draw(standing->device, room, MOST_BLOCKS);
+	standing->drawn = gpu_launch_draw(standing->device, room, GPU_EXCHANGE_MOST_BLOCKS);
 }
 
 static void learn(struct core_standing *standing)

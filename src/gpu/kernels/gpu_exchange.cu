@@ -3,8 +3,7 @@
  * gpu_exchange: a group of messages. Its ends are dealt out to the blocks (gpu_exchange.h), and
  * each block goes round its own: it looks what each can do, moves a chunk of every one that can do
  * something, tells the other sides, and begins again. It waits for none of them, so a group comes
- * to its end in whatever order its messages can move, and with one block as well as with many; and
- * with as few places on the device as there are, as it waits for no block but those of its number.
+ * to its end in whatever order its messages can move, and with one block as well as with many.
  *
  * When: messages that other ranks know of only by their own calls, in an order that each pair has
  * for itself. Bytes that all ranks can foresee go better by a schedule (gpu_execute.cu), in which a
@@ -41,7 +40,8 @@ struct state {
 	uint64_t number;
 	uint32_t dead; /* from the beginning */
 	uint32_t num;
-	struct end ends[GPU_EXCHANGE_MOST_ENDS];
+	uint32_t lanes[GPU_EXCHANGE_MOST_ROUTES]; /* of each route the one that is here, from 1 */
+	struct end ends[GPU_EXCHANGE_MOST_ROUTES];
 };
 
 /* ---- places ---- */
@@ -293,29 +293,24 @@ GPU_DEVICE void advance(const struct gpu_exchange_args &args, struct end *e)
 
 /* ---- going round ---- */
 
-/*
- * The number-th end of this block: its route and lane. Returns how many there are up to it; if that
- * is not more than the number it is not there, and these are all.
- */
-GPU_DEVICE uint32_t find_end(const struct gpu_exchange_args &args, uint32_t number,
-			     struct gpu_exchange_route *route, uint32_t *lane)
+/* Among those that have ends. */
+GPU_DEVICE uint32_t number_of_block(const struct gpu_exchange_args &args)
 {
-	uint32_t ends = 0;
+	uint32_t before = gpu_block(), block = 0;
 
-	for (uint32_t i = 0; i < args.num_routes; i++) {
-		struct gpu_exchange_deal deal;
-		uint32_t block;
+	while (!(args.used >> block & 1) || before--)
+		block++;
+	return block;
+}
 
-		*route = load_route(args, i);
-		deal = gpu_exchange_deal(*route, args.ranks, args.rank, args.blocks);
-		block = deal.block;
-		for (*lane = 0; *lane < route->lanes; ++*lane) {
-			if (block == gpu_block() && ends++ == number)
-				return ends;
-			block = gpu_exchange_next_block(deal, block, args.blocks);
-		}
-	}
-	return ends;
+/* Of the route the block has a lane, or not. Returns that, from 1, or 0. */
+GPU_DEVICE uint32_t lane_here(const struct gpu_exchange_args &args, uint32_t i, uint32_t block)
+{
+	struct gpu_exchange_route route = load_route(args, i);
+	uint32_t lane = block < route.block ? block + args.blocks : block;
+
+	lane -= route.block;
+	return lane < route.lanes ? lane + 1 : 0;
 }
 
 GPU_DEVICE void begin_end(const struct gpu_exchange_args &args, struct end *e,
@@ -329,18 +324,25 @@ GPU_DEVICE void begin_end(const struct gpu_exchange_args &args, struct end *e,
 	find_message(args, e, buffers_of(e));
 }
 
-/* By a warp: more of them would look at the same routes in turns. */
+/* A thread has a route, and that route's end the place behind those of the routes before. */
 GPU_DEVICE void begin_ends(const struct gpu_exchange_args &args, struct state *state)
 {
-	uint32_t looking = gpu_threads() < 32 ? gpu_threads() : 32, i, lane, ends;
-	struct gpu_exchange_route route;
+	uint32_t block = number_of_block(args);
 
-	if (gpu_thread() >= looking)
-		return;
-	for (i = gpu_thread(); (ends = find_end(args, i, &route, &lane)) > i; i += looking)
-		begin_end(args, &state->ends[i], route, lane);
-	if (gpu_thread() == 0)
-		state->num = ends;
+	for (uint32_t i = gpu_thread(); i < args.num_routes; i += gpu_threads())
+		state->lanes[i] = lane_here(args, i, block);
+	gpu_block_barrier();
+	for (uint32_t i = gpu_thread(); i < args.num_routes; i += gpu_threads()) {
+		uint32_t place = 0;
+
+		for (uint32_t j = 0; j < i; j++)
+			place += state->lanes[j] != 0;
+		if (state->lanes[i])
+			begin_end(args, &state->ends[place], load_route(args, i),
+				  state->lanes[i] - 1);
+		if (i == args.num_routes - 1)
+			state->num = place + (state->lanes[i] != 0);
+	}
 }
 
 GPU_DEVICE void move_chunks(struct state *state, uint32_t num)
@@ -430,7 +432,7 @@ GPU_KERNEL(gpu_exchange, struct gpu_exchange_args)
 	gpu_block_barrier();
 	num = state.num;
 	well = !state.dead && go_round(args, &state, num);
-	/* Kernels of a communicator follow each other; the next one's blocks have other ends. */
+	/* For the next kernel of the communicator. */
 	for (uint32_t i = gpu_thread(); i < num; i += gpu_threads()) {
 		if (state.ends[i].route.kind != GPU_EXCHANGE_COPY)
 			gpu_store_relaxed(count_of(args, &state.ends[i]), state.ends[i].position);

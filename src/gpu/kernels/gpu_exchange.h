@@ -23,10 +23,11 @@
 enum {
 	GPU_EXCHANGE_UNIT = 16,           /* bytes: of what is in a FIFO, and of a header */
 	GPU_EXCHANGE_LEAST = 32 << 10,    /* of a part, but for a message's last one */
-	GPU_EXCHANGE_MOST_LANES = 16,     /* of a pair of ranks */
+	GPU_EXCHANGE_MOST_BLOCKS = 32,    /* bits of `used` */
+	GPU_EXCHANGE_MOST_LANES = 32,     /* of a pair of ranks; blocks at most */
 	GPU_EXCHANGE_MOST_FIFO = 1 << 20, /* bytes */
-	GPU_EXCHANGE_MOST_ENDS = 2 * GPU_MAX_PEERS, /* of a block */
-	GPU_EXCHANGE_FEW_ROUTES = 96,               /* in the launch's arguments */
+	GPU_EXCHANGE_MOST_ROUTES = 2 * GPU_MAX_PEERS, /* and so of a block's ends */
+	GPU_EXCHANGE_FEW_ROUTES = 96,                 /* in the launch's arguments */
 	GPU_EXCHANGE_FEW_BUFFERS = 96,
 	GPU_EXCHANGE_WORDS = 128, /* where the tails begin */
 };
@@ -38,10 +39,12 @@ struct gpu_exchange_buffer {
 	uint64_t address, bytes;
 };
 
-/* A pair of ranks in one direction, with its messages in order: an end for each lane. */
+/*
+ * A pair of ranks in one direction, with its messages in order: an end for each of the lanes that
+ * its longest message needs, in the blocks from `block` on, round all of them.
+ */
 struct gpu_exchange_route {
-	/* peer: of copies, this rank; lanes: those that its longest message needs */
-	uint16_t kind, peer, lanes, unused;
+	uint16_t kind, peer, lanes, block;
 	uint32_t first, num; /* buffers */
 };
 
@@ -62,8 +65,8 @@ struct gpu_exchange_args {
 	uint64_t fifo_bytes; /* a power of two */
 	uint64_t ticket;     /* as in struct gpu_execute_args */
 	uint64_t id;         /* of the call, as its other ends have it */
-	/* blocks: among which lanes are dealt out, the same of all ranks, lanes at least. */
-	uint32_t ranks, rank, lanes, num_routes, blocks;
+	/* blocks: among which lanes are dealt out, as all ranks know; used: those that have ends */
+	uint32_t ranks, rank, lanes, num_routes, blocks, used;
 	struct gpu_exchange_route few_routes[GPU_EXCHANGE_FEW_ROUTES];
 	struct gpu_exchange_buffer few_buffers[GPU_EXCHANGE_FEW_BUFFERS];
 	uint64_t theirs[GPU_MAX_PEERS]; /* of this one, nothing */
@@ -80,49 +83,23 @@ GPU_COMMON uint64_t gpu_exchange_words(uint64_t lanes)
 /*
  * Both ranks of a pair have a lane, in both directions, in the same of their blocks. So, where they
  * group their messages alike, a kernel comes to its end of whose blocks only the first one finds a
- * place on the device: all first blocks do, and then the second one has a place. A pair has a turn in which each of its ranks meets
- * nobody else, as in a tournament by the circle method, and so a rank's lanes are spread evenly:
- * first all pairs' first ones.
+ * place on the device: all first blocks do, and then the second one has a place.
+ *
+ * A pair has a turn in which each of its ranks meets nobody else, as in a tournament by the circle
+ * method; the last one of an even number meets who would meet himself. The turns begin all around
+ * the blocks, and the pair's lanes have the blocks from there on. With no more lanes than blocks a
+ * block has one lane of a pair at most.
  */
-GPU_COMMON uint32_t gpu_exchange_turns(uint32_t ranks)
+GPU_COMMON uint32_t gpu_exchange_block(uint32_t ranks, uint32_t one, uint32_t other,
+				       uint32_t blocks)
 {
-	return ranks % 2 ? ranks : ranks - 1;
-}
-
-/* The last one of an even number meets who would meet himself. */
-GPU_COMMON uint32_t gpu_exchange_turn(uint32_t ranks, uint32_t one, uint32_t other)
-{
-	uint32_t turns = gpu_exchange_turns(ranks);
+	uint32_t turns = ranks % 2 ? ranks : ranks - 1;
 
 	if (one == turns)
 		one = other;
 	if (other == turns)
 		other = one;
-	return (one + other) % turns;
-}
-
-/* The block of a route's first lane, and by how many the next lane's is further, round them all. */
-struct gpu_exchange_deal {
-	uint32_t block, step;
-};
-
-GPU_COMMON struct gpu_exchange_deal
-gpu_exchange_deal(struct gpu_exchange_route route, uint32_t ranks, uint32_t rank, uint32_t blocks)
-{
-	struct gpu_exchange_deal deal = {0, 1 % blocks};
-
-	if (route.kind == GPU_EXCHANGE_COPY)
-		return deal;
-	deal.block = gpu_exchange_turn(ranks, rank, route.peer) % blocks;
-	deal.step = gpu_exchange_turns(ranks) % blocks;
-	return deal;
-}
-
-GPU_COMMON uint32_t gpu_exchange_next_block(struct gpu_exchange_deal deal, uint32_t block,
-					    uint32_t blocks)
-{
-	block += deal.step;
-	return block < blocks ? block : block - blocks;
+	return (one + other) % turns * blocks / turns;
 }
 
 /* A lane's part of a message. */
