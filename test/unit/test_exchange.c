@@ -164,7 +164,7 @@ static void add_route(struct rank *r, const struct group *group, enum gpu_exchan
 	if (!lanes)
 		return;
 	block = kind == GPU_EXCHANGE_COPY
-			? blocks - lanes
+			? 0
 			: gpu_exchange_block((uint32_t)r->job->ranks, (uint32_t)r->rank,
 					     (uint32_t)peer, blocks);
 	r->routes[r->args.num_routes++] = (struct gpu_exchange_route){.kind = (uint16_t)kind,

@@ -107,9 +107,9 @@ static enum util_status offer(struct core_accel *accel)
 		return core_accel_stage(accel, comm->no_area);
 	if (accel->withdrawn && !core_meet_is_lost(comm))
 		return core_accel_stage(accel, CORE_REASON_LATER_CALL);
-	/* A call that has waited in a queue: others may have gone to the real MPI long ago. */
-	if (accel->nonblocking && core_meet_anybody_past(comm, accel->number) &&
-	    !core_meet_is_lost(comm)) {
+	/* A call that has waited, in a queue too: others may have gone to the real MPI long ago. */
+	if ((accel->nonblocking || accel->state == CORE_ACCEL_SLOT) &&
+	    core_meet_anybody_past(comm, accel->number) && !core_meet_is_lost(comm)) {
 		core_mixed_note(comm, accel->shape.coll, true);
 		return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
 	}
@@ -128,17 +128,29 @@ static enum util_status offer(struct core_accel *accel)
 	return UTIL_OK;
 }
 
-/* Nothing is held while it waits for a slot, and after that all is looked at once more. */
+/*
+ * Some member is so far behind that there is no slot for the call. What the program has queued can
+ * wait: a member that comes to the call has left the slot. And where ranks that stage calls for
+ * themselves are to meet again (core_mixed_asks), all wait.
+ */
+static enum util_status wait_for_slot(struct core_accel *accel)
+{
+	if (!accel->nonblocking && !core_mixed_asks(accel->number))
+		return core_accel_stage(accel, CORE_REASON_TOO_FAR_APART);
+	if (accel->state != CORE_ACCEL_SLOT)
+		core_accel_go(accel, CORE_ACCEL_SLOT);
+	return core_failure_has_lost(accel) ? core_failure_refuse(accel) : UTIL_IN_PROGRESS;
+}
+
+/* Nothing is held while it waits for a slot, and all is looked at each time. */
 static enum util_status step_offer(struct core_accel *accel)
 {
 	enum util_status status = offer(accel);
 
+	if (status == UTIL_OK && !core_agree_has_slot(accel->comm, accel->number))
+		status = wait_for_slot(accel);
 	if (status != UTIL_OK)
 		return status;
-	if (!core_agree_has_slot(accel->comm, accel->number)) {
-		core_accel_go(accel, CORE_ACCEL_SLOT);
-		return UTIL_OK;
-	}
 	core_reach_enter(accel);
 	status = core_prepare_offer(accel);
 	if (status == UTIL_OK)
@@ -294,12 +306,8 @@ static enum util_status step_accel(struct core_accel *accel)
 
 	switch (accel->state) {
 	case CORE_ACCEL_OFFER:
-		status = step_offer(accel);
-		break;
 	case CORE_ACCEL_SLOT:
-		status = core_vote_wait_for_slot(accel);
-		if (status == UTIL_OK)
-			core_accel_go(accel, CORE_ACCEL_OFFER);
+		status = step_offer(accel);
 		break;
 	case CORE_ACCEL_READY:
 		status = accel->withdrawn ? stage_withdrawn(accel) : core_vote_announce(accel);

@@ -35,26 +35,6 @@ static const struct core_block *table_of(const struct core_accel *accel)
 	return shape->out.num_blocks > 1 ? shape->out.blocks : NULL;
 }
 
-enum util_status core_vote_wait_for_slot(struct core_accel *accel)
-{
-	struct core_comm *comm = accel->comm;
-	/* Before whether somebody is lost, see core_meet_is_lost. */
-	bool passed = core_meet_anybody_past(comm, accel->number);
-
-	if (core_agree_has_slot(comm, accel->number))
-		return UTIL_OK;
-	if (core_failure_has_lost(accel))
-		return core_failure_refuse(accel);
-	if (accel->withdrawn)
-		return core_accel_stage(accel, CORE_REASON_LATER_CALL);
-	if (!accel->nonblocking && !core_mixed_asks(accel->number))
-		return core_accel_stage(accel, CORE_REASON_TOO_FAR_APART);
-	if (!passed)
-		return UTIL_IN_PROGRESS;
-	core_mixed_note(comm, accel->shape.coll, true);
-	return core_accel_stage(accel, CORE_REASON_OTHERS_CHOICE);
-}
-
 /* Earlier work on the buffers, and then what this call needs before it is announced. */
 static enum util_status wait_for_stream(struct core_accel *accel)
 {

@@ -6,15 +6,6 @@
 #include "core/accel/core_accel_call.h"
 
 /*
- * Some member is so far behind that there is no slot for the call. What the program has queued can
- * wait: a member that comes to the call has left the slot. And where ranks that stage calls for
- * themselves are to meet again (core_mixed_asks), all wait. There is no use in it once somebody is
- * past the call. UTIL_OK: there is a slot now; UTIL_IN_PROGRESS; UTIL_STAGE: the call is to be
- * staged; else it fails, as a member is lost.
- */
-enum util_status core_vote_wait_for_slot(struct core_accel *accel);
-
-/*
  * Announce the offer, when earlier work on the buffers has finished. UTIL_OK, UTIL_IN_PROGRESS;
  * UTIL_STAGE: the call is to be staged.
  */
