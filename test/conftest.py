@@ -119,6 +119,11 @@ def run_command(command, env, timeout):
         return Result("timeout", f"{output}\ntimed out after {timeout} s: {' '.join(map(str, command))}")
 
 
+def run_work(command, env, seconds):
+    """The same for what computes and waits for nobody: so many seconds on a core, which beside other work take longer by the clock."""
+    return run_command(["prlimit", f"--cpu={seconds}", *command], env, 10 * seconds)
+
+
 def run_over_tcp(command, env, timeout, when=None):
     """The same for a job whose MPI uses TCP, in which MPICH 4.0's MPI_Finalize does not return now and then (fixed upstream in 2023,
     pull request 6596): a program that has said its results has some seconds left to end. `when`: what the program says,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ASAN_OPTIONS, BUILD, MPIS, NEWER, ON_GPU, SOURCE, run_command, tool
+from conftest import ASAN_OPTIONS, BUILD, MPIS, NEWER, ON_GPU, SOURCE, run_command, run_work, tool
 
 each_mpi = pytest.mark.parametrize("mpi", MPIS + NEWER)
 # GPUs that the tests' programs see; the emulated device has as many as a test wants.
@@ -24,7 +24,7 @@ def compile_with(wrapper, *arguments):
     shows = ["-show"] if Path(wrapper).name.startswith("mpi") else ["--version"]
     if shutil.which(wrapper) is None or run_command([wrapper, *shows], os.environ.copy(), 20).status != 0:
         pytest.skip(f"there is no {wrapper} that works on this machine to compile the test's program with")
-    result = run_command([wrapper, *map(str, arguments)], os.environ.copy(), 600)
+    result = run_work([wrapper, *map(str, arguments)], os.environ.copy(), 120)
     assert result.status == 0, result.output
 
 

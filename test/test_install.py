@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import BUILD, CUDA, MPIS, ON_GPU, SANITIZED, SOURCE, assert_passed, environment, launcher, run_command
+from conftest import BUILD, CUDA, MPIS, ON_GPU, SANITIZED, SOURCE, assert_passed, environment, launcher, run_command, run_work
 from helpers import CUDART, compile_with, get_wheel, run_tool
 
 
@@ -28,7 +28,7 @@ def test_headers_of_cuda_12(older_cuda):
              for path in sorted((SOURCE / folder).rglob("*.c")) if path.name != "emu_ucp.c" and knows.search(path.read_text())]
     assert len(files) > 120
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda path: run_command([wrapper, *flags, str(path)], os.environ, 60), files))
+        results = list(pool.map(lambda path: run_work([wrapper, *flags, str(path)], os.environ, 60), files))
     failed = [result.output for result in results if result.status != 0]
     assert not failed, "\n".join(failed)[:4000]
 

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from conftest import SOURCE, run_command
+from conftest import SOURCE, run_work
 
 
 def spin(tmp_path, name, *defines):
@@ -16,7 +16,7 @@ def spin(tmp_path, name, *defines):
     how = ["-O2", "-DCOLLAPSE"] if os.environ.get("GPUTEST_LONG") else how
     for command in (["spin", *[f"-D{d}" for d in defines], "-a", str(model)],
                     ["gcc", *how, "-DSAFETY", "-o", "pan", "pan.c"], ["./pan", "-m200000"]):
-        result = run_command(["/bin/sh", "-c", f"cd {tmp_path} && {' '.join(command)}"], os.environ.copy(), 300)
+        result = run_work(["/bin/sh", "-c", f"cd {tmp_path} && {' '.join(command)}"], os.environ.copy(), 300)
         assert result.status == 0, result.output
     assert "errors:" in result.output, result.output
     return result.output

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from conftest import BUILD, MPIS, NEWER, ON_GPU, SANITIZED, SOURCE, assert_passed, run_command
+from conftest import BUILD, MPIS, NEWER, ON_GPU, SANITIZED, SOURCE, assert_passed, run_command, run_work
 from helpers import CUDART, HOSTID, PATHS, RECOVERY, SURVIVING, assert_survived, count_calls, on_nodes
 
 NAMES = ["openmpi5", "mpich5"]
@@ -33,7 +33,7 @@ def standard_abi(newer):
     """The library and the programs for the standard ABI."""
     targets = [f"mpi/mpi_abi/{name}" for name in ["libgpucoll.so.0", *PROGRAMS]]
     wrapper = BUILD / "mpis/mpich5/bin/mpicc_abi"
-    made = run_command(["make", "-s", "-C", str(BUILD), "MPI_NAMES=mpi_abi", f"MPI_WRAPPERS={wrapper}", *targets], os.environ.copy(), 300)
+    made = run_work(["make", "-s", "-C", str(BUILD), "MPI_NAMES=mpi_abi", f"MPI_WRAPPERS={wrapper}", *targets], os.environ.copy(), 300)
     assert made.status == 0, made.output
     return "mpi_abi"
 

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from conftest import BUILD, CUDA, MPIS, NEWER, ON_GPU, SOURCE, assert_passed, environment, launcher, run_command
+from conftest import BUILD, CUDA, MPIS, NEWER, ON_GPU, SOURCE, assert_passed, environment, launcher, run_command, run_work
 from helpers import (CUDART, MACHINES, choices, compile_with, count_calls, each_mpi, emulated_only, need_mpi4py,
                      run_tool)
 
@@ -103,8 +103,8 @@ def test_exec_finds_the_release(tmp_path, pal, found):
     """Open MPI 4 and 5 have one soname. What is found is what is preloaded, here nothing that could be."""
     def make(output, source, *options):
         (tmp_path / "source.c").write_text(source)
-        result = run_command(["gcc", "-o", str(tmp_path / output), str(tmp_path / "source.c"), "-Wl,--no-as-needed", f"-L{tmp_path}",
-                              f"-Wl,-rpath,{tmp_path}", *options], os.environ.copy(), 60)
+        result = run_work(["gcc", "-o", str(tmp_path / output), str(tmp_path / "source.c"), "-Wl,--no-as-needed", f"-L{tmp_path}",
+                           f"-Wl,-rpath,{tmp_path}", *options], os.environ.copy(), 60)
         assert result.status == 0, result.output
 
     for release in ("openmpi", "openmpi5"):

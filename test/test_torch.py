@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from conftest import BUILD, CUDA, MPIS, ON_GPU, SANITIZED, SOURCE, family, launcher, run_command, tool
+from conftest import BUILD, CUDA, MPIS, ON_GPU, SANITIZED, SOURCE, family, launcher, run_command, run_work, tool
 
 HOME = BUILD / "torch"
 TORCH = BUILD / "mpis/torch"
@@ -35,7 +35,7 @@ def torch():
     got = run_command([str(SOURCE / "tools/get-mpis.sh"), str(BUILD / "mpis"), "torch"], environment(), 600)
     if got.status != 0:
         pytest.skip(f"no torch could be got here: {got.output[-300:]}")
-    loaded = run_command([PYTHON, "-c", "import torch.distributed"], environment(PYTHONPATH=str(TORCH)), 300)
+    loaded = run_work([PYTHON, "-c", "import torch.distributed"], environment(PYTHONPATH=str(TORCH)), 60)
     if loaded.status != 0:
         pytest.skip(f"torch is not to be loaded here: {loaded.output[-300:]}")
     shutil.rmtree(HOME, ignore_errors=True)
@@ -53,12 +53,12 @@ def installed(torch):
             return made[mpi]
         home = HOME / mpi
         python = home / "bin/python"
-        assert run_command([PYTHON, "-m", "venv", "--without-pip", str(home)], environment(), 60).status == 0
+        assert run_work([PYTHON, "-m", "venv", "--without-pip", str(home)], environment(), 60).status == 0
         packages = next(home.glob("lib/python3*/site-packages"))
         (packages / "torch.pth").write_text(f"{TORCH}\n")
         flags = "-O0 -g0 -Wextra -Werror -Wno-unused-parameter -Wno-error=deprecated-declarations"  # not optimised, to be built sooner
-        result = run_command([PYTHON, "-m", "pip", "--python", str(python), "install", "--no-compile", str(HOME / "python")],
-                             environment(MPICC=tool(mpi, "mpicc"), GPUCOLL_LIBDIR=str(BUILD / "mpi" / mpi), CFLAGS=flags, CXXFLAGS=flags), 600)
+        result = run_work([PYTHON, "-m", "pip", "--python", str(python), "install", "--no-compile", str(HOME / "python")],
+                          environment(MPICC=tool(mpi, "mpicc"), GPUCOLL_LIBDIR=str(BUILD / "mpi" / mpi), CFLAGS=flags, CXXFLAGS=flags), 200)
         if "No matching distribution found for setuptools" in result.output:
             pytest.skip("pip could get no setuptools here")
         assert result.status == 0, result.output[-4000:]
@@ -71,10 +71,10 @@ def installed(torch):
 def standin(torch):
     """The folder of the stand-in for torch's CUDA part."""
     include = [f"-isystem{TORCH / 'torch/include' / sub}" for sub in ("", "torch/csrc/api/include")]
-    result = run_command(["g++", "-std=c++17", "-O0", "-fPIC", "-shared", "-Wall", "-Werror", *include, f"-isystem{CUDA}/include",
-                          f"-I{python_headers()}", "-DTORCH_API_INCLUDE_EXTENSION_H",
-                          "-o", str(HOME / "standin.so"), str(HERE / "standin.cpp"), f"-L{TORCH / 'torch/lib'}",
-                          "-ltorch_python", "-ltorch_cpu", "-lc10", f"-L{BUILD / 'emu'}", "-l:libcuda.so.1"], environment(), 200)
+    result = run_work(["g++", "-std=c++17", "-O0", "-fPIC", "-shared", "-Wall", "-Werror", *include, f"-isystem{CUDA}/include",
+                       f"-I{python_headers()}", "-DTORCH_API_INCLUDE_EXTENSION_H",
+                       "-o", str(HOME / "standin.so"), str(HERE / "standin.cpp"), f"-L{TORCH / 'torch/lib'}",
+                       "-ltorch_python", "-ltorch_cpu", "-lc10", f"-L{BUILD / 'emu'}", "-l:libcuda.so.1"], environment(), 200)
     assert result.status == 0, result.output[-4000:]
     return HOME
 

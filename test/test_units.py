@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from conftest import ASAN_OPTIONS, BUILD, MPIS, SOURCE, run_command
+from conftest import ASAN_OPTIONS, BUILD, MPIS, SOURCE, run_command, run_work
 from helpers import MACHINES
 
 UNIT_TESTS = [p.name for p in sorted(BUILD.glob("test_*")) if os.access(p, os.X_OK) and p.is_file()]
@@ -23,8 +23,7 @@ def run_unit_test(name):
     env = dict(os.environ, LD_LIBRARY_PATH=libraries, CUEMU_DEVICES="2",
                ASAN_OPTIONS=ASAN_OPTIONS)
     arguments = sorted(map(str, MACHINES.glob("*.machine"))) if name == "test_choose" else []
-    # Who computes for too long is ended by the time that it had a core; beside other work that takes longer by the clock.
-    return run_command(["prlimit", "--cpu=240", str(BUILD / name), *arguments], env, 1200)
+    return run_work([str(BUILD / name), *arguments], env, 240)
 
 
 @pytest.mark.quick
@@ -36,7 +35,7 @@ def test_unit(name):
 
 @pytest.mark.quick
 def test_layering():
-    result = run_command([sys.executable, str(SOURCE / "test/check-layering.py"), str(SOURCE)], os.environ, 60)
+    result = run_work([sys.executable, str(SOURCE / "test/check-layering.py"), str(SOURCE)], os.environ, 60)
     assert result.status == 0, result.output
 
 
@@ -50,7 +49,7 @@ def test_layering_is_checked(tmp_path):
         path = tmp_path / "src" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    result = run_command([sys.executable, str(SOURCE / "test/check-layering.py"), str(tmp_path)], os.environ, 60)
+    result = run_work([sys.executable, str(SOURCE / "test/check-layering.py"), str(tmp_path)], os.environ, 60)
     for found in ("src/algos may not include mpi.h", "src/algos may not include gpu/gpu_driver.h",
                   "src/core/call may not include core/agree/core_high.h", "in a circle: core_a -> core_b -> core_a"):
         assert found in result.output, result.output
@@ -60,14 +59,14 @@ def test_layering_is_checked(tmp_path):
 @pytest.mark.quick
 def test_docs_name_what_is_there(tmp_path):
     check = [sys.executable, str(SOURCE / "test/check-docs.py")]
-    result = run_command([*check, str(SOURCE)], os.environ, 60)
+    result = run_work([*check, str(SOURCE)], os.environ, 60)
     assert result.status == 0, result.output
     (tmp_path / "README.md").write_text("See `core_gone()` in `src/gone.c`, and `README.md`.\n")
     (tmp_path / "src/core/call").mkdir(parents=True)
     (tmp_path / "man").mkdir()
     (tmp_path / "man/gpucoll.7").write_text("")
     (tmp_path / "src/core/call/core_reason.c").write_text('	[CORE_REASON_X] = "for what "\n			"nobody knows",\n')
-    result = run_command([*check, str(tmp_path)], os.environ, 60)
+    result = run_work([*check, str(tmp_path)], os.environ, 60)
     assert result.status != 0 and re.findall(r"there is no (\S+)", result.output) == ["core_gone", "src/gone.c"], result.output
     assert "a call is staged for: for what nobody knows\n" in result.output, result.output
 
@@ -80,7 +79,7 @@ def test_format():
         pytest.skip("clang-format-14, or what it is to go by, is not there")
     sources = [str(path) for folder in ("src", "include", "test", "tools", "bench", "python") for suffix in ("c", "h", "cu", "cpp")
                for path in (SOURCE / folder).rglob(f"*.{suffix}")]
-    result = run_command([tool, "--dry-run", "-Werror", f"--style=file:{SOURCE}/.clang-format", *sources], os.environ, 120)
+    result = run_work([tool, "--dry-run", "-Werror", f"--style=file:{SOURCE}/.clang-format", *sources], os.environ, 120)
     assert result.status == 0, result.output[:4000]
 
 
@@ -93,7 +92,7 @@ def test_dist_has_all(tmp_path):
     if listed.status != 0:
         pytest.skip(f"git does not say what the tree has: {listed.output}")
     (tmp_path / "print.mk").write_text("print-dist: ; @echo $(DISTFILES)\n")
-    result = run_command(["make", "-s", "-C", str(BUILD), "-f", "Makefile", "-f", str(tmp_path / "print.mk"), "print-dist"], os.environ, 60)
+    result = run_work(["make", "-s", "-C", str(BUILD), "-f", "Makefile", "-f", str(tmp_path / "print.mk"), "print-dist"], os.environ, 60)
     released = {str((BUILD / name).resolve().relative_to(SOURCE)) for name in result.output.split() if (BUILD / name).exists()}
     released |= set(result.output.split())
     missing = [name for name in listed.output.split("\n") if name and name not in released and not name.startswith((".ci/", ".github/", ".gitignore", "bench/results/"))]
