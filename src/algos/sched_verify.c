@@ -40,6 +40,11 @@ struct queue {
 	int num, sender, receiver;
 };
 
+struct room {         /* of a rank's buffer */
+	size_t first; /* place */
+	int blocks;
+};
+
 struct runner { /* of a lane */
 	uint32_t next, round;
 };
@@ -60,8 +65,7 @@ struct proof {
 	uint32_t *clocks; /* a row for each lane */
 	size_t width;     /* of a row, with what pads it */
 	struct place *places;
-	size_t *first; /* place of a rank's buffer */
-	int *rooms;    /* blocks of a rank's buffer */
+	struct room *rooms; /* of each rank, of each buffer */
 	struct access *reads;
 	uint32_t num_reads, most_reads;
 	uint64_t *sets;
@@ -199,7 +203,7 @@ static int32_t unite(struct proof *p, int32_t a, int32_t b)
 /* ---- memory ---- */
 
 /* Blocks that there is to be room for in a rank's buffer. */
-static int find_room(const struct proof *p, int rank, int buffer)
+static int find_blocks(const struct proof *p, int rank, int buffer)
 {
 	const struct sched_request *request = p->request;
 	int blocks = sched_num_blocks(request), num = 0;
@@ -222,9 +226,9 @@ static bool exists(const struct proof *p, int rank, int buffer, int block)
 	return sched_has_block(p->request, rank, (enum sched_buffer)buffer, block);
 }
 
-static size_t *first_of(const struct proof *p, int rank, int buffer)
+static struct room *room_of(const struct proof *p, int rank, int buffer)
 {
-	return &p->first[rank * SCHED_NUM_BUFFERS + buffer];
+	return &p->rooms[rank * SCHED_NUM_BUFFERS + buffer];
 }
 
 /*
@@ -245,18 +249,17 @@ static bool overlaps_input(const struct proof *p)
 static struct place *place_of(const struct proof *p, uint32_t round, int rank, int buffer,
 			      int block, int piece)
 {
-	int blocks = p->rooms[rank * SCHED_NUM_BUFFERS + buffer];
+	const struct room *room = room_of(p, rank, buffer);
 	size_t at;
 
 	/* In place, both buffers are one. */
 	if (buffer == SCHED_OUT && sched_is_in_place(p->request, rank) && !overlaps_input(p) &&
 	    exists(p, rank, SCHED_IN, block))
 		return place_of(p, round, rank, SCHED_IN, begins_input(p) ? 0 : block, piece);
-	at = (size_t)(blocks > 1 ? block : 0);
+	at = (size_t)(room->blocks > 1 ? block : 0);
 	if (buffer != SCHED_SCRATCH)
-		at += (size_t)blocks * round;
-	return &p->places[*first_of(p, rank, buffer) + at * (size_t)p->sched->pieces +
-			  (size_t)piece];
+		at += (size_t)room->blocks * round;
+	return &p->places[room->first + at * (size_t)p->sched->pieces + (size_t)piece];
 }
 
 static bool is_before(const struct proof *p, const struct access *access, const uint32_t *clock)
@@ -331,7 +334,7 @@ static bool check_write(struct proof *p, struct place *place, const struct sched
  */
 static bool clobber_input(struct proof *p)
 {
-	struct place *place = &p->places[*first_of(p, p->lane->rank, SCHED_IN)];
+	struct place *place = &p->places[room_of(p, p->lane->rank, SCHED_IN)->first];
 	size_t num = (size_t)p->request->ranks * (size_t)p->sched->pieces * ROUNDS;
 
 	for (size_t i = 0; i < num; i++) {
@@ -798,17 +801,16 @@ static bool lay_out(struct proof *p)
 {
 	size_t total = 0, ranks = (size_t)p->request->ranks;
 
-	p->first = calloc(ranks * SCHED_NUM_BUFFERS, sizeof(*p->first));
 	p->rooms = calloc(ranks * SCHED_NUM_BUFFERS, sizeof(*p->rooms));
-	if (!p->first || !p->rooms)
+	if (!p->rooms)
 		return no_memory(p);
 	for (int rank = 0; rank < p->request->ranks; rank++) {
 		for (int buffer = 0; buffer < SCHED_NUM_BUFFERS; buffer++) {
-			int room = find_room(p, rank, buffer);
+			struct room *room = room_of(p, rank, buffer);
 
-			*first_of(p, rank, buffer) = total;
-			p->rooms[rank * SCHED_NUM_BUFFERS + buffer] = room;
-			total += (size_t)room * (size_t)p->sched->pieces *
+			room->first = total;
+			room->blocks = find_blocks(p, rank, buffer);
+			total += (size_t)room->blocks * (size_t)p->sched->pieces *
 				 (buffer == SCHED_SCRATCH ? 1 : ROUNDS);
 		}
 	}
@@ -905,7 +907,6 @@ static void clean_up(struct proof *p)
 	free(p->runners);
 	free(p->queues);
 	free(p->clocks);
-	free(p->first);
 	free(p->rooms);
 	free(p->places);
 	free(p->sets);
