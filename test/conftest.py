@@ -121,7 +121,7 @@ def run_command(command, env, timeout):
 
 def run_work(command, env, seconds):
     """The same for what computes and waits for nobody: so many seconds on a core, which beside other work take longer by the clock."""
-    return run_command(["prlimit", f"--cpu={seconds}", *command], env, 10 * seconds)
+    return run_command(["prlimit", f"--cpu={seconds}", *command], env, 5 * seconds)
 
 
 def run_over_tcp(command, env, timeout, when=None):
