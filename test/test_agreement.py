@@ -2,6 +2,7 @@
 """The agreement of ranks on the path of each call, and the memory that it is about."""
 import os
 import random
+import re
 import time
 
 import pytest
@@ -109,6 +110,23 @@ def test_memory_without_handles(run_mpi, mpi, case, windows):
     assert_passed(result)
     assert count_calls(result.output, "stage") == 0, result.output
     assert ("through windows" in result.output) == windows, result.output
+
+
+# What drivers without any IPC (WSL's, Tegra's) do.
+NO_IPC = "cuIpcGetMemHandle+=801,cuMemExportToShareableHandle+=801,cuMemPoolExportToShareableHandle+=801"
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("program", [("test_coll", 2), ("test_agree", "windows", 120), ("test_agree", "mixed", 300)], ids=lambda p: p[-2])
+def test_nothing_can_be_exported(run_mpi, mpi, program):
+    """Not even windows: messages go through the host's memory, once a vote has found that out, which is once a communicator."""
+    result = run_mpi(mpi, 3, *program, env={"CUEMU_FAULT": NO_IPC, "CUEMU_SMS": "8", **PATHS["accel"]})
+    assert_passed(result)
+    assert count_calls(result.output, "accel") > 100, result.output
+    assert not re.search("(?m)^(?!.* < 1 B ).* (twoshot|oneshot|direct)", result.output), result.output
+    assert "can't be exported" not in result.output, result.output
+    assert "WARN" not in result.output, result.output
 
 
 @each_mpi

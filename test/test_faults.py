@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from conftest import BUILD, SANITIZED, SOURCE, assert_passed, environment, family, launcher, run_command
-from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only, on_one_rank
+from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only, on_nodes, on_one_rank
 
 
 @emulated_only
@@ -52,6 +52,28 @@ def test_kernel_fault_is_an_error(run_mpi, mpi, fault, tmp_path):
     script = on_one_rank(tmp_path, fault, rank=0)
     result = run_mpi(mpi, 3, script, BUILD / "mpi" / mpi / "test_agree", "fault")
     assert "first error in call 4, last 4" in result.output and "1 checks passed, 0 failed" in result.output, result.output
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("shape", ["000", "0011"])
+@pytest.mark.parametrize("env", [{}, {"TEST_FIRST": "1"}], ids=["later", "first"])
+def test_context_lost_before_the_call(run_mpi, mpi, shape, env):
+    """By a kernel of the application's: errors that name the driver's, where the real MPI would die of device memory."""
+    result = on_nodes(run_mpi, mpi, shape, "test_life", "lost_before", env=env)
+    assert_passed(result)
+    assert re.search(r"\[0\] WARN gpu: 0x\w+ is device memory, .* CUDA_ERROR_ILLEGAL_ADDRESS \(700\)", result.output), result.output
+    assert re.search(r"\[1\] WARN core: MPI_Allreduce failed, .*another rank has failed in it, or is lost", result.output), result.output
+
+
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("shape", ["000", "0011"])
+@pytest.mark.parametrize("fault", ["cuStreamCreate=700", "cuStreamQuery:4=700"])
+def test_context_lost_while_a_call_is_prepared(run_mpi, mpi, shape, fault):
+    """As by earlier work that turns out to have failed: such a call is not staged, which this rank could not do, and the others would wait for."""
+    result = on_nodes(run_mpi, mpi, shape, "test_agree", "fault", first=f"[ $r = 0 ] && export CUEMU_FAULT={fault};", timeout=60)
+    assert re.search(r"first error in call (\d+), last \1\n", result.output) and "1 checks passed, 0 failed" in result.output, result.output
 
 
 @each_mpi

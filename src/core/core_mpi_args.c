@@ -7,12 +7,10 @@
 #include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_predefined.h"
 #include "gpu/gpu_pointer.h"
+#include "util/util_readable.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 static int64_t bytes_of(int64_t count, core_handle handle)
 {
@@ -71,36 +69,13 @@ static uint8_t exchanged_type(const struct core_call *call, int rank)
 	return core_mpi_is_loose(type) ? 0 : core_mpi_type_number(type);
 }
 
-/* To be read: of devices the kernel does not read for others what a load of ours may. */
-static bool is_mapped(uint64_t address)
-{
-	FILE *maps = fopen("/proc/self/maps", "re");
-	unsigned long long from, to;
-	bool found = false;
-	char line[512], may;
-
-	while (maps && !found && fgets(line, sizeof(line), maps))
-		found = sscanf(line, "%llx-%llx %c", &from, &to, &may) == 3 && address >= from &&
-			address < to && may == 'r';
-	if (maps)
-		fclose(maps);
-	return found;
-}
-
-/*
- * The kernel knows what is mapped, and reads it or says no. Where the data begin at the address: of
- * predefined types, without displacements.
- */
+/* Where the data begin at the address: of predefined types, without displacements. */
 static bool is_nowhere(const void *buffer, int64_t count, core_handle type, const void *displs)
 {
-	char byte;
-	struct iovec here = {&byte, 1}, there = {(void *)buffer, 1};
-
 	if (!buffer || count <= 0 || displs || !core_mpi_type_number(type) ||
 	    core_mpi_is_in_place(buffer) || (gpu_driver_present() && gpu_pointer_is_device(buffer)))
 		return false;
-	return process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT &&
-	       !is_mapped((uint64_t)(uintptr_t)buffer);
+	return !util_may_be_read(buffer);
 }
 
 static bool has_any(const int *neighbors, int num)

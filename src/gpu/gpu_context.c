@@ -38,6 +38,8 @@ static enum util_status enter(struct gpu_scope *scope, const struct gpu_pointer 
 	CUcontext context = pointer->context;
 	enum util_status status;
 
+	if (pointer->memory == GPU_MEMORY_LOST)
+		return UTIL_ERR_CUDA;
 	if (!context) {
 		status = primary_context(pointer->device, &context);
 		if (status != UTIL_OK)
@@ -98,6 +100,29 @@ bool gpu_scope_enter_alive(struct gpu_scope *scope, int ordinal, unsigned long l
 		return true;
 	gpu_scope_leave(scope);
 	return false;
+}
+
+/* Of errors that leave the process in an inconsistent state; the last ones are of kernels. */
+static bool is_sticky(CUresult result)
+{
+	return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_TIMEOUT ||
+	       result == CUDA_ERROR_ASSERT ||
+	       (result >= CUDA_ERROR_HARDWARE_STACK_ERROR && result <= CUDA_ERROR_LAUNCH_FAILED);
+}
+
+bool gpu_context_is_lost(const struct gpu_pointer *pointer)
+{
+	struct gpu_scope scope;
+	CUevent event;
+	CUresult result = CUDA_SUCCESS;
+
+	if (enter(&scope, pointer, &result) != UTIL_OK)
+		return is_sticky(result);
+	result = gpu_driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (result == CUDA_SUCCESS)
+		gpu_driver.cuEventDestroy(event);
+	gpu_scope_leave(&scope);
+	return is_sticky(result);
 }
 
 bool gpu_context_is_current(void)

@@ -43,6 +43,12 @@ bool gpu_scope_enter_alive(struct gpu_scope *scope, int device, unsigned long lo
 bool gpu_context_is_current(void);
 
 /*
+ * Whether nothing more can be done in the buffer's context: one more event is asked for, and
+ * refused with an error that cuda.h says every later call gives.
+ */
+bool gpu_context_is_lost(const struct gpu_pointer *pointer);
+
+/*
  * Unpin host memory that was registered, for all contexts (portable), in that one, or in the
  * thread's where nobody knows whether that lives. False where the driver may still hold the pages:
  * then the address must not be used again.

@@ -182,9 +182,10 @@ enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *poin
 	if (!id)
 		return UTIL_ERR_UNSUPPORTED;
 	if (!find_export(id, out)) {
+		*out = (struct gpu_export){.kind = GPU_EXPORT_NONE};
 		if (gpu_scope_enter(&scope, pointer) != UTIL_OK)
 			return UTIL_ERR_CUDA;
-		*out = (struct gpu_export){.buffer_id = id};
+		out->buffer_id = id;
 		if (!export_handle(address, out) && !export_of_pool(address, out))
 			export_mapping(address, out);
 		gpu_scope_leave(&scope);
@@ -199,6 +200,8 @@ static bool is_live(const struct gpu_export *export)
 	struct gpu_pointer where;
 
 	gpu_pointer_classify((void *)export->start, &where);
+	if (where.memory == GPU_MEMORY_LOST) /* others can only fail, too */
+		return true;
 	return where.memory != GPU_MEMORY_HOST && id_of(&where) == export->buffer_id;
 }
 
@@ -641,6 +644,8 @@ enum util_status gpu_ipc_map(int owner, const struct gpu_export *export, int fd,
 	struct gpu_mapping *mapping;
 
 	*out = NULL;
+	if (export->kind == GPU_EXPORT_NONE)
+		return UTIL_ERR_UNSUPPORTED;
 	pthread_mutex_lock(&lock);
 	mapping = find_mapping(owner, export->buffer_id, gpu_stream_context_id(stream));
 	if (!mapping && !lacks_fd)

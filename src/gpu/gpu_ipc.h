@@ -66,8 +66,9 @@ enum util_status gpu_ipc_find(int owner, uint64_t buffer_id, const struct gpu_st
 /*
  * Map what process `owner` (any number that stands for it) exported, in the stream's context. That
  * two devices can't reach each other is remembered, so that asking again costs nothing:
- * UTIL_ERR_UNSUPPORTED. UTIL_ERR_CUDA: it failed now, and may not later. UTIL_IN_PROGRESS: it takes
- * a descriptor, and `fd` is -1. `fd` stays the caller's. Inside the brackets; thread-safe.
+ * UTIL_ERR_UNSUPPORTED, as of what the owner could not export. UTIL_ERR_CUDA: it failed now, and
+ * may not later. UTIL_IN_PROGRESS: it takes a descriptor, and `fd` is -1. `fd` stays the caller's.
+ * Inside the brackets; thread-safe.
  */
 enum util_status gpu_ipc_map(int owner, const struct gpu_export *export, int fd,
 			     const struct gpu_stream *stream, struct gpu_mapping **out);

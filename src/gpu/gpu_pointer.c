@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "gpu/gpu_pointer.h"
 #include "gpu/gpu_context.h"
+#include "util/util_log.h"
+#include "util/util_readable.h"
 
 /* The thread's device may read and write it, which need not be so. */
 static bool may_access(const void *address)
@@ -42,16 +44,42 @@ static bool is_host_vmm_there(const void *address)
 	       is_host_vmm(address, context);
 }
 
+/*
+ * After an error that ends a context, such as a bad access by one of the application's kernels, the
+ * driver may answer every question with that error. The real MPI would die of the device's memory,
+ * and be blamed for it. Without CUDA, or a context of it, no memory is a device's.
+ */
+static bool is_lost(CUresult result, const void *address)
+{
+	return result != CUDA_ERROR_NOT_INITIALIZED && result != CUDA_ERROR_STUB_LIBRARY &&
+	       result != CUDA_ERROR_INVALID_CONTEXT && result != CUDA_ERROR_INVALID_VALUE &&
+	       !util_may_be_read(address);
+}
+
+/* A warning once: every later question gets the same answer. */
+static void log_lost(CUresult result, const void *address)
+{
+	static bool told;
+	bool again = __atomic_exchange_n(&told, true, __ATOMIC_RELAXED);
+	const char *name = NULL;
+
+	gpu_driver.cuGetErrorName(result, &name);
+	util_log(again ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_GPU,
+		 "%p is device memory, of which the CUDA driver only says %s (%d): it has failed "
+		 "before this call, by a kernel or copy that compute-sanitizer may name",
+		 address, name ? name : "an unknown error", (int)result);
+}
+
 bool gpu_pointer_is_device(const void *address)
 {
 	unsigned type = 0, managed = 0;
 	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 					CU_POINTER_ATTRIBUTE_IS_MANAGED};
 	void *data[] = {&type, &managed};
+	CUresult result = gpu_driver.cuPointerGetAttributes(2, wanted, data, (CUdeviceptr)address);
 
-	if (gpu_driver.cuPointerGetAttributes(2, wanted, data, (CUdeviceptr)address) !=
-	    CUDA_SUCCESS)
-		return false;
+	if (result != CUDA_SUCCESS)
+		return is_lost(result, address);
 	return managed || type == CU_MEMORYTYPE_DEVICE ||
 	       (type == CU_MEMORYTYPE_HOST && is_host_vmm_there(address));
 }
@@ -62,7 +90,7 @@ bool gpu_pointer_is_out_of_reach(const void *address)
 
 	if (gpu_pointer_is_device(address))
 		gpu_pointer_classify(address, &pointer);
-	return pointer.memory == GPU_MEMORY_DEVICE;
+	return pointer.memory == GPU_MEMORY_DEVICE || pointer.memory == GPU_MEMORY_LOST;
 }
 
 /*
@@ -97,12 +125,21 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 		CU_POINTER_ATTRIBUTE_RANGE_SIZE};
 	void *data[] = {&type,           &managed,    &out->device, &out->context,
 			&out->buffer_id, &out->start, &out->bytes};
+	CUresult result;
 
 	*out = (struct gpu_pointer){.memory = GPU_MEMORY_HOST, .device = -1};
-	if (!gpu_driver_present() ||
-	    gpu_driver.cuPointerGetAttributes(sizeof(wanted) / sizeof(wanted[0]), wanted, data,
-					      (CUdeviceptr)address) != CUDA_SUCCESS)
+	if (!gpu_driver_present())
 		return;
+	result = gpu_driver.cuPointerGetAttributes(sizeof(wanted) / sizeof(wanted[0]), wanted, data,
+						   (CUdeviceptr)address);
+	if (result != CUDA_SUCCESS) {
+		*out = (struct gpu_pointer){.memory = GPU_MEMORY_HOST, .device = -1};
+		if (!is_lost(result, address))
+			return;
+		out->memory = GPU_MEMORY_LOST;
+		log_lost(result, address);
+		return;
+	}
 	if (managed)
 		out->memory = GPU_MEMORY_MANAGED;
 	else if (type == CU_MEMORYTYPE_DEVICE)

@@ -6,15 +6,16 @@
 #include "gpu/gpu_where.h"
 
 /*
- * Classify an address, which need not be valid. One driver call; creates no context; any thread.
- * To be called only after gpu_driver_present() was true.
+ * Classify an address, which need not be valid. One driver call, and where that fails a look at
+ * what the CPU may read, and a log line; creates no context; any thread. To be called only after
+ * gpu_driver_present() was true.
  */
 void gpu_pointer_classify(const void *address, struct gpu_pointer *out);
 
 /*
- * Whether the address is device or managed memory: the question asked for each buffer of each call,
- * so it asks the driver for no more than that. To be called only after gpu_driver_present() was
- * true.
+ * Whether the address is device or managed memory, or was before the context was lost: the question
+ * asked for each buffer of each call, so it asks the driver for no more than that. To be called
+ * only after gpu_driver_present() was true.
  */
 bool gpu_pointer_is_device(const void *address);
 

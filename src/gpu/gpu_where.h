@@ -14,11 +14,16 @@ enum gpu_memory {
 	 * touch it only if it was allowed to.
 	 */
 	GPU_MEMORY_HOST_VMM,
+	/*
+	 * Not the host's, as the CPU can't read it, and no more is known: the process's CUDA
+	 * context has failed, and with it all that would be asked of it or done to the memory.
+	 */
+	GPU_MEMORY_LOST,
 };
 
 struct gpu_pointer {
 	enum gpu_memory memory;
-	int device;        /* ordinal, valid unless host */
+	int device;        /* ordinal, valid unless host or lost */
 	CUcontext context; /* NULL: none recorded (pool and VMM memory); use the primary one */
 	unsigned long long buffer_id; /* unique to the allocation in this process, never reused */
 	uintptr_t start;              /* the allocation's first byte, and how many it has; */

@@ -77,8 +77,8 @@ void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noret
  * Fault injection. CUEMU_FAULT is a list "NAME[:N][+][=CODE|=hang],...": the Nth call (default 1)
  * of the driver function NAME in this process, and with + all later ones, fails with CODE (default
  * 2, out of memory). The name `kernel` stands for the kernels themselves, which then do nothing.
- * Codes from 700 on are sticky: the context is lost and every later call fails the same way. One
- * that hangs never returns.
+ * Codes of kernels that fail (700, 719 and such) are sticky: the context is lost and every later
+ * call fails the same way. One that hangs never returns.
  */
 CUresult emu_find_fault(const char *name);
 extern atomic_bool emu_may_fault; /* until it is known that there are none */

@@ -12,7 +12,7 @@
 struct emu_config emu_config;
 atomic_bool emu_may_fault = true;
 
-enum { MAX_FAULTS = 16, FIRST_STICKY = 700 };
+enum { MAX_FAULTS = 16 };
 
 static struct fault {
 	char name[64];
@@ -186,6 +186,14 @@ static bool matches(const struct fault *fault, const char *name)
 	       (!name[length] || !strncmp(name + length, "_v", 2));
 }
 
+/* After which, as cuda.h says, any further work in the process returns the same error. */
+static bool is_sticky(CUresult code)
+{
+	return code == CUDA_ERROR_ILLEGAL_ADDRESS || code == CUDA_ERROR_LAUNCH_TIMEOUT ||
+	       code == CUDA_ERROR_ASSERT ||
+	       (code >= CUDA_ERROR_HARDWARE_STACK_ERROR && code <= CUDA_ERROR_LAUNCH_FAILED);
+}
+
 CUresult emu_find_fault(const char *name)
 {
 	bool hangs = false;
@@ -202,7 +210,7 @@ CUresult emu_find_fault(const char *name)
 		    (faults[i].later && faults[i].calls > faults[i].nth))
 			code = faults[i].code;
 		hangs |= code != CUDA_SUCCESS && faults[i].hangs;
-		if ((int)code >= FIRST_STICKY)
+		if (is_sticky(code))
 			lost = code;
 	}
 	pthread_mutex_unlock(&fault_lock);

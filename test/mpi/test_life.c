@@ -459,6 +459,60 @@ static void fault(void)
 	free(values);
 }
 
+/* Calls on device memory of this rank alone. */
+static bool fails_alone(struct buffer *buffer, int count, MPI_Comm comm)
+{
+	MPI_Request request = MPI_REQUEST_NULL;
+	int packed[1000], position = 0;
+	bool fails = MPI_Send(buffer->data, count, MPI_INT, 1, 7, comm) != MPI_SUCCESS;
+
+	fails &= MPI_Isend(buffer->data, count, MPI_INT, 1, 7, comm, &request) != MPI_SUCCESS;
+	fails &= MPI_Pack(buffer->data, 1000, MPI_INT, packed, sizeof(packed), &position, comm) !=
+		 MPI_SUCCESS;
+	return fails && position == 0;
+}
+
+/*
+ * Rank 0's context is lost by a kernel of the application's, before the library hears of it: the
+ * driver does not say any more what memory a buffer is in. Each call on device memory is an error
+ * there, and collectives are on all ranks. Host memory still goes round. With TEST_FIRST the
+ * library has not been on the device before.
+ */
+static void lost_before(void)
+{
+	enum { COUNT = 5000 };
+	struct buffer buffer = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	void (*add_faults)(const char *) = NULL;
+	MPI_Request request = MPI_REQUEST_NULL;
+	int error, sum = test_rank;
+	bool alone = true;
+	MPI_Comm comm;
+
+	snprintf(test_name, sizeof(test_name), "a context that was lost before the call");
+	MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+	MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+	if (!getenv("TEST_FIRST"))
+		test_result(MPI_Allreduce(MPI_IN_PLACE, buffer.data, COUNT, MPI_INT, MPI_MAX,
+					  comm) == MPI_SUCCESS);
+	*(void **)&add_faults = dlsym(RTLD_DEFAULT, "cuemu_add_faults");
+	if (test_rank == 0) {
+		add_faults("cuCtxSynchronize=700");
+		alone = cudaDeviceSynchronize() != cudaSuccess;
+	}
+	error = MPI_Allreduce(MPI_IN_PLACE, buffer.data, COUNT, MPI_INT, MPI_MAX, comm);
+	test_result(error != MPI_SUCCESS);
+	test_result(MPI_Bcast(buffer.data, COUNT, MPI_INT, 0, comm) != MPI_SUCCESS);
+	error = MPI_Iallreduce(MPI_IN_PLACE, buffer.data, COUNT, MPI_INT, MPI_MAX, comm, &request);
+	if (error == MPI_SUCCESS)
+		error = MPI_Wait(&request, MPI_STATUS_IGNORE);
+	test_result(error != MPI_SUCCESS);
+	if (test_rank == 0)
+		alone &= fails_alone(&buffer, COUNT, comm);
+	test_result(alone);
+	MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, comm);
+	test_result(sum == test_size * (test_size - 1) / 2);
+}
+
 enum { NUM_THREADS = 2, THREAD_CALLS = 200, THREAD_COUNT = 3000 };
 
 static void *thread_main(void *argument)
@@ -968,6 +1022,7 @@ static const struct test_case cases[] = {
 	{"reset", reset},
 	{"errors", errors},
 	{"fault", fault},
+	{"lost_before", lost_before},
 	{"threads", threads},
 	{"rendezvous", rendezvous},
 	{"communicators", communicators},

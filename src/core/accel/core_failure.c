@@ -32,6 +32,19 @@ enum util_status core_failure_refuse(struct core_accel *accel)
 	return core_failure_of_loss(comm);
 }
 
+enum util_status core_failure_lose_device(struct core_accel *accel)
+{
+	core_meet_lose(accel->comm);
+	core_failure_refuse(accel);
+	return UTIL_ERR_CUDA;
+}
+
+enum util_status core_failure_stage(struct core_accel *accel, enum core_reason reason)
+{
+	return accel->stream && gpu_stream_is_lost(accel->stream) ? core_failure_lose_device(accel)
+								  : core_accel_stage(accel, reason);
+}
+
 /* Look at what costs a system call or more only now and then; true then. */
 static bool is_time_to_look(struct core_accel *accel)
 {

@@ -40,4 +40,16 @@ enum util_status core_failure_settle(struct core_accel *accel);
  */
 void core_failure_give_up_device(struct core_accel *accel);
 
+/*
+ * So it is when the device was lost before the call, which has not been announced: it fails, here
+ * with UTIL_ERR_CUDA.
+ */
+enum util_status core_failure_lose_device(struct core_accel *accel);
+
+/*
+ * The driver has refused something in a call that has not been announced. Stage it for the reason,
+ * unless the device is lost: then it could not be staged here, and the others would wait for it.
+ */
+enum util_status core_failure_stage(struct core_accel *accel, enum core_reason reason);
+
 #endif

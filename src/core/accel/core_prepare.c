@@ -4,6 +4,7 @@
  */
 #include "core/accel/core_prepare.h"
 #include "core/accel/core_eager.h"
+#include "core/accel/core_failure.h"
 #include "core/accel/core_proof.h"
 #include "core/accel/core_reserve.h"
 #include "core/agree/core_nodes.h"
@@ -108,6 +109,8 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 	gpu_pointer_classify(first, &c->where);
 	if (c->where.memory == GPU_MEMORY_HOST)
 		return core_accel_stage(accel, CORE_REASON_HOST_BUFFER);
+	if (c->where.memory == GPU_MEMORY_LOST)
+		return core_failure_lose_device(accel);
 	gpu_synchronous_make(first, &c->where);
 	covered = gpu_pointer_covers(&c->where, first, bytes);
 	if (!covered && accel->shape.padded != GPU_TYPE_NONE)
@@ -293,6 +296,8 @@ enum util_status core_prepare_offer(struct core_accel *accel)
 	if (status != UTIL_OK)
 		return status;
 	status = core_proof_offer(accel);
+	if (status != UTIL_OK && status != UTIL_STAGE)
+		return core_failure_stage(accel, CORE_REASON_EARLIER_WORK);
 	if (status != UTIL_OK)
 		return status;
 	set_flags(accel);

@@ -126,6 +126,7 @@ static bool take_cards(struct core_accel *accel)
 enum util_status core_proof_offer(struct core_accel *accel)
 {
 	struct gpu_pointer where;
+	enum util_status status;
 	void *cards;
 
 	accel->offer.p2p_reach = (uint16_t)core_machines_reach();
@@ -136,12 +137,13 @@ enum util_status core_proof_offer(struct core_accel *accel)
 	gpu_card_make(seed_of(accel), (uint32_t)number_of_mine(accel), accel->proof.card);
 	cards = (void *)accel->comm->arena->cards->address;
 	accel->clearing = true;
-	if (gpu_stream_copy(accel->stream, cards, accel->proof.card, GPU_CARD_BYTES) != UTIL_OK)
-		return core_accel_stage(accel, CORE_REASON_EARLIER_WORK);
+	status = gpu_stream_copy(accel->stream, cards, accel->proof.card, GPU_CARD_BYTES);
+	if (status != UTIL_OK)
+		return status;
 	accel->offer.flags |= CORE_OFFER_SHOWS_CARDS;
 	gpu_pointer_classify(cards, &where);
 	accel->offer.regions[CORE_REGION_CARDS].address = (uint64_t)cards;
-	/* Where nothing can be exported there are none to see, and nothing is believed. */
+	/* Where nothing can be exported nobody can look at them, and nothing is believed. */
 	core_offer_export(&accel->offer, CORE_REGION_CARDS, (uint64_t)cards, &where);
 	return UTIL_OK;
 }

@@ -31,7 +31,8 @@
 
 /*
  * Add this process's cards to the offer, if there may be somebody who has to see them. Sets
- * accel->clearing where the stream writes them. UTIL_STAGE: the call is to be staged.
+ * accel->clearing where the stream writes them. UTIL_STAGE: the call is to be staged; an error: the
+ * stream failed.
  */
 enum util_status core_proof_offer(struct core_accel *accel);
 

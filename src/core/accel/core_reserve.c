@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/accel/core_reserve.h"
 #include "core/accel/core_eager.h"
+#include "core/accel/core_failure.h"
 #include "core/accel/core_together.h"
 #include "core/call/core_coll.h"
 #include "core/choose/core_wish.h"
@@ -10,6 +11,7 @@
 #include "core/wire/core_arena_layout.h"
 #include "core/wire/core_leaving.h"
 #include "core/wire/core_wire.h"
+#include "gpu/gpu_context.h"
 #include "gpu/gpu_pointer.h"
 #include "util/util_config.h"
 
@@ -51,15 +53,81 @@ static bool take_windows(struct core_accel *accel, uint64_t bytes, struct gpu_sc
 	return true;
 }
 
-/* The others' kernels use a window in the buffer's stead. */
-static bool offer_window(struct core_offer *offer, const struct core_candidate *c,
-			 const struct gpu_scratch *window)
+/*
+ * The id of a window that could not be exported, by which all know that nothing of this process can
+ * be; 0: that has not happened. So it is under drivers without IPC (WSL, Tegra).
+ */
+static uint64_t not_exported; /* relaxed: it says all that there is to know */
+
+/*
+ * The others' kernels use a window in the buffer's stead. UTIL_ERR_UNSUPPORTED: none of them could.
+ */
+static enum util_status offer_window(struct core_offer *offer, const struct core_candidate *c,
+				     const struct gpu_scratch *window)
 {
+	struct gpu_export *export = &offer->exports[c->number];
 	struct gpu_pointer where;
 
 	gpu_pointer_classify((void *)window->address, &where);
+	if (where.memory == GPU_MEMORY_LOST)
+		return UTIL_ERR_CUDA;
 	offer->regions[c->number].address = window->address;
-	return core_offer_export(offer, c->number, window->address, &where);
+	if (core_offer_export(offer, c->number, window->address, &where))
+		return UTIL_OK;
+	if (!export->buffer_id || export->kind != GPU_EXPORT_NONE)
+		return UTIL_ERR_CUDA;
+	__atomic_store_n(&not_exported, export->buffer_id, __ATOMIC_RELAXED);
+	return UTIL_ERR_UNSUPPORTED;
+}
+
+static enum util_status offer_windows(struct core_accel *accel, const struct core_candidate *in,
+				      const struct core_candidate *out)
+{
+	enum util_status status = UTIL_OK;
+
+	if (in->windowed)
+		status = offer_window(&accel->offer, in, accel->windows.in);
+	if (out->windowed && status == UTIL_OK)
+		status = offer_window(&accel->offer, out, accel->windows.out);
+	return status;
+}
+
+/* Nobody reaches the buffer, which a vote finds out, once for all buffers. */
+static void offer_nothing(struct core_offer *offer, struct core_candidate *c)
+{
+	if (!c->windowed)
+		return;
+	c->windowed = false;
+	offer->regions[c->number].address = c->buffer->address;
+	offer->regions[c->number].buffer_id = __atomic_load_n(&not_exported, __ATOMIC_RELAXED);
+	offer->exports[c->number] = (struct gpu_export){
+		.kind = GPU_EXPORT_NONE, .buffer_id = offer->regions[c->number].buffer_id};
+}
+
+/*
+ * There may be messages, through the host's memory, of what this process's kernels can use as it
+ * is.
+ */
+static enum util_status do_without_windows(struct core_accel *accel, struct core_candidate *in,
+					   struct core_candidate *out)
+{
+	if (accel->scattered || in->where.memory == GPU_MEMORY_HOST_VMM ||
+	    out->where.memory == GPU_MEMORY_HOST_VMM)
+		return core_accel_stage(accel, CORE_REASON_NOT_EXPORTED);
+	offer_nothing(&accel->offer, in);
+	offer_nothing(&accel->offer, out);
+	return UTIL_OK;
+}
+
+static void put_windows(struct core_accel *accel)
+{
+	if (accel->windows.out && accel->windows.out != accel->windows.in)
+		gpu_scratch_put(accel->windows.out);
+	if (accel->windows.in)
+		gpu_scratch_put(accel->windows.in);
+	gpu_stream_put(accel->windows.copies);
+	accel->windows.in = accel->windows.out = NULL;
+	accel->windows.copies = NULL;
 }
 
 enum util_status core_reserve_windows(struct core_accel *accel, struct core_candidate *in,
@@ -69,6 +137,7 @@ enum util_status core_reserve_windows(struct core_accel *accel, struct core_cand
 	bool is_one = in->windowed && shape->op != GPU_OP_NONE && shape->in_place;
 	struct gpu_scratch **windows[2];
 	uint64_t bytes = window_bytes(accel);
+	enum util_status status;
 	int num = 0;
 
 	if (in->windowed)
@@ -77,17 +146,23 @@ enum util_status core_reserve_windows(struct core_accel *accel, struct core_cand
 		windows[num++] = &accel->windows.out;
 	if (!num)
 		return UTIL_OK;
+	if (__atomic_load_n(&not_exported, __ATOMIC_RELAXED))
+		return do_without_windows(accel, in, out);
 	if (gpu_stream_get(gpu_stream_where(accel->stream), &accel->windows.copies) != UTIL_OK)
-		return core_accel_stage(accel, CORE_REASON_NO_STREAM);
+		return core_failure_stage(accel, CORE_REASON_NO_STREAM);
 	while (bytes >= LEAST_WINDOW && !take_windows(accel, bytes, windows, num))
 		bytes /= 2;
 	if (bytes < LEAST_WINDOW)
-		return core_accel_stage(accel, CORE_REASON_NO_WINDOW);
+		return core_failure_stage(accel, CORE_REASON_NO_WINDOW);
 	if (is_one && out->windowed)
 		accel->windows.out = accel->windows.in;
-	if ((in->windowed && !offer_window(&accel->offer, in, accel->windows.in)) ||
-	    (out->windowed && !offer_window(&accel->offer, out, accel->windows.out)))
-		return core_accel_stage(accel, CORE_REASON_NOT_EXPORTED);
+	status = offer_windows(accel, in, out);
+	if (status == UTIL_ERR_UNSUPPORTED) {
+		put_windows(accel);
+		return do_without_windows(accel, in, out);
+	}
+	if (status != UTIL_OK)
+		return core_failure_stage(accel, CORE_REASON_NOT_EXPORTED);
 	accel->offer.window = bytes;
 	accel->offer.flags |= in->windowed ? CORE_OFFER_WINDOW_IN : 0;
 	accel->offer.flags |= out->windowed ? CORE_OFFER_WINDOW_OUT : 0;
@@ -99,16 +174,17 @@ enum util_status core_reserve_resources(struct core_accel *accel, const struct g
 	const struct core_shape *shape = &accel->shape;
 
 	if (gpu_stream_get(where, &accel->stream) != UTIL_OK)
-		return core_accel_stage(accel, CORE_REASON_NO_STREAM);
+		return gpu_context_is_lost(where) ? core_failure_lose_device(accel)
+						  : core_accel_stage(accel, CORE_REASON_NO_STREAM);
 	if (gpu_launch_open(&accel->launch, accel->stream) != UTIL_OK)
-		return core_accel_stage(accel, CORE_REASON_NO_LAUNCH);
+		return core_failure_stage(accel, CORE_REASON_NO_LAUNCH);
 	accel->launches = true;
 	accel->offer.device = gpu_device_identity(where->device);
 	accel->sharers = core_board_share_gpu(accel->offer.device, core_shape_has_data(shape));
 	if (!shape->own.bytes || !shape->in_place)
 		return UTIL_OK;
 	if (gpu_scratch_get(shape->own.bytes, accel->stream, &accel->scratch) != UTIL_OK)
-		return core_accel_stage(accel, CORE_REASON_NO_SCRATCH);
+		return core_failure_stage(accel, CORE_REASON_NO_SCRATCH);
 	return UTIL_OK;
 }
 

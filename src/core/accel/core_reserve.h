@@ -29,7 +29,8 @@ enum util_status core_reserve_without_data(struct core_accel *accel);
 
 /*
  * Windows for the input and the output, smaller ones where there is no memory. A reduction in place
- * is one in its window, too.
+ * is one in its window, too. Where nothing can be exported they have none afterwards, and no other
+ * process reaches them.
  */
 enum util_status core_reserve_windows(struct core_accel *accel, struct core_candidate *in,
 				      struct core_candidate *out);

@@ -60,7 +60,7 @@ enum util_status core_vote_announce(struct core_accel *accel)
 	if (status == UTIL_IN_PROGRESS)
 		return status;
 	if (status != UTIL_OK)
-		return core_accel_stage(accel, CORE_REASON_EARLIER_WORK);
+		return core_failure_stage(accel, CORE_REASON_EARLIER_WORK);
 	core_agree_open(&accel->agree, accel->comm, accel->number, accel->nonblocking);
 	if (accel->comm->spans) {
 		core_wire_begin(accel->comm->wire, accel->number);

@@ -109,6 +109,12 @@ static enum util_status copy_out(const struct core_pack_call *call, struct sides
 	return core_dense_wait(&sides->packed.dense);
 }
 
+/* The external forms have no communicator. */
+static int raise_error(const struct core_pack_call *call, enum util_status status)
+{
+	return core_mpi_raise_on(is_external(call) ? core_mpi_world() : call->comm, status);
+}
+
 static int run_pack(const struct core_pack_call *call, struct sides *sides)
 {
 	int64_t before = position_of(call);
@@ -120,7 +126,7 @@ static int run_pack(const struct core_pack_call *call, struct sides *sides)
 		result = real.real(&real);
 	if (status == UTIL_OK && result == MPI_SUCCESS)
 		status = copy_out(call, sides, before);
-	return status == UTIL_OK ? result : core_mpi_raise_on(core_mpi_world(), status);
+	return status == UTIL_OK ? result : raise_error(call, status);
 }
 
 int core_pack_run(const struct core_pack_call *call)
@@ -135,7 +141,7 @@ int core_pack_run(const struct core_pack_call *call)
 	if (status == UTIL_ERR_MPI || (!sides.elements.staged && !sides.packed.staged))
 		result = call->real(call);
 	else if (status != UTIL_OK)
-		result = core_mpi_raise_on(core_mpi_world(), status);
+		result = raise_error(call, status);
 	else
 		result = run_pack(call, &sides);
 	core_mpi_side_close(&sides.elements);
