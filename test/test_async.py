@@ -71,6 +71,21 @@ def test_queue(run_mpi, mpi, case):
     assert case in MAY_BE_STAGED or count_calls(result.output, "accel", name) > 0, result.output
 
 
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("case", ["many", "persistent_orders"])
+def test_managed_memory_alone(run_mpi, mpi, case):
+    """On devices that have managed memory for themselves while a kernel runs, none runs behind the program's back."""
+    result = run_mpi(mpi, 3, "test_queue", case, env={"CUEMU_MANAGED": "alone", **PATHS["accel"]})
+    assert_passed(result)
+    coll = name_of("allreduce", "persistent", mpi) if case == "persistent_orders" else "MPI_Iallreduce"
+    assert count_calls(result.output, "stage", coll) > 0 and count_calls(result.output, "accel", coll) == 0, result.output
+    assert "managed memory that is the host's or the kernels'" in result.output, result.output
+    result = run_mpi(mpi, 3, "test_coll", 1, "allreduce", env={"CUEMU_MANAGED": "alone", **PATHS["accel"]})
+    assert_passed(result)
+    assert count_calls(result.output, "accel") > 0, result.output
+
+
 @each_mpi
 @pytest.mark.parametrize("case,shape", [("many", "001"), ("persistent_orders", "0012"), ("many_comms", "01"), ("many_comms", "011")])
 def test_carried_kernels(run_mpi, mpi, case, shape):

@@ -23,12 +23,13 @@
  * this project's: 2 in a twin, 64 of PTX), CUEMU_STALE (error, or die: what becomes of who enters a
  * context that has ended), CUEMU_FAULT (see emu_fault), CUEMU_LEGACY (what a query of the legacy
  * stream tells of: blocking, of other blocking streams as well, or alone, which no document says),
- * CUEMU_FIRST_US (of the device's time, by which the first launch of each kernel of this project's
- * in a process begins late), CUEMU_CONNECTIONS (hardware queues, which streams share: what stands
- * in one waits for all that was put there before; 0: each stream has its own), CUEMU_WAIT_US
- * (before each look at a word for which a stream waits, as where it has been put aside),
- * CUEMU_ROOM (0 or 1: a kernel begins when the process's others leave its blocks room on the
- * multiprocessors, if not alone),
+ * CUEMU_MANAGED (what the devices say of the host's use of managed memory beside kernels: beside,
+ * it may, or alone, it may not, which nobody enforces), CUEMU_FIRST_US (of the device's time, by
+ * which the first launch of each kernel of this project's in a process begins late),
+ * CUEMU_CONNECTIONS (hardware queues, which streams share: what stands in one waits for all that
+ * was put there before; 0: each stream has its own), CUEMU_WAIT_US (before each look at a word for
+ * which a stream waits, as where it has been put aside), CUEMU_ROOM (0 or 1: a kernel begins when
+ * the process's others leave its blocks room on the multiprocessors, if not alone),
  * CUEMU_KERNELS (twins, or ptx: this project's kernels are interpreted, too), CUEMU_SEED (by which
  * the interpreter's threads take turns), CUEMU_PTX (see emu_module.c), CUEMU_CHECK_SHARED (1: races
  * in shared memory, and reads of what nobody has stored, are errors of kernels that are
@@ -60,6 +61,7 @@ struct emu_config {
 	uint64_t seed;
 	int connections; /* of a process to its devices; 0: one for each stream */
 	bool in_caller, room, time_sliced, mig, legacy_alone, stale_die, interprets, check_shared;
+	bool managed_alone;
 	bool blocking_launches; /* CUDA_LAUNCH_BLOCKING, as the driver */
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };

@@ -150,6 +150,7 @@ static void load(void)
 	emu_config.time_sliced = number("CUEMU_TIME_SLICED", 0, 0, 1);
 	emu_config.mig = number("CUEMU_MIG", 0, 0, 1);
 	emu_config.legacy_alone = word("CUEMU_LEGACY", "blocking", "alone");
+	emu_config.managed_alone = word("CUEMU_MANAGED", "beside", "alone");
 	emu_config.stale_die = word("CUEMU_STALE", "error", "die");
 	emu_config.check_shared = number("CUEMU_CHECK_SHARED", 0, 0, 1);
 	emu_config.interprets = word("CUEMU_KERNELS", "twins", "ptx");

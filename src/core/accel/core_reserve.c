@@ -173,6 +173,9 @@ enum util_status core_reserve_resources(struct core_accel *accel, const struct g
 {
 	const struct core_shape *shape = &accel->shape;
 
+	/* The program goes on, on its managed memory perhaps, of which it need not tell us. */
+	if (accel->nonblocking && !gpu_device_leaves_managed(where->device))
+		return core_accel_stage(accel, CORE_REASON_MANAGED_ALONE);
 	if (gpu_stream_get(where, &accel->stream) != UTIL_OK)
 		return gpu_context_is_lost(where) ? core_failure_lose_device(accel)
 						  : core_accel_stage(accel, CORE_REASON_NO_STREAM);

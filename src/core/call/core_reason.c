@@ -37,6 +37,7 @@ static const char *const texts[CORE_NUM_REASONS] = {
 	[CORE_REASON_ARGUMENTS] = "arguments that differ between ranks",
 	[CORE_REASON_PADDED_PARTS] = "pairs with padding in several allocations",
 	[CORE_REASON_HOST_SIDE] = "memory on the host's side",
+	[CORE_REASON_MANAGED_ALONE] = "managed memory that is the host's or the kernels'",
 	[CORE_REASON_TWO_CONTEXTS] = "buffers in two contexts",
 	[CORE_REASON_NO_STREAM] = "no stream",
 	[CORE_REASON_NO_LAUNCH] = "no kernels, or no pinned memory",

@@ -48,6 +48,7 @@ enum core_reason {
 	/* the buffers, and what this rank has for them */
 	CORE_REASON_PADDED_PARTS,
 	CORE_REASON_HOST_SIDE,
+	CORE_REASON_MANAGED_ALONE,
 	CORE_REASON_TWO_CONTEXTS,
 	CORE_REASON_NO_STREAM,
 	CORE_REASON_NO_LAUNCH,
