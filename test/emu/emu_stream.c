@@ -339,6 +339,20 @@ void emu_context_wait(CUcontext context)
 	pthread_mutex_unlock(&lock);
 }
 
+/* Made by whichever thread asks first: there is one of a context, in whose order all is. */
+static struct emu_stream *default_stream(struct emu_stream **slot, CUcontext context, bool blocking)
+{
+	static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+	struct emu_stream *stream;
+
+	pthread_mutex_lock(&making);
+	if (!*slot)
+		*slot = emu_stream_create(context, blocking);
+	stream = *slot;
+	pthread_mutex_unlock(&making);
+	return stream;
+}
+
 struct emu_stream *emu_stream_of(CUstream handle)
 {
 	CUcontext context = emu_current();
@@ -346,14 +360,10 @@ struct emu_stream *emu_stream_of(CUstream handle)
 
 	if (!context)
 		return NULL;
-	if (!handle || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
-		struct emu_stream **slot =
-			handle == CU_STREAM_PER_THREAD ? &context->per_thread : &context->legacy;
-
-		if (!*slot)
-			*slot = emu_stream_create(context, handle == CU_STREAM_PER_THREAD);
-		return *slot;
-	}
+	if (handle == CU_STREAM_PER_THREAD)
+		return default_stream(&context->per_thread, context, true);
+	if (!handle || handle == CU_STREAM_LEGACY)
+		return default_stream(&context->legacy, context, false);
 	pthread_mutex_lock(&lock);
 	for (stream = streams; stream && stream != found; stream = stream->next)
 		;

@@ -1198,8 +1198,14 @@ static void *exchange(void *argument)
 				MPI_Test(&requests[i], &flag, MPI_STATUS_IGNORE);
 		}
 		cuda_check(cudaMemcpy(values, out.data, 4000, cudaMemcpyDefault), "cudaMemcpy");
-		for (int i = 0; i < bytes; i++)
-			wrong += values[i] != (unsigned char)(round + left + i * 7);
+		for (int i = 0; i < bytes; i++) {
+			if (values[i] == (unsigned char)(round + left + i * 7))
+				continue;
+			if (!wrong++)
+				printf("rank %d, thread %d, round %d, form %d: byte %d of %d is %d\n",
+				       test_rank, (int)((MPI_Comm *)argument - comms), round, form,
+				       i, bytes, values[i]);
+		}
 	}
 	free(values);
 	buffer_free(&in);
