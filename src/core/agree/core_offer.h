@@ -8,7 +8,7 @@
 #include "gpu/kernels/gpu_program.h"
 
 /* Raised when what an offer means has changed and its size has not: see hash_structures. */
-enum { CORE_OFFER_MEANINGS = 5 };
+enum { CORE_OFFER_MEANINGS = 6 };
 
 enum { CORE_OFFER_MOST_FREED = 16 };
 
