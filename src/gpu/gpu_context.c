@@ -147,26 +147,6 @@ bool gpu_context_unpin(void *base, int device, unsigned long long context_id)
 	return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
-bool gpu_device_leaves_managed(int device)
-{
-	enum { UNKNOWN, NO, YES };
-	static unsigned char known[MAX_DEVICES]; /* relaxed: each says all that there is to know */
-	unsigned char *here = device >= 0 && device < MAX_DEVICES ? &known[device] : NULL;
-	unsigned char answer = here ? __atomic_load_n(here, __ATOMIC_RELAXED) : UNKNOWN;
-	CUdevice handle;
-	int may = 0;
-
-	if (answer != UNKNOWN)
-		return answer == YES;
-	if (gpu_driver.cuDeviceGet(&handle, device) != CUDA_SUCCESS ||
-	    gpu_driver.cuDeviceGetAttribute(&may, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
-					    handle) != CUDA_SUCCESS)
-		return true;
-	if (here)
-		__atomic_store_n(here, may ? YES : NO, __ATOMIC_RELAXED);
-	return may;
-}
-
 int gpu_context_current_device(void)
 {
 	CUdevice device;
@@ -230,6 +210,27 @@ uint64_t gpu_device_identity(int ordinal)
 									: gpu_identity_of("");
 	atomic_store_explicit(&known[ordinal], hash, memory_order_relaxed);
 	return hash;
+}
+
+bool gpu_device_leaves_managed(int ordinal)
+{
+	enum { UNKNOWN, NO, YES };
+	static _Atomic unsigned char known[MAX_DEVICES]; /* every thread would write the same */
+	unsigned char answer;
+	CUdevice device;
+	int may = 0;
+
+	if (ordinal < 0 || ordinal >= MAX_DEVICES)
+		return true;
+	answer = atomic_load_explicit(&known[ordinal], memory_order_relaxed);
+	if (answer != UNKNOWN)
+		return answer == YES;
+	if (gpu_driver.cuDeviceGet(&device, ordinal) != CUDA_SUCCESS ||
+	    gpu_driver.cuDeviceGetAttribute(&may, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+					    device) != CUDA_SUCCESS)
+		return true;
+	atomic_store_explicit(&known[ordinal], may ? YES : NO, memory_order_relaxed);
+	return may;
 }
 
 void gpu_context_finalize(void)

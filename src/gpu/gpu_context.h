@@ -65,7 +65,7 @@ bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id);
  * Whether the host may touch managed memory, any that the process has, while a kernel is at work on
  * the device. Where it may not (WSL, Tegra) it would get SIGSEGV or SIGBUS.
  */
-bool gpu_device_leaves_managed(int device);
+bool gpu_device_leaves_managed(int ordinal);
 
 /*
  * A number for the GPU, or for the instance of one (MIG), the same in all processes of the machine

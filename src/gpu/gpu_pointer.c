@@ -56,18 +56,22 @@ static bool is_lost(CUresult result, const void *address)
 	       !util_may_be_read(address);
 }
 
-/* A warning once: every later question gets the same answer. */
-static void log_lost(CUresult result, const void *address)
+/* What it is taken for where the driver has no answer. A warning once: it will not have one. */
+static enum gpu_memory without_answer(CUresult result, const void *address)
 {
 	static bool told;
-	bool again = __atomic_exchange_n(&told, true, __ATOMIC_RELAXED);
 	const char *name = NULL;
+	bool again;
 
+	if (!is_lost(result, address))
+		return GPU_MEMORY_HOST;
+	again = __atomic_exchange_n(&told, true, __ATOMIC_RELAXED);
 	gpu_driver.cuGetErrorName(result, &name);
 	util_log(again ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_GPU,
 		 "%p is device memory, of which the CUDA driver only says %s (%d): it has failed "
 		 "before this call, by a kernel or copy that compute-sanitizer may name",
 		 address, name ? name : "an unknown error", (int)result);
+	return GPU_MEMORY_LOST;
 }
 
 bool gpu_pointer_is_device(const void *address)
@@ -133,11 +137,8 @@ void gpu_pointer_classify(const void *address, struct gpu_pointer *out)
 	result = gpu_driver.cuPointerGetAttributes(sizeof(wanted) / sizeof(wanted[0]), wanted, data,
 						   (CUdeviceptr)address);
 	if (result != CUDA_SUCCESS) {
-		*out = (struct gpu_pointer){.memory = GPU_MEMORY_HOST, .device = -1};
-		if (!is_lost(result, address))
-			return;
-		out->memory = GPU_MEMORY_LOST;
-		log_lost(result, address);
+		*out = (struct gpu_pointer){.memory = without_answer(result, address),
+					    .device = -1};
 		return;
 	}
 	if (managed)

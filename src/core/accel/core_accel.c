@@ -200,16 +200,11 @@ void core_accel_finish(struct core_accel *accel)
 		core_schedule_put(accel->schedule);
 	if (accel->launches)
 		gpu_launch_close(&accel->launch);
-	if (accel->windows.out && accel->windows.out != accel->windows.in)
-		gpu_scratch_put(accel->windows.out);
-	if (accel->windows.in)
-		gpu_scratch_put(accel->windows.in);
+	core_reserve_put_windows(accel);
 	if (accel->scratch)
 		gpu_scratch_put(accel->scratch);
 	if (accel->comm && accel->comm->spans)
 		net_rest_leave();
-	if (accel->windows.copies)
-		gpu_stream_put(accel->windows.copies);
 	if (accel->stream)
 		gpu_stream_put(accel->stream);
 }

@@ -119,13 +119,14 @@ static enum util_status do_without_windows(struct core_accel *accel, struct core
 	return UTIL_OK;
 }
 
-static void put_windows(struct core_accel *accel)
+void core_reserve_put_windows(struct core_accel *accel)
 {
 	if (accel->windows.out && accel->windows.out != accel->windows.in)
 		gpu_scratch_put(accel->windows.out);
 	if (accel->windows.in)
 		gpu_scratch_put(accel->windows.in);
-	gpu_stream_put(accel->windows.copies);
+	if (accel->windows.copies)
+		gpu_stream_put(accel->windows.copies);
 	accel->windows.in = accel->windows.out = NULL;
 	accel->windows.copies = NULL;
 }
@@ -158,7 +159,7 @@ enum util_status core_reserve_windows(struct core_accel *accel, struct core_cand
 		accel->windows.out = accel->windows.in;
 	status = offer_windows(accel, in, out);
 	if (status == UTIL_ERR_UNSUPPORTED) {
-		put_windows(accel);
+		core_reserve_put_windows(accel);
 		return do_without_windows(accel, in, out);
 	}
 	if (status != UTIL_OK)

@@ -35,6 +35,9 @@ enum util_status core_reserve_without_data(struct core_accel *accel);
 enum util_status core_reserve_windows(struct core_accel *accel, struct core_candidate *in,
 				      struct core_candidate *out);
 
+/* Give back what core_reserve_windows took, if anything; nothing is being copied any more. */
+void core_reserve_put_windows(struct core_accel *accel);
+
 /*
  * Arenas for messages, into the offer, where the call may need some; and leave for a kernel that
  * waits, which core_reserve_give_back ends.
