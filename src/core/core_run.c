@@ -345,10 +345,11 @@ static void count_op(const struct core_op *op, double seconds)
  * MPI's own words for it name neither the call nor the reason, but where the arguments are wrong.
  * Of calls that fail since somebody is lost the first one is enough.
  */
-static void log_failure(const struct core_op *op, enum util_status status, bool was_lost)
+static void log_failure(const struct core_op *op, enum util_status status)
 {
-	bool quiet = was_lost || status == UTIL_ERR_TRUNCATE || status == UTIL_ERR_REVOKED;
-	const struct core_comm *comm = op->comm;
+	struct core_comm *comm = op->comm;
+	bool quiet =
+		(comm && comm->warned) || status == UTIL_ERR_TRUNCATE || status == UTIL_ERR_REVOKED;
 	char name[64];
 
 	core_mpi_name(op->call.comm, name, sizeof(name));
@@ -362,6 +363,8 @@ static void log_failure(const struct core_op *op, enum util_status status, bool 
 			 core_coll_name(op->call.coll), name, util_status_text(status));
 	if (!quiet)
 		core_dump("a call has failed");
+	if (comm)
+		comm->warned |= comm->lost;
 }
 
 int core_run(const struct core_call *call)
@@ -372,14 +375,12 @@ int core_run(const struct core_call *call)
 	struct core_op op;
 	uint64_t number = 0;
 	double start = now();
-	bool was_lost;
 	int result;
 
 	util_config_load(); /* a process with MPI sessions only has not been through core_start */
 	if (call->coll != CORE_REDUCE_LOCAL)
 		core_mpi_late_look(call->comm);
 	comm = core_number(call, &number);
-	was_lost = comm && comm->lost;
 	note = core_journal_begin(call, comm, number);
 	result = core_check_call(call, comm, &note);
 	if (result)
@@ -397,7 +398,7 @@ int core_run(const struct core_call *call)
 	count_op(&op, now() - start);
 	if (status == UTIL_OK || status == UTIL_ERR_MPI)
 		return op.mpi_result;
-	log_failure(&op, status, was_lost);
+	log_failure(&op, status);
 	if (comm && op.path != CORE_PATH_ACCEL) /* the others are in the real MPI */
 		core_meet_retire(comm);
 	return core_mpi_raise(call, status);

@@ -632,12 +632,36 @@ static void damaged(void **state)
 	assert_true(refused > 100 && done > 100);
 }
 
+/* Where a member is a call behind: what fails meanwhile is none of that call's failures. */
+static void failed_in_one(void **state)
+{
+	struct core_comm *comm;
+
+	(void)state;
+	make_world(1, 0, 0);
+	comm = world.nodes[0].comm;
+	for (uint64_t call = 0; call < 20; call++) {
+		bool fails[] = {call % 3 == 1, call % 5 == 2};
+
+		if (fails[0])
+			core_meet_fail(comm, call);
+		if (fails[1])
+			core_meet_fail_far(comm->area, call);
+		assert_int_equal(core_meet_failed(comm, call), fails[0] || fails[1]);
+		assert_false(core_meet_failed(comm, call + 1));
+		if (call > 0)
+			assert_int_equal(core_meet_failed(comm, call - 1),
+					 (call - 1) % 3 == 1 || (call - 1) % 5 == 2);
+	}
+	free_world();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_stages),  cmocka_unit_test(some_stage),
 		cmocka_unit_test(some_take_back), cmocka_unit_test(one_stages_all),
-		cmocka_unit_test(damaged),
+		cmocka_unit_test(damaged),        cmocka_unit_test(failed_in_one),
 	};
 
 	core_mpi_job.size = MOST_NODES;

@@ -13,7 +13,6 @@
 #include "core/accel/core_times.h"
 #include "core/accel/core_together.h"
 #include "core/accel/core_vote.h"
-#include "core/agree/core_lost.h"
 #include "core/agree/core_meet.h"
 #include "core/exec/core_steps.h"
 #include "core/mpi/core_mpi.h"
@@ -346,11 +345,8 @@ static enum util_status step_accel(struct core_accel *accel)
 			core_accel_end_round(accel);
 		break;
 	case CORE_ACCEL_MEET:
-		if (!core_meet_all_passed(comm, accel->number)) {
-			core_failure_look(accel);
-			if (accel->result == UTIL_OK || core_lost_find_behind(&accel->agree) >= 0)
-				return UTIL_IN_PROGRESS;
-		}
+		if (!core_failure_has_met(accel))
+			return UTIL_IN_PROGRESS;
 		accel->truncates |=
 			core_meet_was_cut(comm, accel->number) && comm->rank == accel->shape.root;
 		core_accel_start_last(accel);

@@ -23,7 +23,8 @@ enum util_status core_accel_wait_for_steps(struct core_accel *accel)
 	if (accel->result == UTIL_OK) {
 		status = core_steps_progress(&accel->steps);
 		if (status == UTIL_IN_PROGRESS) {
-			if (accel->linked)
+			/* The second phase is this rank's alone. */
+			if (accel->linked && accel->steps.phase == 0)
 				core_failure_look(accel);
 			return status;
 		}

@@ -130,6 +130,25 @@ void core_failure_look(struct core_accel *accel)
 }
 
 /*
+ * Members that live are waited for, as they may still read this one's memory. Once all are past the
+ * call, who was lost, or failed, in a later one takes nothing from it. That is asked again at the
+ * end: a member that raised the flag which was seen here may have passed this call just before.
+ */
+bool core_failure_has_met(struct core_accel *accel)
+{
+	bool vain;
+
+	if (core_meet_all_passed(accel->comm, accel->number))
+		return true;
+	vain = (is_time_to_look(accel) && is_in_vain(accel)) || accel->result != UTIL_OK;
+	if (!vain || core_lost_find_behind(&accel->agree) >= 0)
+		return false;
+	if (!core_meet_all_passed(accel->comm, accel->number))
+		core_accel_keep(accel, UTIL_ERR_PEER);
+	return true;
+}
+
+/*
  * What other nodes should hear of a failure does not leave for ever, if it is they who are gone. A
  * message that does not come may be the first to tell of a loss: it is to be known to all before
  * the next call, which some of them could leave to the real MPI.

@@ -29,6 +29,12 @@ void core_failure_give_up(struct core_accel *accel);
 void core_failure_look(struct core_accel *accel);
 
 /*
+ * Whether all members of this node are past the call; or, where one is lost or has failed, all that
+ * live and have come to it: then it has failed.
+ */
+bool core_failure_has_met(struct core_accel *accel);
+
+/*
  * The call has failed: tell other nodes, and have UCX let go of the application's memory. UTIL_OK:
  * this process may leave the call. UTIL_IN_PROGRESS; not for ever.
  */

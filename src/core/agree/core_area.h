@@ -43,7 +43,8 @@ struct core_area_far {
 	/* See core_promise.h: the last calls, + 1, that were promised, the latest one first. */
 	_Alignas(UTIL_CACHE_LINE) _Atomic uint64_t ready[CORE_BOARD_REMEMBERED];
 	_Atomic uint64_t decided; /* there, too: the last nonblocking call */
-	_Atomic uint64_t failed;  /* the last call, + 1, in which a member elsewhere did */
+	/* Of the calls of each slot: the last one, + 1, in which a member elsewhere failed. */
+	_Atomic uint64_t failed[CORE_AGREE_SLOTS];
 	/*
 	 * A member was lost. Writers: who finds that, or is told of it by another node; set once.
 	 * Readers: all that wait.
@@ -56,8 +57,11 @@ struct core_area_far {
 
 /* Then, of each member; it alone writes here. */
 struct core_area_progress {
-	/* The last call, + 1, in which it failed. */
-	_Alignas(UTIL_CACHE_LINE) _Atomic uint64_t failed;
+	/*
+	 * Of the calls of each slot: the last one, + 1, in which it failed. So a failure in the
+	 * next call is none in this one, of which a member may still ask.
+	 */
+	_Alignas(UTIL_CACHE_LINE) _Atomic uint64_t failed[CORE_AGREE_SLOTS];
 	/*
 	 * The last point at which it arrived, with the call, + 1, in the upper bits: it only grows.
 	 */

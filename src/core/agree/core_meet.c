@@ -69,7 +69,9 @@ bool core_meet_all_passed(struct core_comm *comm, uint64_t call)
 /* Relaxed: core_meet_pass, which follows, orders it before what the readers have seen. */
 void core_meet_fail(struct core_comm *comm, uint64_t call)
 {
-	atomic_store_explicit(&core_area_progress_of(comm, comm->rank)->failed, call + 1,
+	struct core_area_progress *mine = core_area_progress_of(comm, comm->rank);
+
+	atomic_store_explicit(&mine->failed[call % CORE_AGREE_SLOTS], call + 1,
 			      memory_order_relaxed);
 }
 
@@ -90,22 +92,29 @@ bool core_meet_was_cut(const struct core_comm *comm, uint64_t call)
 	return false;
 }
 
-/* A later failure may have taken this call's place: who fails once will not be right again. */
+static bool says_failed(const _Atomic uint64_t *failed, uint64_t call)
+{
+	return atomic_load_explicit(&failed[call % CORE_AGREE_SLOTS], memory_order_relaxed) > call;
+}
+
+/*
+ * A member that is past the call may have failed in the next one by now, which is another slot's.
+ * One that is CORE_AGREE_SLOTS later may take this one's place: then this one may be said to have
+ * failed, never the reverse.
+ */
 bool core_meet_failed(const struct core_comm *comm, uint64_t call)
 {
 	for (int i = 0; i < comm->num_near; i++) {
-		if (atomic_load_explicit(&core_area_progress_of(comm, comm->near[i])->failed,
-					 memory_order_relaxed) > call)
+		if (says_failed(core_area_progress_of(comm, comm->near[i])->failed, call))
 			return true;
 	}
-	return atomic_load_explicit(&core_area_far_of(comm->area)->failed, memory_order_relaxed) >
-	       call;
+	return says_failed(core_area_far_of(comm->area)->failed, call);
 }
 
 /* Whoever comes with an older call is late. */
 void core_meet_fail_far(void *area, uint64_t call)
 {
-	_Atomic uint64_t *failed = &core_area_far_of(area)->failed;
+	_Atomic uint64_t *failed = &core_area_far_of(area)->failed[call % CORE_AGREE_SLOTS];
 	uint64_t old = atomic_load_explicit(failed, memory_order_relaxed);
 
 	while (old < call + 1 && !atomic_compare_exchange_weak(failed, &old, call + 1))

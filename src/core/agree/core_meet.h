@@ -45,7 +45,10 @@ void core_meet_fail(struct core_comm *comm, uint64_t call);
 /* The same of a member on another node, by the node's service; `area` is the communicator's. */
 void core_meet_fail_far(void *area, uint64_t call);
 
-/* Whether a member could not do its part. Final once all are past the call. */
+/*
+ * Whether a member could not do its part. Of members here it is final once all are past the call,
+ * until one has come to the call that is CORE_AGREE_SLOTS later.
+ */
 bool core_meet_failed(const struct core_comm *comm, uint64_t call);
 
 /*

@@ -117,6 +117,7 @@ struct core_comm {
 	bool accelerated; /* a call has been */
 	bool lost;        /* a member's process has ended, or can't be reached: known here */
 	bool told_loss;   /* ... and told to the other nodes */
+	bool warned;      /* ... and the application, of a call that failed for it */
 	bool retired;     /* its calls are not counted any more */
 	bool in_real;     /* inside a call of the real MPI, or left it by a jump */
 	struct core_comm_voted voted;
