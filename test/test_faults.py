@@ -76,6 +76,16 @@ def test_context_lost_while_a_call_is_prepared(run_mpi, mpi, shape, fault):
     assert re.search(r"first error in call (\d+), last \1\n", result.output) and "1 checks passed, 0 failed" in result.output, result.output
 
 
+@emulated_only
+@each_mpi
+def test_fault_after_a_call(run_mpi, mpi):
+    """Of those who are done with a call and those who still copy what came for them, all return it right."""
+    result = run_mpi(mpi, 3, "test_agree", "fault_after", timeout=60,
+                     env={"CUEMU_DEVICES": "3", "CUEMU_P2P": "0", "GPUCOLL_STATS": "1"})
+    assert_passed(result)
+    assert re.search(r"Reduce_scatter_block .* accel +1 .* ring", result.output), result.output
+
+
 @each_mpi
 def test_without_the_library_it_fails(run_mpi, mpi):
     """What the tests test is the library: without it the MPI touches device memory and dies."""

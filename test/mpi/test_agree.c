@@ -19,6 +19,7 @@
  *                                  drawn at random, mostly of device memory
  *     test_agree window_fault      a copy fails beside a kernel, which nobody hears of afterwards
  *     test_agree fault             a rank loses its device: an error, or the right result
+ *     test_agree fault_after       so it does, while another copies what came in the call before
  *     test_agree killed RANK MS    the rank is killed: all others get an error; with TEST_PENDING
  *                                  so many calls are pending, with TEST_PERSISTENT persistent
  *                                  ones
@@ -699,13 +700,13 @@ static void test_windows(int calls)
 }
 
 /* Before the emulated driver reads it: rank 1's device takes longer than the others'. */
-static void slow_down_rank_1(void)
+static void slow_down_rank_1(const char *microseconds)
 {
 	int rank;
 
 	MPI_Comm_rank(MPI_COMM_WORLD, &rank);
 	if (rank == 1)
-		setenv("CUEMU_DELAY_US", "300000", 1);
+		setenv("CUEMU_DELAY_US", microseconds, 1);
 }
 
 /*
@@ -925,6 +926,42 @@ static void test_fault(bool stop)
 	free(values);
 }
 
+/*
+ * Rank 0's device fails before the third call, while rank 1's still copies what came for it in the
+ * second one, in place: that call is right everywhere.
+ */
+static void test_fault_after(void)
+{
+	enum { COUNT = 100000, GOOD = 2 };
+	size_t bytes = (size_t)test_size * COUNT * sizeof(int);
+	struct buffer buffer = buffer_new(PLACE_DEVICE, bytes);
+	int *values = malloc(bytes), error = MPI_SUCCESS;
+	void (*add_faults)(const char *);
+	bool ok = true;
+
+	snprintf(test_name, sizeof(test_name), "a fault after a call");
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+	*(void **)&add_faults = dlsym(RTLD_DEFAULT, "cuemu_add_faults");
+	for (int call = 0; call <= GOOD; call++) {
+		for (int i = 0; i < test_size * COUNT; i++)
+			values[i] = test_rank + i + call;
+		buffer_put(&buffer, values, bytes);
+		if (call == GOOD && test_rank == 0)
+			add_faults("cuStreamQuery=700");
+		error = MPI_Reduce_scatter_block(MPI_IN_PLACE, buffer.data, COUNT, MPI_INT, MPI_MAX,
+						 MPI_COMM_WORLD);
+		if (error != MPI_SUCCESS || call == GOOD) {
+			ok &= error != MPI_SUCCESS && call == GOOD;
+			break;
+		}
+		fetch(&buffer, values, COUNT);
+		for (int i = 0; i < COUNT; i++)
+			ok &= values[i] == test_size - 1 + test_rank * COUNT + i + call;
+	}
+	test_result(ok);
+	free(values);
+}
+
 /* Rank 0 tells who watches the job from outside that all ranks have come here. */
 static void make_file(const char *path)
 {
@@ -940,7 +977,9 @@ int main(int argc, char **argv)
 
 	MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
 	if (!strcmp(name, "window_fault"))
-		slow_down_rank_1();
+		slow_down_rank_1("300000");
+	if (!strcmp(name, "fault_after"))
+		slow_down_rank_1("50000");
 	test_start();
 	if (!strcmp(name, "mixed") && argc > 3)
 		make_file(argv[3]);
@@ -980,6 +1019,8 @@ int main(int argc, char **argv)
 		test_opposite();
 	else if (!strcmp(name, "window_fault"))
 		test_window_fault();
+	else if (!strcmp(name, "fault_after"))
+		test_fault_after();
 	else if (!strcmp(name, "fault") || !strcmp(name, "shortage"))
 		test_fault(!strcmp(name, "fault"));
 	else
