@@ -73,6 +73,14 @@ def test_lost_device(run_mpi, mpi):
     assert result.output.count("on which an enqueued call has failed") == 2, result.output
 
 
+@emulated_only
+@each_mpi
+@pytest.mark.parametrize("waits", ["word", "kernel"])
+def test_one_refused(run_mpi, mpi, waits):
+    """What the driver does not take leaves the calls before it alone, which the others have yet to come to."""
+    assert_passed(run_mpi(mpi, 3, "test_stream", "one_refused", env={"GPUCOLL_STREAM_WAIT": waits, **WAYS["staged"]}, timeout=60))
+
+
 @each_mpi
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("waits,way", [("word", "staged"), ("kernel", "staged"), ("word", "fused")])

@@ -17,6 +17,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <time.h>
 #include <unistd.h>
 
 enum kind { ALLREDUCE, BCAST, ALLGATHER, ALLTOALL, SCATTER, RING, BARRIER, NUM_KINDS };
@@ -649,6 +650,34 @@ static void lost(void)
 	test_result(true);
 }
 
+/* Rank 0's driver refuses a call behind one that the others have not come to: that one is right. */
+static void one_refused(void)
+{
+	static const struct timespec later = {0, 200000000};
+	struct lane lane = lane_new(1);
+	struct call call = prepare(ALLREDUCE, 1, 1000, 0), behind = prepare(ALLREDUCE, 2, 10, 0);
+	void (*fault)(const char *) = NULL;
+	int error = MPI_SUCCESS;
+
+	MPI_Comm_set_errhandler(lane.comm, MPI_ERRORS_RETURN);
+	*(void **)&fault = dlsym(RTLD_DEFAULT, "cuemu_add_faults");
+	if (test_rank == 0) {
+		enqueue(&call, lane.comm, lane.stream);
+		fault("cuMemcpyAsync:1=1");
+		error = make(&behind, lane.comm, lane.stream);
+		nanosleep(&later, NULL);
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (test_rank)
+		enqueue(&call, lane.comm, lane.stream);
+	cuda_check(cudaStreamSynchronize(lane.stream), "cudaStreamSynchronize");
+	test_result((error != MPI_SUCCESS) == (test_rank == 0));
+	test_result(check(&call));
+	gpucoll_stream_error(lane.comm, &error);
+	test_result((error != MPI_SUCCESS) == (test_rank == 0));
+	test_result(lane_free(&lane));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct test_case cases[] = {
@@ -666,6 +695,7 @@ int main(int argc, char **argv)
 		{"level", level},
 		{"no_threads", no_threads},
 		{"lost", lost},
+		{"one_refused", one_refused},
 	};
 	const char *name = argc > 1 ? argv[1] : NULL;
 	int status, given;

@@ -141,8 +141,9 @@ static enum util_status put_enqueued(struct core_stream *stream, struct core_enq
 		status = core_staging_copy_out(staging);
 	if (status == UTIL_OK)
 		status = core_stream_put_end(stream, on, number);
+	/* Its wait, if it is there, ends in its turn: calls before it may wait for the MPI yet. */
 	if (status != UTIL_OK) {
-		core_stream_let_pass(stream);
+		__atomic_store_n(&stream->spoilt, true, __ATOMIC_RELAXED);
 		__atomic_store_n(&enqueued->given_up, true, __ATOMIC_RELEASE);
 	}
 	return status;

@@ -64,7 +64,7 @@ enum util_status core_stream_put_wait(struct core_stream *stream, struct gpu_str
 enum util_status core_stream_put_end(struct core_stream *stream, struct gpu_stream *on,
 				     uint64_t number);
 
-/* What was put on a stream in part waits for nobody, and keeps its words for ever. */
+/* Of a trial: what was put on a stream in part waits for nobody, and keeps its words for ever. */
 void core_stream_let_pass(struct core_stream *stream);
 
 /* ---- the engine's lists ---- */
