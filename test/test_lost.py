@@ -242,13 +242,15 @@ def test_orphaned_node(run_mpi, mpi):
 
 
 @emulated_only
-def test_stuck_rank_by_gdr(run_mpi):
-    """A connection to who does not take what was sent from the application's memory is broken off."""
-    script = SURVIVING.format(environment=HOSTID.format(shape="012"))
+@pytest.mark.parametrize("shape", ["012", "0123"])
+def test_stuck_rank_by_gdr(run_mpi, shape):
+    """A connection to who does not take what was sent from the application's memory is broken off, and no other one."""
+    script = SURVIVING.format(environment=HOSTID.format(shape=shape))
     env = {"CUEMU_SMS": "8", "GPUCOLL_ALGO": "ring", "GPUCOLL_NET_GDR": "on"}
-    result = run_mpi("mpich", 3, "/bin/sh", "-c", script, "sh", BUILD / "mpi/mpich/test_agree", "stuck", 1, env=env, after=[UCX_WITH_CUDA],
+    result = run_mpi("mpich", len(shape), "/bin/sh", "-c", script, "sh", BUILD / "mpi/mpich/test_agree", "stuck", 1, env=env, after=[UCX_WITH_CUDA],
                      options=RECOVERY["mpich"], timeout=60)
-    assert_survived(result, 1)
+    assert_survived(result, len(shape) - 2)
+    assert result.output.count("and the others: 0 wrong") == len(shape) - 2, result.output
 
 
 @emulated_only
@@ -318,6 +320,15 @@ def test_going_on_without_the_dead(run_mpi, tmp_path, shape, how):
     assert result.output.count("class PROC_FAILED") >= len(shape) - 2, result.output
     if "1" not in shape:  # else a node may have lost the process that answers for it
         assert ends == ["10", "10"], result.output
+
+
+@emulated_only
+@ulfm
+def test_error_of_those_who_live(run_mpi, tmp_path):
+    """The class of a call's error is that of its own reason, not of a death on the node that is none of its members'."""
+    result = run_ulfm(run_mpi, tmp_path, "000", 10, "fault")
+    assert len(re.findall(r"^rank \d: 2 ranks, step 6: class other, 0 wrong$", result.output, re.M)) == 2, result.output
+    assert len(re.findall(r"^rank \d: through with 2 ranks, 0 wrong, the last 10 steps accelerated$", result.output, re.M)) == 2, result.output
 
 
 @emulated_only

@@ -3,14 +3,17 @@
  * Goes on without who dies, by ULFM: shrink STEPS [handler]. One rank after the other kills itself,
  * until two are left; the others shrink the communicator, and every sum is that of those who take
  * part. shrink STEPS freed|kept: and how much device memory was gone in the end that was not when
- * the first had died, if they free what they shrink, or don't. shrink 0 revoke: nobody dies; the
+ * the first had died, if they free what they shrink, or don't. shrink STEPS fault: of three the
+ * first dies, and then a driver refuses a kernel of the others. shrink 0 revoke: nobody dies; the
  * last rank takes the communicator back while others wait.
  */
+#define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <mpi.h>
 #ifdef OPEN_MPI
 #include <mpi-ext.h>
 #endif
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -107,6 +110,15 @@ static void take_back(MPI_Comm comm, int *in, int *out, int size)
 	fflush(stdout);
 }
 
+/* Of the emulated driver. */
+static void refuse_a_kernel(void)
+{
+	void (*fault)(const char *) = NULL;
+
+	*(void **)&fault = dlsym(RTLD_DEFAULT, "cuemu_add_faults");
+	fault("cuLaunchKernel:1=1");
+}
+
 /* By ranks that have been in different calls. */
 static void shrink_in_handler(MPI_Comm *comm, int *error, ...)
 {
@@ -118,6 +130,7 @@ int main(int argc, char **argv)
 {
 	int steps = argc > 1 ? atoi(argv[1]) : 10, size, rank, base, accelerated = 0;
 	bool by_handler = argc > 2 && !strcmp(argv[2], "handler");
+	bool faults = argc > 2 && !strcmp(argv[2], "fault");
 	MPI_Comm comm = MPI_COMM_WORLD;
 	MPI_Errhandler handler;
 	size_t before = 0;
@@ -144,8 +157,13 @@ int main(int argc, char **argv)
 		MPI_Comm_rank(comm, &rank);
 		base = sum_of_ranks(comm);
 		for (step = 0; step < steps && failed == MPI_SUCCESS; step++) {
-			if (size > 2 && step == steps / 2 && rank == size / 2)
+			if (size > 2 && step == steps / 2 && rank == (faults ? 0 : size / 2))
 				raise(SIGKILL);
+			if (size == 2 && step == steps / 2 && faults) {
+				if (rank == 0)
+					refuse_a_kernel();
+				faults = false;
+			}
 			failed = MPI_Allreduce(in, out, COUNT, MPI_INT, MPI_SUM, comm);
 			if (failed == MPI_SUCCESS && !holds(out, base, size))
 				wrong++;

@@ -17,7 +17,8 @@ enum util_status core_failure_of_loss(const struct core_comm *comm)
 		if (core_mpi_has_ended(core_comm_local_rank(comm, comm->near[i])))
 			return UTIL_ERR_LOST;
 	}
-	return core_lost_has_some(comm->size, comm->members) ? UTIL_ERR_LOST : UTIL_ERR_PEER;
+	return comm->spans && core_lost_has_some(comm->size, comm->members) ? UTIL_ERR_LOST
+									    : UTIL_ERR_PEER;
 }
 
 enum util_status core_failure_refuse(struct core_accel *accel)
@@ -181,7 +182,7 @@ static enum util_status recall_memory(struct core_accel *accel)
 		return UTIL_OK;
 	if (waited > patience && !accel->broken_off) {
 		accel->broken_off = true;
-		core_lost_break_off(accel->comm);
+		core_links_break_off(accel);
 	}
 	if (waited <= 2 * patience)
 		return UTIL_IN_PROGRESS;

@@ -12,6 +12,7 @@
 #include "core/wire/core_arena_layout.h"
 #include "core/wire/core_mail.h"
 #include "core/wire/core_wire.h"
+#include "net/net_port.h"
 #include "util/util_config.h"
 
 #include <stdio.h>
@@ -196,6 +197,21 @@ void core_links_miss(const struct core_accel *accel)
 	for (uint32_t i = 0; program && i < GPU_MAX_LINKS; i++) {
 		if (program->incoming[i].per_round)
 			core_mail_expect(accel->comm, program->incoming[i].peer);
+	}
+}
+
+void core_links_break_off(const struct core_accel *accel)
+{
+	const struct core_program *program = accel->schedule ? accel->schedule->program : NULL;
+	const struct core_comm *comm = accel->comm;
+
+	for (uint32_t i = 0; program && i < GPU_MAX_LINKS; i++) {
+		const struct core_link *in = &program->incoming[i], *out = &program->outgoing[i];
+
+		if (in->per_round && core_wire_is_coming(comm->wire, i))
+			net_break_off(comm->members[in->peer].process);
+		if (out->per_round && core_wire_is_going(comm->wire, i))
+			net_break_off(comm->members[out->peer].process);
 	}
 }
 

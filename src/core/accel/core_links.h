@@ -36,4 +36,10 @@ void core_links_set_args(struct core_accel *accel);
  */
 void core_links_miss(const struct core_accel *accel);
 
+/*
+ * Break off the connections for which UCX still holds messages of the call, so that it is done with
+ * the application's memory. Those at their other ends are lost then, and nobody else.
+ */
+void core_links_break_off(const struct core_accel *accel);
+
 #endif

@@ -88,11 +88,3 @@ int core_lost_find_behind(const struct core_agree *agree)
 	}
 	return -1;
 }
-
-void core_lost_break_off(const struct core_comm *comm)
-{
-	for (int i = 0; i < comm->size; i++) {
-		if (!core_comm_is_near(comm, i))
-			net_break_off(comm->members[i].process);
-	}
-}

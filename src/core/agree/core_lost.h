@@ -19,12 +19,6 @@ int core_lost_find(const struct core_comm *comm, uint64_t call);
 bool core_lost_has_some(int size, const struct core_member *members);
 
 /*
- * Break off the connections to all members on other nodes, so that UCX is done with everything that
- * belongs to them. They are lost then.
- */
-void core_lost_break_off(const struct core_comm *comm);
-
-/*
  * In a call in which a member is lost or has failed: returns a member on this node that is still in
  * it, or -1. A member whose process has ended does not count, nor one that has not come: if it does
  * come it finds the call failed, touches nobody's memory, and may have no reason to come at all.

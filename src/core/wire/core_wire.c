@@ -27,16 +27,30 @@ static void drop_put_off(struct core_wire *wire)
 	}
 }
 
+static bool is_coming(const struct core_wire *wire, uint32_t link)
+{
+	for (int i = 0; i < CORE_WIRE_MAX_SLOTS; i++) {
+		if (core_wire_status_at(&wire->incoming[link].slots[i].status) == UTIL_IN_PROGRESS)
+			return true;
+	}
+	return false;
+}
+
+static bool is_going(const struct core_wire *wire, uint32_t link)
+{
+	for (int i = 0; i < CORE_WIRE_MAX_SLOTS; i++) {
+		if (core_wire_status_at(&wire->outgoing[link].status[i]) == UTIL_IN_PROGRESS)
+			return true;
+	}
+	return false;
+}
+
 /* UCX is at work on some slot. */
 static bool is_busy(const struct core_wire *wire)
 {
-	for (int i = 0; i < GPU_MAX_LINKS; i++) {
-		for (int j = 0; j < CORE_WIRE_MAX_SLOTS; j++) {
-			if (core_wire_status_at(&wire->incoming[i].slots[j].status) ==
-				    UTIL_IN_PROGRESS ||
-			    core_wire_status_at(&wire->outgoing[i].status[j]) == UTIL_IN_PROGRESS)
-				return true;
-		}
+	for (uint32_t i = 0; i < GPU_MAX_LINKS; i++) {
+		if (is_coming(wire, i) || is_going(wire, i))
+			return true;
 	}
 	return false;
 }
@@ -293,4 +307,24 @@ bool core_wire_has_memory(struct core_wire *wire)
 	has = wire->lends && is_busy(wire);
 	net_unlock(NET_MAIN);
 	return has;
+}
+
+bool core_wire_is_coming(struct core_wire *wire, uint32_t link)
+{
+	bool is;
+
+	net_lock(NET_MAIN);
+	is = is_coming(wire, link);
+	net_unlock(NET_MAIN);
+	return is;
+}
+
+bool core_wire_is_going(struct core_wire *wire, uint32_t link)
+{
+	bool is;
+
+	net_lock(NET_MAIN);
+	is = is_going(wire, link);
+	net_unlock(NET_MAIN);
+	return is;
 }
