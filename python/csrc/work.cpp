@@ -450,7 +450,10 @@ bool DeviceWork::step(bool) noexcept
 			_exit(1);
 		}
 		job_check(gpucoll_stream_error(channel->ordered, &error), "gpucoll_stream_error");
-		job_check(error, plan.title);
+		/* It is told once, and may be of any call that was under way. */
+		if (!channel->error)
+			channel->error = error;
+		job_check(channel->error, plan.title);
 	} catch (const std::exception &thrown) {
 		fail(thrown.what());
 	}

@@ -140,6 +140,8 @@ class Channel
 	MPI_Comm ordered = MPI_COMM_NULL;
 	void *stream = nullptr;
 	c10::Stream torch_stream;
+	/* Of the engine's thread: the first error that a call on the stream has had. */
+	int error = MPI_SUCCESS;
 };
 
 class DeviceWork final : public GroupWork

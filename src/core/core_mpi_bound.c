@@ -139,8 +139,10 @@ static void fail(void *argument, int error)
 	struct core_mpi_bound *bound = argument;
 	int broken = __atomic_load_n(&bound->broken, __ATOMIC_RELAXED);
 
+	/* Not if it has been revoked meanwhile. */
 	if (!broken || broken == core_mpi_error_of(UTIL_ERR_PEER))
-		__atomic_store_n(&bound->broken, error, __ATOMIC_RELAXED);
+		__atomic_compare_exchange_n(&bound->broken, &broken, error, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
 	__atomic_store_n(&bound->found, error, __ATOMIC_RELAXED);
 	if (core_fused_is_open(&bound->fused))
 		core_standing_give_up(bound->fused.standing);
@@ -244,6 +246,7 @@ void core_mpi_bound_stop(void)
 int core_mpi_bound_take_error(core_handle comm, int *error)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+	int mine, found;
 	bool failed;
 
 	if (!bound)
@@ -252,9 +255,10 @@ int core_mpi_bound_take_error(core_handle comm, int *error)
 			"gpucoll_stream_error was given a communicator that is for no stream");
 	failed = core_fused_is_open(&bound->fused) &&
 		 core_standing_take_failure(bound->fused.standing);
-	*error = __atomic_exchange_n(&bound->found, 0, __ATOMIC_RELAXED);
-	if (!*error)
-		*error = core_stream_take_error(bound->stream);
+	found = __atomic_exchange_n(&bound->found, 0, __ATOMIC_RELAXED);
+	mine = core_stream_take_error(bound->stream);
+	/* All are taken: the next question is about what comes after this one. */
+	*error = found ? found : mine;
 	if (!*error && failed)
 		*error = core_mpi_error_of(core_failure_of_loss(bound->fused.own));
 	return MPI_SUCCESS;
