@@ -176,6 +176,8 @@ int main(int argc, char **argv)
 		printf("rank %d: %d ranks, step %d: class %s, %d wrong\n", world_rank, size, step,
 		       name_of(failed), wrong);
 		fflush(stdout);
+		if (size == 2) /* who revokes would be the other's reason */
+			MPI_Barrier(comm);
 		if (by_handler) {
 			comm = next;
 			MPI_Comm_set_errhandler(comm, handler);
