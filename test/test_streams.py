@@ -75,10 +75,11 @@ def test_lost_device(run_mpi, mpi):
 
 @emulated_only
 @each_mpi
+@pytest.mark.parametrize("case", ["one_refused", "result_refused"])
 @pytest.mark.parametrize("waits", ["word", "kernel"])
-def test_one_refused(run_mpi, mpi, waits):
-    """What the driver does not take leaves the calls before it alone, which the others have yet to come to."""
-    assert_passed(run_mpi(mpi, 3, "test_stream", "one_refused", env={"GPUCOLL_STREAM_WAIT": waits, **WAYS["staged"]}, timeout=60))
+def test_refused_by_the_driver(run_mpi, mpi, waits, case):
+    """What the driver does not take leaves the calls before it alone, which the others have yet to come to, and holds up nobody."""
+    assert_passed(run_mpi(mpi, 3, "test_stream", case, env={"GPUCOLL_STREAM_WAIT": waits, **WAYS["staged"]}, timeout=60))
 
 
 @each_mpi

@@ -673,8 +673,34 @@ static void one_refused(void)
 	cuda_check(cudaStreamSynchronize(lane.stream), "cudaStreamSynchronize");
 	test_result((error != MPI_SUCCESS) == (test_rank == 0));
 	test_result(check(&call));
-	gpucoll_stream_error(lane.comm, &error);
-	test_result((error != MPI_SUCCESS) == (test_rank == 0));
+	test_result(lane_free(&lane));
+}
+
+/* Rank 0's driver refuses to copy what a call gives: the stream goes on, and the others have it. */
+static void result_refused(void)
+{
+	struct lane lane = lane_new(1);
+	struct call call = prepare(ALLREDUCE, 1, 1000, 0);
+	void (*fault)(const char *) = NULL;
+	bool ok = true;
+
+	MPI_Comm_set_errhandler(lane.comm, MPI_ERRORS_RETURN);
+	*(void **)&fault = dlsym(RTLD_DEFAULT, "cuemu_add_faults");
+	if (test_rank == 0) {
+		cuda_check(cudaMemcpyAsync(call.send.data, call.in, call.send.bytes,
+					   cudaMemcpyDefault, lane.stream),
+			   "cudaMemcpyAsync");
+		fault("cuMemcpyAsync:2=1");
+		ok = make(&call, lane.comm, lane.stream) != MPI_SUCCESS;
+		cuda_check(cudaStreamSynchronize(lane.stream), "cudaStreamSynchronize");
+	}
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (test_rank) {
+		enqueue(&call, lane.comm, lane.stream);
+		cuda_check(cudaStreamSynchronize(lane.stream), "cudaStreamSynchronize");
+		ok = check(&call);
+	}
+	test_result(ok);
 	test_result(lane_free(&lane));
 }
 
@@ -696,6 +722,7 @@ int main(int argc, char **argv)
 		{"no_threads", no_threads},
 		{"lost", lost},
 		{"one_refused", one_refused},
+		{"result_refused", result_refused},
 	};
 	const char *name = argc > 1 ? argv[1] : NULL;
 	int status, given;

@@ -137,11 +137,12 @@ static enum util_status put_enqueued(struct core_stream *stream, struct core_enq
 	status = core_staging_copy_in(staging);
 	if (status == UTIL_OK)
 		status = core_stream_put_wait(stream, on, number);
+	enqueued->waits = status == UTIL_OK;
 	if (status == UTIL_OK)
 		status = core_staging_copy_out(staging);
 	if (status == UTIL_OK)
 		status = core_stream_put_end(stream, on, number);
-	/* Its wait, if it is there, ends in its turn: calls before it may wait for the MPI yet. */
+	/* The engine ends its wait, if it is there, in its turn: calls before it may wait yet. */
 	if (status != UTIL_OK) {
 		__atomic_store_n(&stream->spoilt, true, __ATOMIC_RELAXED);
 		__atomic_store_n(&enqueued->given_up, true, __ATOMIC_RELEASE);

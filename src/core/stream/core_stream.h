@@ -39,6 +39,7 @@ struct core_enqueued {
 	uint64_t number; /* of the call on the communicator, from 1 on */
 	enum core_enqueued_state state;
 	bool given_up; /* atomic: not all could be put on the stream */
+	bool waits;    /* ... but the stream comes to it, and waits. Before that */
 	bool sent;     /* of one that sends */
 	bool sends;    /* the stream need not wait for its end. By the caller, as what follows */
 	size_t bytes;  /* of its stages */
@@ -81,7 +82,8 @@ void core_stream_make_room(struct core_stream *stream);
 
 /*
  * Put a call on the stream, whose staging is open. UTIL_OK: the engine has it, and frees it.
- * Otherwise nothing comes of it; `*taken`: the engine has it all the same.
+ * Otherwise its results are lost, and the MPI may or may not be called; `*taken`: the engine has it
+ * all the same.
  */
 enum util_status core_stream_put(struct core_stream *stream, struct core_enqueued *enqueued,
 				 bool *taken);

@@ -55,6 +55,12 @@ static void take_head(struct core_stream *stream)
 	pthread_mutex_unlock(&lists);
 }
 
+/* Nobody has its results. Acquire, the pair of put_enqueued: all of it is on the stream by then. */
+static bool is_given_up(const struct core_enqueued *enqueued)
+{
+	return __atomic_load_n(&enqueued->given_up, __ATOMIC_ACQUIRE);
+}
+
 /*
  * The call has ended, and is in no list. What the device, or the real MPI, may yet touch is not
  * used again.
@@ -63,8 +69,7 @@ static void end_enqueued(struct core_stream *stream, struct core_enqueued *enque
 {
 	size_t bytes = enqueued->bytes;
 
-	if (!core_stream_is_lost(stream) &&
-	    !__atomic_load_n(&enqueued->given_up, __ATOMIC_RELAXED)) {
+	if (!core_stream_is_lost(stream) && !is_given_up(enqueued)) {
 		core_staging_settle(&enqueued->staging);
 		enqueued->free(enqueued);
 	}
@@ -76,24 +81,32 @@ static void end_enqueued(struct core_stream *stream, struct core_enqueued *enque
 	atomic_fetch_sub(&num_enqueued, 1);
 }
 
+/* The stream need not wait for its end, which is seen later. */
+static void put_aside(struct core_stream *stream, struct core_enqueued *enqueued)
+{
+	release_enqueued(stream, enqueued, 0);
+	take_head(stream);
+	enqueued->next = stream->aside;
+	stream->aside = enqueued;
+}
+
 static bool begin_enqueued(struct core_stream *stream, struct core_enqueued *enqueued)
 {
 	int error = enqueued->error;
 
-	if (core_stream_has_come(&stream->words->arrived, enqueued->number))
+	if (core_stream_has_come(&stream->words->arrived, enqueued->number)) {
 		error = enqueued->begin(enqueued);
-	else if (!core_stream_is_lost(stream) &&
-		 !__atomic_load_n(&enqueued->given_up, __ATOMIC_ACQUIRE))
+	} else if (is_given_up(enqueued) && !enqueued->waits) {
+		release_enqueued(stream, enqueued, 0); /* its error was returned */
+		return true;
+	} else if (!core_stream_is_lost(stream)) {
 		return false;
-	enqueued->state = CORE_ENQUEUED_BEGUN;
-	if (error) {
-		release_enqueued(stream, enqueued, error);
-	} else if (enqueued->sends) {
-		release_enqueued(stream, enqueued, 0);
-		take_head(stream);
-		enqueued->next = stream->aside;
-		stream->aside = enqueued;
 	}
+	enqueued->state = CORE_ENQUEUED_BEGUN;
+	if (error)
+		release_enqueued(stream, enqueued, error);
+	else if (enqueued->sends)
+		put_aside(stream, enqueued);
 	return true;
 }
 
@@ -104,14 +117,17 @@ static bool finish(struct core_stream *stream, struct core_enqueued *enqueued)
 
 	if (error || done)
 		release_enqueued(stream, enqueued, error);
-	return error || done;
+	else if (is_given_up(enqueued)) /* others may not come to it: they may have failed, too */
+		put_aside(stream, enqueued);
+	else
+		return false;
+	return true;
 }
 
 static bool has_left(const struct core_stream *stream, const struct core_enqueued *enqueued)
 {
 	return core_stream_has_come(&stream->words->left, enqueued->number) ||
-	       core_stream_is_lost(stream) ||
-	       __atomic_load_n(&enqueued->given_up, __ATOMIC_RELAXED);
+	       core_stream_is_lost(stream) || is_given_up(enqueued);
 }
 
 static bool leave_enqueued(struct core_stream *stream, struct core_enqueued *enqueued)
