@@ -140,7 +140,7 @@ class Channel
 	MPI_Comm ordered = MPI_COMM_NULL;
 	void *stream = nullptr;
 	c10::Stream torch_stream;
-	/* Of the engine's thread: the first error that a call on the stream has had. */
+	/* Under the engine's lock: the first error that a call on the stream has had. */
 	int error = MPI_SUCCESS;
 };
 

@@ -139,10 +139,11 @@ static void fail(void *argument, int error)
 	struct core_mpi_bound *bound = argument;
 	int broken = __atomic_load_n(&bound->broken, __ATOMIC_RELAXED);
 
-	/* Not if it has been revoked meanwhile. */
-	if (!broken || broken == core_mpi_error_of(UTIL_ERR_PEER))
-		__atomic_compare_exchange_n(&bound->broken, &broken, error, false, __ATOMIC_RELAXED,
-					    __ATOMIC_RELAXED);
+	/* It may be revoked, or broken off, meanwhile. */
+	while ((!broken || broken == core_mpi_error_of(UTIL_ERR_PEER)) &&
+	       !__atomic_compare_exchange_n(&bound->broken, &broken, error, false, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED))
+		;
 	__atomic_store_n(&bound->found, error, __ATOMIC_RELAXED);
 	if (core_fused_is_open(&bound->fused))
 		core_standing_give_up(bound->fused.standing);

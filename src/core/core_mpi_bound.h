@@ -40,7 +40,7 @@ int core_mpi_bound_open(core_handle comm, void *stream, core_handle *newcomm);
  */
 void core_mpi_bound_barrier_words(core_handle comm, const int **from, int **to);
 
-/* The code of the first enqueued call that failed since this was last asked, or MPI_SUCCESS. */
+/* The code of an enqueued call that has failed since this was last asked, or MPI_SUCCESS. */
 int core_mpi_bound_take_error(core_handle comm, int *error);
 
 /* Any communicator is revoked: what is enqueued on it ends. */

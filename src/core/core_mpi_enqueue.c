@@ -209,13 +209,15 @@ static void count_enqueued(const struct core_call *call, const struct core_mpi_b
 	core_stats_add_since(&stats, since);
 }
 
-/* Of several reasons the first is kept. */
+/* Of several reasons the first is kept. Others' kernels would wait for this rank's later calls. */
 static void break_off(struct core_mpi_bound *bound, enum util_status status)
 {
 	int none = 0;
 
 	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(status), false,
 				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	if (core_fused_is_open(&bound->fused))
+		core_standing_give_up(bound->fused.standing);
 }
 
 static int fail_enqueued(struct core_mpi_bound *bound, const struct core_call *call,
@@ -450,11 +452,8 @@ void core_enqueue_give_up(core_handle comm)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
 
-	if (!bound)
-		return;
-	break_off(bound, UTIL_ERR_PEER);
-	if (core_fused_is_open(&bound->fused))
-		core_standing_give_up(bound->fused.standing);
+	if (bound)
+		break_off(bound, UTIL_ERR_PEER);
 }
 
 bool core_enqueue_takes_groups(core_handle comm)

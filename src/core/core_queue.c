@@ -58,7 +58,7 @@ static void end_queued(struct core_queued *queued, enum util_status status)
 	if (status != UTIL_OK && is_in_real && core_op_is_issued(op)) {
 		util_log(UTIL_LOG_INFO, UTIL_SUBSYS_CORE, "%s failed", op->call.name);
 	} else if (status != UTIL_OK) {
-		bool quiet = status == UTIL_ERR_REVOKED;
+		bool quiet = op->comm->warned || status == UTIL_ERR_REVOKED;
 
 		util_log(quiet ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 			 "%s failed, call %llu on communicator %#llx of %d ranks", op->call.name,
@@ -66,6 +66,7 @@ static void end_queued(struct core_queued *queued, enum util_status status)
 			 op->comm->size);
 		if (!quiet)
 			core_dump("a call has failed");
+		op->comm->warned |= op->comm->lost;
 		if (is_in_real) /* where the others are */
 			core_meet_retire(op->comm);
 	}
