@@ -207,10 +207,12 @@ void core_links_break_off(const struct core_accel *accel)
 
 	for (uint32_t i = 0; program && i < GPU_MAX_LINKS; i++) {
 		const struct core_link *in = &program->incoming[i], *out = &program->outgoing[i];
+		bool coming, going;
 
-		if (in->per_round && core_wire_is_coming(comm->wire, i))
+		core_wire_look_at(comm->wire, i, &coming, &going);
+		if (in->per_round && coming)
 			net_break_off(comm->members[in->peer].process);
-		if (out->per_round && core_wire_is_going(comm->wire, i))
+		if (out->per_round && going)
 			net_break_off(comm->members[out->peer].process);
 	}
 }

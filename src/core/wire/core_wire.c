@@ -309,22 +309,10 @@ bool core_wire_has_memory(struct core_wire *wire)
 	return has;
 }
 
-bool core_wire_is_coming(struct core_wire *wire, uint32_t link)
+void core_wire_look_at(struct core_wire *wire, uint32_t link, bool *coming, bool *going)
 {
-	bool is;
-
 	net_lock(NET_MAIN);
-	is = is_coming(wire, link);
+	*coming = is_coming(wire, link);
+	*going = is_going(wire, link);
 	net_unlock(NET_MAIN);
-	return is;
-}
-
-bool core_wire_is_going(struct core_wire *wire, uint32_t link)
-{
-	bool is;
-
-	net_lock(NET_MAIN);
-	is = is_going(wire, link);
-	net_unlock(NET_MAIN);
-	return is;
 }

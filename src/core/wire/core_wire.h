@@ -151,9 +151,8 @@ enum util_status core_wire_drain(struct core_wire *wire);
  */
 bool core_wire_has_memory(struct core_wire *wire);
 
-/* Whether UCX is at work on messages that come, or go, by the link. */
-bool core_wire_is_coming(struct core_wire *wire, uint32_t link);
-bool core_wire_is_going(struct core_wire *wire, uint32_t link);
+/* Whether UCX is at work on messages that come, and go, by the links of that number. */
+void core_wire_look_at(struct core_wire *wire, uint32_t link, bool *coming, bool *going);
 
 /* Have messages for communicators come here. Call before the network is up. */
 void core_wire_handle_mail(void);
