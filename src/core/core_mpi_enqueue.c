@@ -252,8 +252,6 @@ static enum util_status put_group(struct core_mpi_bound *bound, const struct cor
 	if (status == UTIL_OK)
 		status = core_group_put(&bound->fused, &group, call->name, ++bound->fused.groups,
 					captured, done);
-	else
-		core_standing_give_up(bound->fused.standing);
 	core_group_free(&group);
 	return status;
 }

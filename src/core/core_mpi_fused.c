@@ -308,8 +308,6 @@ enum util_status core_fused_put(struct core_fused *fused, const struct core_call
 	if (status == UTIL_STAGE &&
 	    (done->unreached || (done->refused && !core_coll_reduces(call->coll))))
 		status = put_packed(fused, &part, captured, done);
-	if (status != UTIL_OK && status != UTIL_STAGE)
-		core_standing_give_up(fused->standing);
 	return status;
 }
 

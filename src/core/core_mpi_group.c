@@ -376,6 +376,5 @@ enum util_status core_group_put(struct core_fused *fused, const struct core_grou
 			"%s was given arguments that no kernel takes: GPUCOLL_STREAM_EXEC=staged, on all "
 			"ranks, takes any",
 			name);
-	core_standing_give_up(fused->standing);
 	return status;
 }
