@@ -103,7 +103,7 @@ def test_fault_beside_a_kernel(run_mpi, mpi):
 
 @each_mpi
 @pytest.mark.parametrize("case,windows", [("pool_memory", True), ("vmm_private", True), ("vmm_host", True), ("vmm_memory", False), ("vmm_pieces", True),
-                                          ("shared_pool", False)])
+                                          ("vmm_remapped", False), ("shared_pool", False)])
 def test_memory_without_handles(run_mpi, mpi, case, windows):
     """Pools have no handle, and memory of the virtual memory API a descriptor where it was made to be shared."""
     result = run_mpi(mpi, 3, "test_life", case, env={"CUEMU_DEVICES": "2", **PATHS["accel"]})

@@ -98,6 +98,21 @@ bool gpu_pointer_is_out_of_reach(const void *address)
 }
 
 /*
+ * The virtual memory API may put other memory where some was, as PyTorch's expandable segments do,
+ * and the header does not say that the buffer's id is another one then. 0: the driver knows no such
+ * attribute.
+ */
+static uint64_t memory_block_of(CUdeviceptr start)
+{
+	unsigned long long block = 0;
+	CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID};
+	void *data[] = {&block};
+
+	return gpu_driver.cuPointerGetAttributes(1, wanted, data, start) == CUDA_SUCCESS ? block
+											 : 0;
+}
+
+/*
  * Of pools and the virtual memory API. What the attributes call a range there is what was reserved,
  * in which several allocations may be mapped side by side, and parts not at all (cuda.h,
  * CU_POINTER_ATTRIBUTE_RANGE_SIZE). Where even the driver can't tell, nothing is known to be
@@ -117,6 +132,8 @@ static void find_mapping(const void *address, struct gpu_pointer *out)
 	}
 	out->start = start;
 	out->bytes = result == CUDA_SUCCESS ? bytes : 0;
+	if (result == CUDA_SUCCESS && out->buffer_id)
+		out->buffer_id ^= memory_block_of(start) << 32;
 }
 
 void gpu_pointer_classify(const void *address, struct gpu_pointer *out)

@@ -62,6 +62,9 @@ struct emu_config {
 	int connections; /* of a process to its devices; 0: one for each stream */
 	bool in_caller, room, time_sliced, mig, legacy_alone, stale_die, interprets, check_shared;
 	bool managed_alone;
+	/* What devices say of themselves, and do not do: end kernels that take long; keep others
+	 * out. */
+	bool display, exclusive;
 	bool blocking_launches; /* CUDA_LAUNCH_BLOCKING, as the driver */
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];
 };
@@ -79,8 +82,8 @@ void emu_die(const char *format, ...) __attribute__((format(printf, 1, 2), noret
  * Fault injection. CUEMU_FAULT is a list "NAME[:N][+][=CODE|=hang],...": the Nth call (default 1)
  * of the driver function NAME in this process, and with + all later ones, fails with CODE (default
  * 2, out of memory). The name `kernel` stands for the kernels themselves, which then do nothing.
- * Codes of kernels that fail (700, 719 and such) are sticky: the context is lost and every later
- * call fails the same way. One that hangs never returns.
+ * Codes of kernels that fail (226, 700, 719 and such) are sticky: the context is lost and every
+ * later call fails the same way. One that hangs never returns.
  */
 CUresult emu_find_fault(const char *name);
 extern atomic_bool emu_may_fault; /* until it is known that there are none */
@@ -146,6 +149,7 @@ struct emu_alloc {
 	int device;
 	CUcontext context;
 	unsigned long long buffer_id;
+	unsigned long long block_id; /* of the physical memory behind it */
 	bool sync_memops;
 	bool on_host;              /* of the virtual memory API: the host has it */
 	bool unmapped;             /* registered host memory that kernels don't reach */

@@ -151,6 +151,8 @@ static void load(void)
 	emu_config.mig = number("CUEMU_MIG", 0, 0, 1);
 	emu_config.legacy_alone = word("CUEMU_LEGACY", "blocking", "alone");
 	emu_config.managed_alone = word("CUEMU_MANAGED", "beside", "alone");
+	emu_config.display = number("CUEMU_DISPLAY", 0, 0, 1);
+	emu_config.exclusive = number("CUEMU_EXCLUSIVE", 0, 0, 1);
 	emu_config.stale_die = word("CUEMU_STALE", "error", "die");
 	emu_config.check_shared = number("CUEMU_CHECK_SHARED", 0, 0, 1);
 	emu_config.interprets = word("CUEMU_KERNELS", "twins", "ptx");
@@ -191,7 +193,7 @@ static bool matches(const struct fault *fault, const char *name)
 static bool is_sticky(CUresult code)
 {
 	return code == CUDA_ERROR_ILLEGAL_ADDRESS || code == CUDA_ERROR_LAUNCH_TIMEOUT ||
-	       code == CUDA_ERROR_ASSERT ||
+	       code == CUDA_ERROR_ASSERT || (int)code == 226 /* CUDA_ERROR_CONTAINED */ ||
 	       (code >= CUDA_ERROR_HARDWARE_STACK_ERROR && code <= CUDA_ERROR_LAUNCH_FAILED);
 }
 

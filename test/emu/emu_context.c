@@ -115,10 +115,16 @@ EMU_API CUresult CUDAAPI cuDeviceTotalMem(size_t *bytes, CUdevice device)
 EMU_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute attribute,
 					      CUdevice device)
 {
-	static const struct {
+	const struct {
 		CUdevice_attribute attribute;
 		int value;
-	} fixed[] = {
+	} values[] = {
+		{CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, emu_config.sms},
+		{CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, !emu_config.managed_alone},
+		{CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, emu_config.display},
+		{CU_DEVICE_ATTRIBUTE_COMPUTE_MODE,
+		 emu_config.exclusive ? CU_COMPUTEMODE_EXCLUSIVE_PROCESS : CU_COMPUTEMODE_DEFAULT},
+		{CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device + 1},
 		{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
 		{CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
 		{CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
@@ -146,7 +152,6 @@ EMU_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute att
 		{CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32},
 		{CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512},
 		{CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
-		{CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, 0},
 		{CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},
 		{CU_DEVICE_ATTRIBUTE_ECC_ENABLED, 0},
 		{CU_DEVICE_ATTRIBUTE_TCC_DRIVER, 0},
@@ -175,7 +180,6 @@ EMU_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute att
 		{CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
 		{CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 0},
 		{CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 0},
-		{CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, 0},
 		{CU_DEVICE_ATTRIBUTE_INTEGRATED, 0},
 		{CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0},
 		{CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 0},
@@ -187,21 +191,9 @@ EMU_API CUresult CUDAAPI cuDeviceGetAttribute(int *value, CUdevice_attribute att
 	NEED_INIT();
 	if (!is_device(device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) {
-		*value = emu_config.sms;
-		return CUDA_SUCCESS;
-	}
-	if (attribute == CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS) {
-		*value = !emu_config.managed_alone;
-		return CUDA_SUCCESS;
-	}
-	if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) {
-		*value = device + 1;
-		return CUDA_SUCCESS;
-	}
-	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
-		if (fixed[i].attribute == attribute) {
-			*value = fixed[i].value;
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
+		if (values[i].attribute == attribute) {
+			*value = values[i].value;
 			return CUDA_SUCCESS;
 		}
 	}

@@ -175,6 +175,7 @@ static struct emu_alloc *entry_new(uintptr_t address, size_t size, enum emu_kind
 					  .context = context,
 					  .buffer_id = ++last_buffer_id,
 					  .region = region};
+	entry->alloc.block_id = entry->alloc.buffer_id;
 	entry->next = entries;
 	entries = entry;
 	if (region)
@@ -543,6 +544,9 @@ static void put_attribute(void *data, CUpointer_attribute attribute, const struc
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 		*(unsigned long long *)data = alloc->buffer_id;
 		return;
+	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+		*(unsigned long long *)data = alloc->block_id;
+		return;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		*(unsigned *)data = known && alloc->kind == EMU_MANAGED;
 		return;
@@ -862,7 +866,20 @@ struct physical {
 	int fd, device;
 	bool exportable, on_host;
 	unsigned refs; /* under the lock: handles and mappings */
+	unsigned long long id;
 };
+
+static struct physical *physical_new(struct physical what)
+{
+	struct physical *physical = malloc(sizeof(*physical));
+
+	*physical = what;
+	physical->refs = 1;
+	pthread_mutex_lock(&lock);
+	physical->id = ++last_buffer_id;
+	pthread_mutex_unlock(&lock);
+	return physical;
+}
 
 static void physical_put(struct physical *physical)
 {
@@ -886,8 +903,6 @@ EMU_API CUresult CUDAAPI cuMemGetAllocationGranularity(size_t *granularity,
 EMU_API CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t size,
 				     const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	struct physical *physical;
-
 	EMU_ENTER();
 	EMU_UNSAFE();
 	bool on_host = false;
@@ -898,15 +913,13 @@ EMU_API CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t s
 		return CUDA_ERROR_INVALID_VALUE;
 	if (size > emu_config.memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	physical = malloc(sizeof(*physical));
-	*physical = (struct physical){
-		size,
-		memory_fd(size),
-		on_host ? 0 : prop->location.id,
-		(prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0,
-		on_host,
-		1};
-	*out = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+	*out = (CUmemGenericAllocationHandle)(uintptr_t)physical_new(
+		(struct physical){.size = size,
+				  .fd = memory_fd(size),
+				  .device = on_host ? 0 : prop->location.id,
+				  .exportable = (prop->requestedHandleTypes &
+						 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0,
+				  .on_host = on_host});
 	return CUDA_SUCCESS;
 }
 
@@ -956,17 +969,16 @@ EMU_API CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHa
 							void *os_handle,
 							CUmemAllocationHandleType type)
 {
-	struct physical *physical;
 	struct stat status;
 	int fd = (int)(intptr_t)os_handle;
 
 	EMU_ENTER();
 	if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || fstat(fd, &status))
 		return CUDA_ERROR_INVALID_VALUE;
-	physical = malloc(sizeof(*physical));
-	*physical = (struct physical){
-		(size_t)status.st_size, fcntl(fd, F_DUPFD_CLOEXEC, 0), 0, true, false, 1};
-	*out = (CUmemGenericAllocationHandle)(uintptr_t)physical;
+	*out = (CUmemGenericAllocationHandle)(uintptr_t)physical_new(
+		(struct physical){.size = (size_t)status.st_size,
+				  .fd = fcntl(fd, F_DUPFD_CLOEXEC, 0),
+				  .exportable = true});
 	return CUDA_SUCCESS;
 }
 
@@ -1042,6 +1054,7 @@ EMU_API CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t size, size_t offse
 	alloc->device = physical->device;
 	alloc->on_host = physical->on_host;
 	alloc->physical = physical;
+	alloc->block_id = physical->id;
 	physical->refs++;
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;

@@ -174,13 +174,12 @@ static void pool_windows(void)
  */
 static bool vmm_on_host; /* on a NUMA node of the host's */
 
-static CUdeviceptr vmm_alloc(size_t bytes, int num, bool shareable)
+static void vmm_map(CUdeviceptr at, size_t bytes, bool shareable)
 {
 	CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 				    .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	CUmemAccessDesc access = {.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle handle;
-	CUdeviceptr address;
 	int device;
 
 	cuda_check(cudaGetDevice(&device), "cudaGetDevice");
@@ -192,17 +191,20 @@ static CUdeviceptr vmm_alloc(size_t bytes, int num, bool shareable)
 	if (vmm_on_host)
 		prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA};
 #endif
+	cuda_check((cudaError_t)cuMemCreate(&handle, bytes, &prop, 0), "cuMemCreate");
+	cuda_check((cudaError_t)cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
+	cuda_check((cudaError_t)cuMemRelease(handle), "cuMemRelease");
+	cuda_check((cudaError_t)cuMemSetAccess(at, bytes, &access, 1), "cuMemSetAccess");
+}
+
+static CUdeviceptr vmm_alloc(size_t bytes, int num, bool shareable)
+{
+	CUdeviceptr address;
+
 	cuda_check((cudaError_t)cuMemAddressReserve(&address, (size_t)num * bytes, 0, 0, 0),
 		   "cuMemAddressReserve");
-	for (int i = 0; i < num; i++) {
-		CUdeviceptr at = address + (size_t)i * bytes;
-
-		cuda_check((cudaError_t)cuMemCreate(&handle, bytes, &prop, 0), "cuMemCreate");
-		cuda_check((cudaError_t)cuMemMap(at, bytes, 0, handle, 0), "cuMemMap");
-		cuda_check((cudaError_t)cuMemRelease(handle), "cuMemRelease");
-	}
-	cuda_check((cudaError_t)cuMemSetAccess(address, (size_t)num * bytes, &access, 1),
-		   "cuMemSetAccess");
+	for (int i = 0; i < num; i++)
+		vmm_map(address + (size_t)i * bytes, bytes, shareable);
 	return address;
 }
 
@@ -212,6 +214,34 @@ static void vmm_free(CUdeviceptr address, size_t bytes, int num)
 		cuda_check((cudaError_t)cuMemUnmap(address + (size_t)i * bytes, bytes),
 			   "cuMemUnmap");
 	cuda_check((cudaError_t)cuMemAddressFree(address, (size_t)num * bytes), "cuMemAddressFree");
+}
+
+/* As PyTorch's expandable segments: other memory comes to where some was given back. */
+static void vmm_remapped(void)
+{
+	enum { ROUNDS = 6, COUNT = 200000 };
+	size_t bytes = 2 << 20;
+	CUdeviceptr send = vmm_alloc(bytes, 2, true), recv = vmm_alloc(bytes, 2, true);
+	CUdeviceptr sent = send + bytes, received = recv + bytes;
+
+	snprintf(test_name, sizeof(test_name), "other memory at the same address");
+	for (int round = 0; round < ROUNDS; round++) {
+		bool ok = true;
+
+		for (int i = 0; i < 3; i++)
+			ok &= allreduce_works((int *)sent, (int *)received, COUNT, MPI_COMM_WORLD);
+		test_result(ok);
+		if (round % test_size != test_rank)
+			continue;
+		/* Who still had what was there would see it. */
+		put_all((int *)sent, COUNT, -77);
+		cuda_check((cudaError_t)cuMemUnmap(sent, bytes), "cuMemUnmap");
+		vmm_map(sent, bytes, true);
+		cuda_check((cudaError_t)cuMemUnmap(received, bytes), "cuMemUnmap");
+		vmm_map(received, bytes, true);
+	}
+	vmm_free(send, bytes, 2);
+	vmm_free(recv, bytes, 2);
 }
 
 /* In place, the result in the first of `count` elements for each rank. */
@@ -1017,6 +1047,7 @@ static const struct test_case cases[] = {
 	{"vmm_private", vmm_private},
 	{"vmm_pieces", vmm_pieces},
 	{"vmm_host", vmm_host},
+	{"vmm_remapped", vmm_remapped},
 	{"other_context", other_context},
 	{"two_contexts", two_contexts},
 	{"reset", reset},
