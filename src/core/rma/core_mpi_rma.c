@@ -245,14 +245,27 @@ static bool is_staged(const struct access *access)
 	return access->origin.staged || access->compare.staged || access->result.staged;
 }
 
-/* Padding of elements that the MPI does not write is to be as it was. */
+/* Whether what is fetched may be less than its buffer has room for, as MPI_Get allows. */
+static bool may_fetch_less(const struct access *access)
+{
+	const struct core_rma_call *call = &access->call;
+	MPI_Count element;
+
+	if (!access->result.staged || call->single)
+		return false;
+	return PMPI_Type_size_x((MPI_Datatype)call->target_type, &element) != MPI_SUCCESS ||
+	       call->target_count * element != call->result_count * (int64_t)access->result.element;
+}
+
+/* What the MPI does not write is to be as it was: padding of elements, and all behind the last. */
 static enum util_status pack(struct access *access)
 {
 	enum util_status status = core_mpi_side_pack(&access->origin);
 
 	if (status == UTIL_OK)
 		status = core_mpi_side_pack(&access->compare);
-	if (status == UTIL_OK && core_mpi_side_is_filled_first(&access->result))
+	if (status == UTIL_OK &&
+	    (core_mpi_side_is_filled_first(&access->result) || may_fetch_less(access)))
 		status = core_mpi_side_pack(&access->result);
 	return status;
 }
