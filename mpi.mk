@@ -6,7 +6,7 @@
 SONAME = libgpucoll.so.0
 CORE_MPI = comm/core_mpi_graph.c core_mpi_args.c core_mpi_async.c core_mpi_bound.c core_mpi_check.c core_mpi_check_find.c core_mpi_check_thread.c core_mpi_comm.c core_mpi_enqueue.c core_mpi_group.c core_mpi_fused.c core_mpi_packed.c core_mpi_late.c core_mpi_order.c core_mpi_ordered.c core_mpi_queued.c core_mpi_persistent.c core_mpi_revoke.c job/core_mpi_clock.c job/core_mpi_drive.c job/core_mpi_job.c job/core_mpi_muster.c \
 	mpi/core_mpi_arithmetic.c mpi/core_mpi_blocks.c mpi/core_mpi_extreme.c mpi/core_mpi_fold.c mpi/core_mpi_half.c mpi/core_mpi_hold.c mpi/core_mpi_kept.c mpi/core_mpi_name.c \
-	mpi/core_mpi_operands.c mpi/core_mpi_predefined.c mpi/core_mpi_raise.c mpi/core_mpi_runs.c mpi/core_mpi_shape.c mpi/core_mpi_type.c \
+	mpi/core_mpi_operands.c mpi/core_mpi_parts.c mpi/core_mpi_predefined.c mpi/core_mpi_raise.c mpi/core_mpi_runs.c mpi/core_mpi_shape.c mpi/core_mpi_type.c \
 	io/core_mpi_io.c rma/core_mpi_rma.c p2p/core_mpi_exchange.c p2p/core_mpi_message.c p2p/core_mpi_pack.c p2p/core_mpi_side.c p2p/core_mpi_trial.c \
 	request/core_mpi_freed.c request/core_mpi_pending.c request/core_mpi_request.c request/core_mpi_request_several.c request/core_mpi_several.c request/core_mpi_start.c request/core_mpi_table.c request/core_mpi_waiting.c
 MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_session.o pmpi_spawn.o pmpi_stream.o wrappers.o

@@ -40,8 +40,9 @@ def test_messages_are_counted(run_mpi, mpi):
     result = run_mpi(mpi, 3, "test_message", "edges", env={"GPUCOLL_STATS": "1", "GPUCOLL_DEBUG": "trace"})
     assert_passed(result)
     assert "MPI_Isend on MPI_COMM_WORLD, < 128 KiB: stage, point to point" in result.output, result.output
-    assert "MPI_Isend: point to point, 100004 bytes, " in result.output, result.output
-    assert re.search(r"MPI_Isend +MPI_COMM_WORLD +\S+ \d+ \S+ +stage +1 +100004 .*point to point", result.output), result.output
+    assert "MPI_Isend: point to point, 100008 bytes, " in result.output, result.output
+    assert re.search(r"MPI_Isend +MPI_COMM_WORLD +\S+ \d+ \S+ +stage +1 +100008 .*point to point", result.output), result.output
+    assert "can't be mapped" not in result.output, result.output
 
 
 CLAIMS = "int MPIX_Query_cuda_support(void) { return 1; }"

@@ -710,37 +710,76 @@ static void pairs(void)
 	buffer_free(&buffer);
 }
 
-/* A header in host memory and data on the device, under MPI_BOTTOM. */
-static void bottom(void)
+/* Also by the constructor with large counts, where MPI has one. */
+static MPI_Datatype type_of_parts(int num, const int lengths[], const MPI_Aint displs[],
+				  const MPI_Datatype parts[], bool large)
+{
+	MPI_Datatype type;
+#if MPI_VERSION >= 4
+	MPI_Count large_lengths[3], large_displs[3];
+
+	for (int i = 0; i < num; i++) {
+		large_lengths[i] = lengths[i];
+		large_displs[i] = displs[i];
+	}
+	if (large)
+		MPI_Type_create_struct_c(num, large_lengths, large_displs, parts, &type);
+#else
+	large = false;
+#endif
+	if (!large)
+		MPI_Type_create_struct(num, lengths, displs, parts, &type);
+	return type;
+}
+
+/*
+ * A header and a trailer in host memory, on the heap and on the stack, between which device memory
+ * is by its address, and data there: under MPI_BOTTOM, or told by their distance from the header.
+ */
+static void host_and_device(bool bottom)
 {
 	enum { NUM = 100000 };
 	struct buffer buffer = buffer_new(PLACE_DEVICE, NUM);
-	int header = test_rank ? -1 : 4711, lengths[] = {1, NUM};
-	MPI_Datatype parts[] = {MPI_INT, MPI_BYTE}, type;
+	int *header = malloc(sizeof(*header)), trailer = test_rank ? -1 : 1147;
+	int lengths[] = {1, bottom ? NUM : 1, 1};
+	MPI_Datatype parts[] = {MPI_INT, MPI_BYTE, MPI_INT}, every_other, type;
 	unsigned char *expected = malloc(NUM);
-	MPI_Aint displs[2];
+	void *origin = bottom ? MPI_BOTTOM : header;
+	MPI_Aint displs[3];
 	MPI_Request request;
 	bool ok = true;
 
-	snprintf(test_name, sizeof(test_name), "host and device memory in one type");
+	snprintf(test_name, sizeof(test_name), "host and device memory in one type, %s",
+		 bottom ? "under MPI_BOTTOM" : "from its header");
+	*header = test_rank ? -1 : 4711;
 	put_bytes(&buffer, test_rank ? 100 : 3);
-	MPI_Get_address(&header, &displs[0]);
+	MPI_Get_address(header, &displs[0]);
 	displs[1] = (MPI_Aint)buffer.data;
-	MPI_Type_create_struct(2, lengths, displs, parts, &type);
+	MPI_Get_address(&trailer, &displs[2]);
+	for (int i = 2; i >= 0 && !bottom; i--)
+		displs[i] -= displs[0];
+	/* A part need not be committed. */
+	MPI_Type_vector(NUM / 2, 1, 2, MPI_BYTE, &every_other);
+	if (!bottom)
+		parts[1] = every_other;
+	type = type_of_parts(3, lengths, displs, parts, !bottom);
 	MPI_Type_commit(&type);
 	if (test_rank == 0) {
-		MPI_Isend(MPI_BOTTOM, 1, type, 1, 0, MPI_COMM_WORLD, &request);
+		MPI_Isend(origin, 1, type, 1, 0, MPI_COMM_WORLD, &request);
 		MPI_Wait(&request, MPI_STATUS_IGNORE);
 	} else if (test_rank == 1) {
-		MPI_Irecv(MPI_BOTTOM, 1, type, 0, 0, MPI_COMM_WORLD, &request);
+		MPI_Irecv(origin, 1, type, 0, 0, MPI_COMM_WORLD, &request);
 		MPI_Wait(&request, MPI_STATUS_IGNORE);
 	}
 	for (int i = 0; i < NUM; i++)
-		expected[i] = (unsigned char)(3 + i * 7);
+		expected[i] = (unsigned char)((bottom || i % 2 == 0 ? 3 : 100) + i * 7);
 	if (test_rank == 1)
-		ok = header == 4711 && buffer_equals(&buffer, expected, "device");
+		ok = *header == 4711 && trailer == 1147 &&
+		     buffer_equals(&buffer, expected, "device");
 	test_result(ok);
+	free(header);
 	free(expected);
+	MPI_Type_free(&every_other);
 	MPI_Type_free(&type);
 	buffer_free(&buffer);
 }
@@ -1152,7 +1191,8 @@ static void edges(void)
 	if (test_size < 2)
 		MPI_Abort(MPI_COMM_WORLD, 2);
 	pairs();
-	bottom();
+	host_and_device(true);
+	host_and_device(false);
 	overlapping();
 	truncated();
 	nobody();

@@ -118,13 +118,35 @@ static void bytes_sent_twice(void **state)
 	free(list.runs);
 }
 
+/* Whatever their offsets; what follows on the last is part of it, and no byte is there twice. */
+static void runs_as_they_are_sent(void **state)
+{
+	const struct core_span apart[] = {{100, 8}, {0, 4}, {4, 4}, {50, 2}};
+	const struct core_span twice[] = {{100, 8}, {0, 4}, {107, 1}};
+	struct core_run_list list = {0}, other = {0};
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(core_run_list_append(&list, apart[i]), UTIL_OK);
+	assert_int_equal(core_run_list_end(&list), UTIL_OK);
+	assert_true(list.in_order && list.num_runs == 3 && !list.numbers);
+	assert_true(list.runs[0].offset == 100 && list.runs[1].length == 8 &&
+		    list.runs[2].offset == 50);
+	free(list.runs);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(core_run_list_append(&other, twice[i]), UTIL_OK);
+	assert_int_equal(core_run_list_end(&other), UTIL_ERR_UNSUPPORTED);
+	free(other.runs);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_that_follow_are_one_piece),
 					   cmocka_unit_test(empty_blocks_are_nothing),
 					   cmocka_unit_test(bounds_with_negative_extents),
 					   cmocka_unit_test(runs_of_every_mask),
-					   cmocka_unit_test(bytes_sent_twice)};
+					   cmocka_unit_test(bytes_sent_twice),
+					   cmocka_unit_test(runs_as_they_are_sent)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

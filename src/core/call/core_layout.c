@@ -126,6 +126,50 @@ enum util_status core_run_list_add(struct core_run_list *list, ptrdiff_t offset,
 	return UTIL_OK;
 }
 
+enum util_status core_run_list_append(struct core_run_list *list, struct core_span run)
+{
+	struct core_span *last = list->num_runs ? &list->runs[list->num_runs - 1] : NULL;
+
+	if (last && last->offset + (ptrdiff_t)last->length == run.offset) {
+		last->length += run.length;
+		return UTIL_OK;
+	}
+	if (list->num_runs == list->room && !grow_list(list))
+		return UTIL_ERR_NO_MEMORY;
+	list->runs[list->num_runs++] = run;
+	return UTIL_OK;
+}
+
+static int compare_offsets(const void *left, const void *right)
+{
+	ptrdiff_t a = ((const struct core_span *)left)->offset;
+	ptrdiff_t b = ((const struct core_span *)right)->offset;
+
+	return a < b ? -1 : a > b;
+}
+
+enum util_status core_run_list_end(struct core_run_list *list)
+{
+	size_t bytes = list->num_runs * sizeof(*list->runs);
+	struct core_span *sorted = malloc(bytes + 1);
+	enum util_status status = UTIL_OK;
+
+	if (!sorted)
+		return UTIL_ERR_NO_MEMORY;
+	if (bytes)
+		memcpy(sorted, list->runs, bytes);
+	qsort(sorted, list->num_runs, sizeof(*sorted), compare_offsets);
+	for (size_t i = 1; i < list->num_runs && status == UTIL_OK; i++) {
+		if (sorted[i - 1].offset + (ptrdiff_t)sorted[i - 1].length > sorted[i].offset)
+			status = UTIL_ERR_UNSUPPORTED;
+	}
+	free(sorted);
+	free(list->numbers);
+	list->numbers = NULL;
+	list->in_order = true;
+	return status;
+}
+
 /* By offset, what follows on each other is one run, whatever the numbers. */
 static void merge(struct core_run_list *list)
 {

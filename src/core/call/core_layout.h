@@ -55,6 +55,7 @@ struct core_typemap {
 	struct core_span only_run; /* where runs points when there is one */
 	struct core_runs *shared;  /* a reference, where runs points into it */
 	bool in_order;             /* MPI sends each byte once, and in the order of the runs */
+	bool scattered;            /* its parts, not many, were put each at a place of its own */
 	uintptr_t type;            /* the MPI's handle, to ask for the runs */
 };
 
@@ -95,6 +96,12 @@ struct core_run_list {
 
 /* Append a byte, the `number`-th that MPI sends; it may make the last run longer. */
 enum util_status core_run_list_add(struct core_run_list *list, ptrdiff_t offset, size_t number);
+
+/* Append a run as MPI sends it, whatever its offset. For core_run_list_end, not _sort. */
+enum util_status core_run_list_append(struct core_run_list *list, struct core_span run);
+
+/* All have been appended. UTIL_ERR_UNSUPPORTED: some byte is sent more than once. */
+enum util_status core_run_list_end(struct core_run_list *list);
 
 /*
  * Put the runs, which were added by rising offsets, in the order in which MPI sends them, and

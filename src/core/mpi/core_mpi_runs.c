@@ -49,6 +49,12 @@ static int get_type_keyval(void)
  */
 enum { DIGIT_BITS = 7, WRITTEN = 1 << DIGIT_BITS };
 
+/*
+ * From the heap to the stack there are some 40 TB, which the address space may not have free at
+ * once. The parts of what was put together so far apart are asked one by one.
+ */
+static const ptrdiff_t LARGEST_MASK = (ptrdiff_t)1 << 40;
+
 struct scan {
 	int digit;
 	bool last;
@@ -72,6 +78,9 @@ static MPI_Comm comm_to_unpack(void)
 	return call_comm != MPI_COMM_NULL ? call_comm : MPI_COMM_SELF;
 }
 
+/* In MPI_Unpack, which comes by the library and asks what it is given. */
+static _Thread_local bool unpacking;
+
 static enum util_status unpack_digit(MPI_Datatype type, size_t size, int digit, void *origin)
 {
 	unsigned char *data = malloc(size);
@@ -82,9 +91,11 @@ static enum util_status unpack_digit(MPI_Datatype type, size_t size, int digit, 
 		return UTIL_ERR_NO_MEMORY;
 	for (size_t i = 0; i < size; i++)
 		data[i] = (unsigned char)(WRITTEN | (i >> (digit * DIGIT_BITS)) % WRITTEN);
+	unpacking = true;
 	if (PMPI_Unpack(data, (int)size, &position, origin, 1, type, comm_to_unpack()) ==
 	    MPI_SUCCESS)
 		status = UTIL_OK;
+	unpacking = false;
 	free(data);
 	return status;
 }
@@ -179,6 +190,10 @@ static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *
 		return UTIL_ERR_UNSUPPORTED;
 	if (!is_committed(type))
 		return UTIL_ERR_MPI;
+	if (map->scattered && map->hi - map->lo > LARGEST_MASK) {
+		status = core_mpi_list_parts(type, list);
+		return status == UTIL_OK ? core_run_list_end(list) : status;
+	}
 	scan.numbers = calloc(map->size, sizeof(*scan.numbers));
 	if (!scan.numbers)
 		return UTIL_ERR_NO_MEMORY;
@@ -273,7 +288,7 @@ static enum util_status map_runs(struct core_typemap *map)
 
 enum util_status core_mpi_find_runs(struct core_operand *operand)
 {
-	enum util_status status = UTIL_OK;
+	enum util_status status = unpacking ? UTIL_ERR_MPI : UTIL_OK;
 
 	for (size_t i = 0; i < operand->num_maps && status == UTIL_OK; i++) {
 		if (operand->maps[i].size && !operand->maps[i].runs)

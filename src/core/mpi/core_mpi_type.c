@@ -14,11 +14,15 @@
  */
 struct making {
 	int combiner;
-	bool counts; /* by a constructor with large counts */
+	bool counts;      /* by a constructor with large counts */
+	MPI_Count places; /* that it was given, or twice as many and one */
 	/* The count of MPI_COMBINER_CONTIGUOUS; lower bound and extent of MPI_COMBINER_RESIZED. */
 	MPI_Count numbers[2];
 	MPI_Datatype part;
 };
+
+/* More places than these are those of an array's elements. */
+enum { MOST_SCATTERED = 129 };
 
 static bool get_combiner(MPI_Datatype type, struct making *making)
 {
@@ -28,11 +32,13 @@ static bool get_combiner(MPI_Datatype type, struct making *making)
 					     &making->combiner);
 
 	making->counts = counts > 0;
+	making->places = counts > 0 ? counts : addresses;
 #else
 	int integers, addresses, types;
 	int error = PMPI_Type_get_envelope(type, &integers, &addresses, &types, &making->combiner);
 
 	making->counts = false;
+	making->places = addresses;
 #endif
 	return error == MPI_SUCCESS;
 }
@@ -100,9 +106,20 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	map->only_run = (struct core_span){true_lb, (size_t)true_extent};
 	map->num_runs = size > 0;
 	map->in_order = making.combiner == MPI_COMBINER_NAMED;
+	map->scattered =
+		making.places <= MOST_SCATTERED && (making.combiner == MPI_COMBINER_STRUCT ||
+						    making.combiner == MPI_COMBINER_HINDEXED ||
+						    making.combiner == MPI_COMBINER_HINDEXED_BLOCK);
 	if (size == true_extent)
 		map->runs = &map->only_run;
 	return true;
+}
+
+bool core_mpi_type_is_named(MPI_Datatype type)
+{
+	struct making making;
+
+	return get_combiner(type, &making) && making.combiner == MPI_COMBINER_NAMED;
 }
 
 bool core_mpi_type_is_plain(core_handle handle)

@@ -19,6 +19,15 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map);
 enum util_status core_mpi_find_order(struct core_typemap *map);
 
 /*
+ * Append the runs of a `scattered` type, by those of its parts, in the order in which MPI sends
+ * them. UTIL_ERR_UNSUPPORTED: a part has none.
+ */
+enum util_status core_mpi_list_parts(MPI_Datatype type, struct core_run_list *list);
+
+/* Whether it is predefined. */
+bool core_mpi_type_is_named(MPI_Datatype type);
+
+/*
  * A type whose elements are solid bytes, in the order in which MPI sends them: equal size and
  * extent don't tell that, since a type may list its parts in any order. Or one of pairs as kernels
  * know them.

@@ -51,9 +51,39 @@ static enum util_status describe_side(struct core_mpi_side *side, void *buffer, 
 	return UTIL_OK;
 }
 
+/* Memory of the host and of devices is not mapped in one block of so many bits of an address. */
+enum { BLOCK_BITS = 21 };
+
 /*
- * Data under MPI_BOTTOM may be anywhere, others are where their ends are. A type that can't be
- * looked into is left to the MPI.
+ * Whether there may be device memory between two ends in host memory: under MPI_BOTTOM, or where a
+ * structure's members are listed by their distance from the first.
+ */
+static bool may_hide_device(const struct core_operand *operand)
+{
+	const struct core_typemap *map = operand->maps;
+
+	return !operand->address || (map->scattered && map->runs != &map->only_run &&
+				     (operand->hi - operand->lo) >> BLOCK_BITS > 0);
+}
+
+static void classify_runs(const struct core_operand *operand, struct gpu_pointer *where)
+{
+	const struct core_typemap *map = operand->maps;
+	uintptr_t known = 0;
+
+	for (size_t i = 0; i < map->num_runs && where->memory == GPU_MEMORY_HOST; i++) {
+		void *at = core_address(operand->address, map->runs[i].offset);
+
+		if ((uintptr_t)at >> BLOCK_BITS == known)
+			continue;
+		known = (uintptr_t)at >> BLOCK_BITS;
+		gpu_pointer_classify(at, where);
+	}
+}
+
+/*
+ * Data are where their ends are, but for these types. One that can't be looked into is left to the
+ * MPI.
  */
 static void classify(struct core_mpi_side *side, struct gpu_pointer *where)
 {
@@ -63,12 +93,12 @@ static void classify(struct core_mpi_side *side, struct gpu_pointer *where)
 	gpu_pointer_classify(core_address(operand->address, operand->lo), where);
 	if (where->memory == GPU_MEMORY_HOST)
 		gpu_pointer_classify(core_address(operand->address, operand->hi - 1), where);
-	if (!operand->address && where->memory == GPU_MEMORY_HOST && !map->runs)
+	if (where->memory != GPU_MEMORY_HOST || !may_hide_device(operand))
+		return;
+	if (!map->runs)
 		core_mpi_find_runs(operand);
-	for (size_t i = 0; !operand->address && map->runs && i < map->num_runs &&
-			   where->memory == GPU_MEMORY_HOST;
-	     i++)
-		gpu_pointer_classify(core_address(operand->address, map->runs[i].offset), where);
+	if (map->runs)
+		classify_runs(operand, where);
 }
 
 /* A message of bytes, of which an int may not tell how many. */
