@@ -23,6 +23,22 @@ static int error_of_loss(void)
 #endif
 }
 
+bool core_mpi_leaves_pending(int error)
+{
+	int class = MPI_SUCCESS;
+
+	if (error == MPI_SUCCESS || PMPI_Error_class(error, &class) != MPI_SUCCESS)
+		return false;
+#if defined(MPIX_ERR_PROC_FAILED_PENDING)
+	if (class == MPIX_ERR_PROC_FAILED_PENDING)
+		return true;
+#elif defined(MPI_ERR_PROC_FAILED_PENDING)
+	if (class == MPI_ERR_PROC_FAILED_PENDING)
+		return true;
+#endif
+	return class == MPI_ERR_PENDING;
+}
+
 #if defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5
 static const int error_of_revoked = MPIX_ERR_REVOKED;
 

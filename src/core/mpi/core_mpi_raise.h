@@ -24,6 +24,12 @@ int core_mpi_error_of(enum util_status status);
 enum util_status core_mpi_status_of(int error);
 
 /*
+ * Whether a request whose completion gave this error is still active: others failed before it was
+ * looked at, or, by ULFM, a receive from anybody may have been one from a process that is lost.
+ */
+bool core_mpi_leaves_pending(int error);
+
+/*
  * Have the real MPI revoke the communicator; nothing where it has no ULFM. And whether this process
  * knows that it is revoked.
  */

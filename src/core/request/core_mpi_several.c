@@ -131,7 +131,7 @@ static bool has_ended(int result, const MPI_Status *status, bool *well)
 	int error = result == MPI_ERR_IN_STATUS ? status->MPI_ERROR : result;
 
 	*well = error == MPI_SUCCESS;
-	return *well || (result == MPI_ERR_IN_STATUS && error != MPI_ERR_PENDING);
+	return *well || (result == MPI_ERR_IN_STATUS && !core_mpi_leaves_pending(error));
 }
 
 int core_mpi_several_complete(struct core_mpi_several *all, MPI_Request requests[],

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/request/core_mpi_table.h"
+#include "core/mpi/core_mpi_raise.h"
 #include "util/util_hash.h"
 #include "util/util_log.h"
 #include "util/util_time.h"
@@ -311,7 +312,8 @@ int core_mpi_table_complete(struct core_mpi_pending *pending, const MPI_Request 
 		return result;
 	if (result == MPI_SUCCESS) {
 		copied = core_mpi_pending_settle(pending, status);
-	} else if (!pending->persistent && *request != MPI_REQUEST_NULL) {
+	} else if (core_mpi_leaves_pending(result) ||
+		   (!pending->persistent && *request != MPI_REQUEST_NULL)) {
 		core_mpi_table_put_back(pending);
 		return result;
 	}
