@@ -90,10 +90,12 @@ def old_kernel(tmp_path_factory):
     return build_shim(tmp_path_factory.mktemp("old_kernel"), "old", OLD_KERNEL)
 
 
-# What becomes of descriptors that a rank sends to others: DESCRIPTORS=VICTIM:N:lose, its Nth is lost; ...:die, it ends instead.
+# What becomes of descriptors that a rank sends to others: DESCRIPTORS=VICTIM:N:lose, its Nth is lost; ...:die, it ends instead;
+# none: those that go to others' sockets don't get there, as in containers with a network each.
 DESCRIPTORS = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,6 +114,10 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 	char what[8];
 	if (!real)
 		real = (ssize_t (*)(int, const struct msghdr *, int))dlsym(RTLD_NEXT, "sendmsg");
+	if (ours && !strcmp(getenv("DESCRIPTORS"), "none")) {
+		errno = ECONNREFUSED;
+		return -1;
+	}
 	if (ours && rank && sscanf(getenv("DESCRIPTORS"), "%d:%d:%7s", &victim, &at, what) == 3 && atoi(rank) == victim &&
 	    atomic_fetch_add(&sent, 1) == at) {
 		fprintf(stderr, "rank %d: descriptor %d is not sent\n", victim, at);
@@ -136,6 +142,15 @@ def test_lost_descriptor(run_mpi, mpi, descriptors):
     assert_passed(result)
     assert result.output.count("has not come: it can't be mapped") == 1, result.output
     assert count_calls(result.output, "accel", "MPI_Allreduce") >= 20, result.output
+
+
+@each_mpi
+def test_no_descriptor_gets_there(run_mpi, mpi, descriptors):
+    """Each rank finds that out, after 5 seconds: from then on what would take one goes other ways."""
+    result = run_mpi(mpi, 2, "test_life", "shared_pool", env={"DESCRIPTORS": "none", "GPUCOLL_STATS": "1"}, before=[descriptors])
+    assert_passed(result)
+    assert result.output.count("descriptors do not get to local rank") == 2, result.output
+    assert count_calls(result.output, "stage") <= 2 and "through windows" in result.output, result.output
 
 
 @emulated_only
@@ -307,6 +322,23 @@ def test_what_waits_is_revoked(run_mpi, tmp_path, shape, way, env):
 def test_revoked_streams_give_their_blocks_back(run_mpi, tmp_path):
     result = run_ulfm(run_mpi, tmp_path, "000", "again", program="revoked", env=FUSED)
     assert result.status == 0 and result.output.count("class REVOKED") == 3, result.output
+
+
+@emulated_only
+@ulfm
+def test_an_agreement_beside_a_call(run_mpi, tmp_path):
+    """The call that is under way goes on, also where it comes to be staged while this rank is in MPIX_Comm_agree."""
+    result = run_ulfm(run_mpi, tmp_path, "000", "agree", program="agree")
+    assert result.status == 0 and len(re.findall(r"^rank \d: flag 1, right$", result.output, re.M)) == 3, result.output
+
+
+@emulated_only
+@ulfm
+@pytest.mark.parametrize("way", ["anybody", "anybody-again"])
+def test_what_a_death_leaves_pending(run_mpi, tmp_path, way):
+    """A receive from anybody is still that when its first completion has failed, for one that is persistent, too."""
+    result = run_ulfm(run_mpi, tmp_path, "000", way, program="agree")
+    assert "rank 0: PENDING, then SUCCESS, right" in result.output, result.output
 
 
 @emulated_only

@@ -68,6 +68,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->sched = NULL;
 	accel->times = NULL;
 	accel->reached.passed_to = 0;
+	accel->reached.told = accel->reached.refused = false;
 	accel->reason = NULL;
 	accel->result = UTIL_OK;
 	memset(accel->spent, 0, sizeof(accel->spent));

@@ -64,6 +64,8 @@ struct core_accel_reached {
 	uint64_t kinds[CORE_NUM_REACHES]; /* whose memory of a kind was mapped, a bit for each */
 	uint64_t dropped;
 	uint64_t missed_at; /* ns, when a descriptor was first missed; 0: not yet */
+	bool told;          /* that it has not come */
+	bool refused;       /* one that was sent did not get to where a member lives */
 	int passed_to;      /* members, once for each region, that were passed its descriptor */
 };
 

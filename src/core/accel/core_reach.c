@@ -50,6 +50,39 @@ static int kind_of(int index)
 					    : index - CORE_REGION_ARENAS;
 }
 
+/* A descriptor that was sent is there, or is lost: a vote that is not over soon has no end. */
+static bool has_waited_long(struct core_accel *accel)
+{
+	static const uint64_t patience = UTIL_SECONDS(5); /* ns */
+
+	if (!accel->reached.missed_at)
+		accel->reached.missed_at = util_now();
+	if (util_now() - accel->reached.missed_at < patience)
+		return false;
+	if (!accel->reached.told)
+		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+			 "a descriptor of another process's memory has not come: it can't be "
+			 "mapped");
+	accel->reached.told = true;
+	return true;
+}
+
+/*
+ * It lives where none gets to. This call is staged, and nothing is learnt of it: what the next ones
+ * offer takes none.
+ */
+static void give_descriptors_up(struct core_accel *accel, int local_rank)
+{
+	accel->reached.refused = true;
+	if (!gpu_ipc_passes_descriptors())
+		return;
+	gpu_ipc_give_descriptors_up();
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "descriptors do not get to local rank %d (containers need one network for that: "
+		 "--network=host): memory that can't be mapped without goes other ways",
+		 local_rank);
+}
+
 /*
  * The offers of a vote are there: pass the descriptors that go with this rank's, to one member
  * after the other. UTIL_IN_PROGRESS: somebody's queue is full.
@@ -73,10 +106,15 @@ static enum util_status pass_fds(struct core_accel *accel)
 			return UTIL_ERR_CUDA;
 		status = util_fdpass_send(core_comm_local_rank(comm, rank), id, fd);
 		close(fd);
-		if (status != UTIL_OK)
+		/* Who has come and is gone has ended, which shows a little later. */
+		if (status == UTIL_ERR_PEER && !has_waited_long(accel))
+			return UTIL_IN_PROGRESS;
+		if (status == UTIL_ERR_PEER)
+			give_descriptors_up(accel, core_comm_local_rank(comm, rank));
+		else if (status != UTIL_OK)
 			return status;
 	}
-	return UTIL_OK;
+	return accel->reached.refused ? UTIL_ERR_PEER : UTIL_OK;
 }
 
 static enum util_status reach_region(struct core_accel *accel, int rank,
@@ -124,20 +162,6 @@ static bool is_hopeless(const struct core_comm *comm, int number, int index)
 	return !(comm->voted.reach[kind_of(index)][mine] >> number & 1);
 }
 
-/* A descriptor that was sent is there, or is lost: a vote that is not over soon has no end. */
-static bool has_waited_long(struct core_accel *accel)
-{
-	static const uint64_t patience = UTIL_SECONDS(5); /* ns */
-
-	if (!accel->reached.missed_at)
-		accel->reached.missed_at = util_now();
-	if (util_now() - accel->reached.missed_at < patience)
-		return false;
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-		 "a descriptor of another process's memory has not come: it can't be mapped");
-	return true;
-}
-
 /*
  * What fails now need not fail in the next call: an old mapping is in the way that another thread's
  * call uses, the device is short of memory. Then this call is staged, and the next one votes again.
@@ -147,6 +171,20 @@ static bool may_vote_again(struct core_comm *comm)
 	enum { MOST_VOTES = 8 };
 
 	return comm->voted.failed < MOST_VOTES && ++comm->voted.failed < MOST_VOTES;
+}
+
+/* It is slower for good then, which nothing else would say. */
+static void tell_refused(int local_rank)
+{
+	static bool told;
+
+	if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED))
+		return;
+	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
+		 "the driver goes on refusing to map memory of local rank %d: its data go through "
+		 "the host's. All ranks of a node must see all its GPUs (Slurm: without "
+		 "--gpus-per-task and such; containers: one for all)",
+		 local_rank);
 }
 
 /*
@@ -172,6 +210,8 @@ static enum util_status reach_all(struct core_accel *accel, bool votes)
 			return status;
 		if (status == UTIL_ERR_CUDA && votes && may_vote_again(accel->comm))
 			return status;
+		if (status == UTIL_ERR_CUDA && votes)
+			tell_refused(core_comm_local_rank(accel->comm, rank));
 		if (status != UTIL_OK)
 			accel->reached.kinds[kind_of(index)] &= ~(UINT64_C(1) << number);
 	}
@@ -256,9 +296,6 @@ enum util_status core_reach_prepare(struct core_accel *accel)
 	if (accel->agree.vote) {
 		drop_freed(accel);
 		status = pass_fds(accel);
-		/* Who has come and is gone has ended, which shows a little later. */
-		if (status == UTIL_ERR_PEER && !has_waited_long(accel))
-			return UTIL_IN_PROGRESS;
 	}
 	if (status == UTIL_OK)
 		status = reach_all(accel, accel->agree.vote);

@@ -315,19 +315,22 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 			       : core_accel_stage(accel, CORE_REASON_NO_ARENA);
 	if (open_arenas(accel) != UTIL_OK)
 		return comm->spans ? core_accel_stage(accel, CORE_REASON_NO_ARENA) : UTIL_OK;
+	gpu_pointer_classify((void *)comm->arena->device->address, &where);
+	/* Of one without even an id nobody would find out that it is not there. */
+	if (!core_offer_export(offer, CORE_REGION_ARENAS + GPU_TRANSPORT_P2P,
+			       comm->arena->device->address, &where) &&
+	    !arenas[GPU_TRANSPORT_P2P].buffer_id)
+		return core_failure_stage(accel, CORE_REASON_NO_ARENA);
 	if ((comm->links.ll_flag >= LL_FLAGS || comm->links.flags_moved) &&
 	    core_arena_clear_flags(comm->arena, accel->stream) == UTIL_OK) {
 		accel->clearing = true;
 		offer->flags |= CORE_OFFER_FLAGS_CLEAR;
 	}
-	gpu_pointer_classify((void *)comm->arena->device->address, &where);
 	arenas[GPU_TRANSPORT_P2P].address = comm->arena->device->address;
 	arenas[GPU_TRANSPORT_P2P].bytes = comm->arena->bytes;
 	if (comm->spans && core_wire_bytes(comm->wire) < comm->arena->bytes)
 		arenas[GPU_TRANSPORT_P2P].bytes = core_wire_bytes(comm->wire);
-	core_offer_export(offer, CORE_REGION_ARENAS + GPU_TRANSPORT_P2P,
-			  comm->arena->device->address, &where);
-	if (comm->arena->shm) {
+	if (comm->arena->shm && gpu_ipc_passes_descriptors()) {
 		struct gpu_export *export = &offer->exports[CORE_REGION_ARENAS + GPU_TRANSPORT_SHM];
 
 		gpu_shm_export(comm->arena->shm, export);
