@@ -123,6 +123,19 @@ def test_blocking_launches(run_mpi, mpi, waits):
 
 @emulated_only
 @each_mpi
+@pytest.mark.parametrize("waits", ["auto", "kernel"])
+def test_device_with_a_display(run_mpi, mpi, waits):
+    """Its driver ends kernels that take long, with their context: none waits for what another rank, or the host, may do late."""
+    env = {"CUEMU_DISPLAY": "1", "CUEMU_WAIT_US": "2000", "GPUCOLL_STREAM_WAIT": waits, "GPUCOLL_DEBUG": "info", **THREADS}
+    result = run_mpi(mpi, 2, "test_stream", "host_goes_on", env=env)
+    assert_passed(result)
+    assert "goes through the host's memory: the driver ends kernels that take long" in result.output, result.output
+    assert result.output.count("GPUCOLL_STREAM_WAIT=kernel is not possible") == (2 if waits == "kernel" else 0), result.output
+    assert "streams wait by kernels" not in result.output, result.output
+
+
+@emulated_only
+@each_mpi
 def test_compiled_kernels(run_mpi, mpi):
     """Types with many gaps are copied by kernels in the stream."""
     env = {"CUEMU_KERNELS": "ptx", "GPUCOLL_STREAM_WAIT": "kernel", **THREADS, **WAYS["staged"]}

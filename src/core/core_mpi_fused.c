@@ -116,15 +116,24 @@ static const char *make_standing(struct core_fused *fused)
 	return core_fused_agree(fused->hidden, status) == UTIL_OK ? NULL : "";
 }
 
+/* NULL: this rank's kernels may wait for others' as long as these may take to come. */
+static const char *why_not(const struct gpu_stream *on)
+{
+	if (!util_config.accel || util_config.stream_exec == UTIL_STREAM_EXEC_STAGED ||
+	    gpu_launch_is_blocking())
+		return "as is asked for";
+	if (gpu_device_limits_kernels(gpu_stream_where(on)->device))
+		return "the driver ends kernels that take long on a device with a display";
+	return NULL;
+}
+
 void core_fused_open(struct core_fused *fused, MPI_Comm hidden, struct gpu_stream *on)
 {
-	const char *why;
-	bool wants = util_config.accel && util_config.stream_exec != UTIL_STREAM_EXEC_STAGED &&
-		     !gpu_launch_is_blocking();
+	const char *why = why_not(on);
 
 	*fused = (struct core_fused){.hidden = hidden, .on = on, .barrier = MPI_REQUEST_NULL};
-	if (core_fused_agree(hidden, wants ? UTIL_OK : UTIL_ERR_UNSUPPORTED) != UTIL_OK) {
-		tell_staged(fused, wants ? "" : "as is asked for");
+	if (core_fused_agree(hidden, why ? UTIL_ERR_UNSUPPORTED : UTIL_OK) != UTIL_OK) {
+		tell_staged(fused, why ? why : "");
 		return;
 	}
 	fused->own = core_mpi_comm_draw((core_handle)hidden, false);

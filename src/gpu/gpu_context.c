@@ -102,12 +102,37 @@ bool gpu_scope_enter_alive(struct gpu_scope *scope, int ordinal, unsigned long l
 	return false;
 }
 
-/* Of errors that leave the process in an inconsistent state; the last ones are of kernels. */
+/* Errors that headers of CUDA 12 lack: of a fault that the GPU keeps to itself, and of a kernel's
+ * end with tensor memory in use.
+ */
+enum { ERROR_CONTAINED = 226, ERROR_TENSOR_MEMORY_LEAK = 721 };
+
+/*
+ * Of errors that leave the process in an inconsistent state, as cuda.h says; of memory and of
+ * NVLink, where it does not, drivers do.
+ */
 static bool is_sticky(CUresult result)
 {
-	return result == CUDA_ERROR_ILLEGAL_ADDRESS || result == CUDA_ERROR_LAUNCH_TIMEOUT ||
-	       result == CUDA_ERROR_ASSERT ||
-	       (result >= CUDA_ERROR_HARDWARE_STACK_ERROR && result <= CUDA_ERROR_LAUNCH_FAILED);
+	switch ((int)result) {
+	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case ERROR_CONTAINED:
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+	case CUDA_ERROR_LAUNCH_TIMEOUT:
+	case CUDA_ERROR_ASSERT:
+	case CUDA_ERROR_HARDWARE_STACK_ERROR:
+	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+	case CUDA_ERROR_MISALIGNED_ADDRESS:
+	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+	case CUDA_ERROR_INVALID_PC:
+	case CUDA_ERROR_LAUNCH_FAILED:
+	case ERROR_TENSOR_MEMORY_LEAK:
+	case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+	case CUDA_ERROR_EXTERNAL_DEVICE:
+		return true;
+	default:
+		return false;
+	}
 }
 
 bool gpu_context_is_lost(const struct gpu_pointer *pointer)
@@ -231,6 +256,17 @@ bool gpu_device_leaves_managed(int ordinal)
 		return true;
 	atomic_store_explicit(&known[ordinal], may ? YES : NO, memory_order_relaxed);
 	return may;
+}
+
+bool gpu_device_limits_kernels(int ordinal)
+{
+	CUdevice device;
+	int limits = 0;
+
+	return gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
+	       gpu_driver.cuDeviceGetAttribute(&limits, CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT,
+					       device) == CUDA_SUCCESS &&
+	       limits;
 }
 
 void gpu_context_finalize(void)

@@ -68,6 +68,12 @@ bool gpu_context_current(struct gpu_pointer *where, unsigned long long *id);
 bool gpu_device_leaves_managed(int ordinal);
 
 /*
+ * Whether the driver ends kernels that take long, some seconds, as on a device with a display: the
+ * process's context is lost with such a kernel.
+ */
+bool gpu_device_limits_kernels(int ordinal);
+
+/*
  * A number for the GPU, or for the instance of one (MIG), the same in all processes of the machine
  * and never 0.
  */

@@ -118,16 +118,28 @@ static void try_both(struct core_stream *stream)
 		 stream->by_kernel ? "kernels" : "words");
 }
 
+/* NULL: a kernel may wait for what the host does next. */
+static const char *why_no_kernel(const struct core_stream *stream)
+{
+	/* A launch comes back when its kernel has ended. */
+	if (gpu_launch_is_blocking())
+		return "with CUDA_LAUNCH_BLOCKING";
+	if (gpu_device_limits_kernels(gpu_stream_where(stream->stream)->device))
+		return "on a device with a display, where the driver ends kernels that take long";
+	return NULL;
+}
+
 enum util_status core_stream_choose_wait(struct core_stream *stream)
 {
 	bool wants_kernel = util_config.stream_wait == UTIL_STREAM_WAIT_KERNEL;
+	const char *why_not = why_no_kernel(stream);
 
-	/* A launch comes back when its kernel has ended; this one's waits for what is done next. */
-	if (gpu_launch_is_blocking()) {
+	if (why_not) {
 		if (wants_kernel)
 			util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-				 "GPUCOLL_STREAM_WAIT=kernel is not possible with "
-				 "CUDA_LAUNCH_BLOCKING: streams wait by words");
+				 "GPUCOLL_STREAM_WAIT=kernel is not possible %s: streams wait by "
+				 "words",
+				 why_not);
 		return UTIL_OK;
 	}
 	stream->by_kernel = wants_kernel;
