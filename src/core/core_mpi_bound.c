@@ -21,6 +21,15 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct core_mpi_bound *all; /* under the lock; the newest first */
 
+/* To ask the driver who a stream is that is captured breaks the capture. */
+bool core_mpi_bound_is_for(const struct core_mpi_bound *bound, void *stream,
+			   enum gpu_capture capture)
+{
+	if (capture == GPU_CAPTURE_NONE)
+		return core_stream_is(bound->stream, stream);
+	return gpu_stream_handle(core_stream_of(bound->stream)) == stream;
+}
+
 int core_mpi_bound_refuse(core_handle comm, int error, const char *format, ...)
 {
 	char text[300];

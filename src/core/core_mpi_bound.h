@@ -29,6 +29,10 @@ struct core_mpi_bound {
 /* The communicator's; NULL: it is for no stream. Thread-safe; it lives as long as that. */
 struct core_mpi_bound *core_mpi_bound_find(core_handle comm);
 
+/* Whether it is for this stream, on which the capture is found. */
+bool core_mpi_bound_is_for(const struct core_mpi_bound *bound, void *stream,
+			   enum gpu_capture capture);
+
 /* Say the text, raise the error on the communicator, and return it. */
 int core_mpi_bound_refuse(core_handle comm, int error, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

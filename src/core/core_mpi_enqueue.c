@@ -94,19 +94,12 @@ static void free_enqueued(struct core_enqueued *part)
 	free(part);
 }
 
-/* To ask the driver who a stream is that is captured breaks the capture. */
-static bool is_stream_of(const struct core_mpi_bound *bound, void *stream, enum gpu_capture capture)
-{
-	if (capture == GPU_CAPTURE_NONE)
-		return core_stream_is(bound->stream, stream);
-	return gpu_stream_handle(core_stream_of(bound->stream)) == stream;
-}
-
 /* NULL: an error, which is in `*error`. */
 static struct core_mpi_bound *admit(const struct core_call *call, void *stream,
 				    enum gpu_capture *capture, int *error)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(call->comm);
+	int topology = MPI_UNDEFINED;
 	char name[64];
 
 	if (!bound) {
@@ -137,11 +130,18 @@ static struct core_mpi_bound *admit(const struct core_call *call, void *stream,
 			call->name);
 		return NULL;
 	}
-	if (!is_stream_of(bound, stream, *capture)) {
+	if (!core_mpi_bound_is_for(bound, stream, *capture)) {
 		*error = core_mpi_bound_refuse(
 			call->comm, MPI_ERR_ARG,
 			"%s was given the stream %p, which is not its communicator's", call->name,
 			stream);
+		return NULL;
+	}
+	PMPI_Topo_test(core_mpi_as_comm(call->comm), &topology);
+	if (core_coll_is_neighbor(call->coll) && topology == MPI_UNDEFINED) {
+		*error = core_mpi_bound_refuse(call->comm, MPI_ERR_TOPOLOGY,
+					       "%s was given a communicator without a topology",
+					       call->name);
 		return NULL;
 	}
 	return bound;

@@ -434,6 +434,11 @@ static void refused(void)
 	test_result(is_error(make(&call, MPI_COMM_WORLD, lane.stream), MPI_ERR_COMM));
 	snprintf(test_name, sizeof(test_name), "another stream");
 	test_result(is_error(make(&call, lane.comm, other), MPI_ERR_ARG));
+	snprintf(test_name, sizeof(test_name), "a communicator without neighbours");
+	test_result(is_error(gpucoll_neighbor_allgather_enqueue(call.send.data, 1, MPI_INT,
+								call.recv.data, 1, MPI_INT,
+								lane.comm, lane.stream),
+			     MPI_ERR_TOPOLOGY));
 	snprintf(test_name, sizeof(test_name), "a captured stream");
 	cuda_check(cudaStreamBeginCapture(lane.stream, cudaStreamCaptureModeGlobal),
 		   "cudaStreamBeginCapture");

@@ -445,6 +445,7 @@ enum util_status core_mpi_operands(const struct core_call *call, struct core_ope
 
 	if (call->coll != CORE_REDUCE_LOCAL) {
 		b.comm = core_mpi_as_comm(call->comm);
+		core_mpi_note_comm(call->comm);
 		inspect_comm(&b);
 	}
 	if (!b.refuse)

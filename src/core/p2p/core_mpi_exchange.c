@@ -73,7 +73,11 @@ static int run_blocking(struct core_mpi_message *message)
 	result = real.real(&real);
 	if (result == MPI_SUCCESS)
 		copied = core_mpi_pending_settle(&message->pending, status);
-	return copied == UTIL_OK ? result : core_mpi_raise_on(message->call.comm, copied);
+	if (copied == UTIL_OK)
+		return result;
+	/* A matched one's communicator is not known any more. */
+	return core_mpi_raise_on(message->call.comm ? message->call.comm : core_mpi_world(),
+				 copied);
 }
 
 /*
