@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the library assumes of the driver, and what things cost there, asked of the first device. */
 #include "doctor.h"
+#include "gpu/gpu_context.h"
 #include "gpu/gpu_ipc.h"
 #include "gpu/gpu_launch.h"
 #include "gpu/gpu_pointer.h"
@@ -93,22 +94,42 @@ static void say_device(const struct gpu_launch *launch)
 		   strstr(name, " MIG ") ? "; an instance of a GPU (MIG)" : "");
 }
 
+static void say_limits(void)
+{
+	if (gpu_device_limits_kernels(0))
+		doctor_say(DOCTOR_WARN, "display",
+			   "what is enqueued goes through the host's memory",
+			   "a device without a display (nvidia-xconfig; nvidia-smi shows which)",
+			   "the driver ends kernels that take long, and the process's context");
+	if (!gpu_device_leaves_managed(0))
+		doctor_say(DOCTOR_NOTE, "managed memory",
+			   "nonblocking calls on device buffers are staged",
+			   "blocking calls, while no other thread touches managed memory",
+			   "the host may touch none while a kernel runs (WSL, Tegra)");
+}
+
+bool doctor_has_mps(void)
+{
+	const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");
+	char path[512];
+
+	snprintf(path, sizeof(path), "%s/control", pipes ? pipes : "/tmp/nvidia-mps");
+	return access(path, F_OK) == 0;
+}
+
 static void say_environment(void)
 {
 	static const char *const names[] = {"CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING",
 					    "CUDA_MPS_PIPE_DIRECTORY",
 					    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"};
-	const char *pipes = getenv("CUDA_MPS_PIPE_DIRECTORY");
-	char path[512];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (getenv(names[i]))
 			doctor_say(DOCTOR_NOTE, "environment", NULL, NULL, "%s=%s", names[i],
 				   getenv(names[i]));
 	}
-	snprintf(path, sizeof(path), "%s/control", pipes ? pipes : "/tmp/nvidia-mps");
 	doctor_say(DOCTOR_NOTE, "MPS", NULL, NULL, "its control daemon is %s",
-		   access(path, F_OK) ? "not there" : "there");
+		   doctor_has_mps() ? "there" : "not there");
 }
 
 /* ---- kinds of memory ---- */
@@ -375,6 +396,7 @@ void doctor_look_at_driver(void)
 	    gpu_scope_enter(&scope, &where) != UTIL_OK)
 		return;
 	say_device(&launch);
+	say_limits();
 	say_kinds();
 	say_legacy();
 	say_costs(&launch, stream);

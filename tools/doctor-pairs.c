@@ -388,21 +388,63 @@ static void report(const struct board *board, bool launched)
 
 /* ---- processes ---- */
 
-/* In a process of its own, as who has started CUDA can't be forked. */
-static int count_devices(void)
-{
-	int count = 0, status = 0;
-	pid_t child = doctor_watch_fork();
+struct devices {
+	int num;
+	bool exclusive; /* the first, at least: for one process at a time */
+};
 
-	if (!child) {
-		if (!gpu_driver_load() || gpu_driver.cuInit(0) != CUDA_SUCCESS ||
-		    gpu_driver.cuDeviceGetCount(&count) != CUDA_SUCCESS)
-			count = 0;
-		_exit(count < MOST ? count : MOST - 1);
+static void say_no_driver(CUresult result)
+{
+	if (result != CUDA_ERROR_NO_DEVICE)
+		doctor_say(
+			DOCTOR_BAD, "driver", NULL,
+			result == CUDA_ERROR_SYSTEM_NOT_READY
+				? "nvidia-fabricmanager must be running; dmesg"
+			: result == CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+				? "the kernel's module of libcuda's version: reload it, or restart"
+				: "nvidia-smi; dmesg",
+			"it does not start: %s (%d)", doctor_name_of(result), (int)result);
+}
+
+static void look_at_devices(struct devices *devices)
+{
+	CUresult result;
+	CUdevice first;
+	int mode = 0;
+
+	if (!gpu_driver_load())
+		return;
+	result = gpu_driver.cuInit(0);
+	if (result != CUDA_SUCCESS) {
+		say_no_driver(result);
+		return;
 	}
-	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status)
-		       ? WEXITSTATUS(status)
-		       : 0;
+	if (gpu_driver.cuDeviceGetCount(&devices->num) != CUDA_SUCCESS || !devices->num)
+		return;
+	devices->num = devices->num < MOST ? devices->num : MOST - 1;
+	if (gpu_driver.cuDeviceGet(&first, 0) == CUDA_SUCCESS)
+		gpu_driver.cuDeviceGetAttribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, first);
+	devices->exclusive = mode == CU_COMPUTEMODE_EXCLUSIVE_PROCESS && !doctor_has_mps();
+}
+
+/* In a process of its own, as who has started CUDA can't be forked. */
+static struct devices find_devices(void)
+{
+	struct devices found = {0}, *devices = mmap(NULL, sizeof(*devices), PROT_READ | PROT_WRITE,
+						    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t child;
+
+	if (devices == MAP_FAILED)
+		return found;
+	child = doctor_watch_fork();
+	if (!child) {
+		look_at_devices(devices);
+		_exit(0);
+	}
+	if (child > 0 && waitpid(child, NULL, 0) == child)
+		found = *devices;
+	munmap(devices, sizeof(*devices));
+	return found;
 }
 
 static void run(struct board *board, int me, bool launched)
@@ -414,21 +456,26 @@ static void run(struct board *board, int me, bool launched)
 
 static void run_forked(void)
 {
-	int devices = count_devices();
+	struct devices devices = find_devices();
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
 				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	if (!devices || board == MAP_FAILED) {
+	if (!devices.num || board == MAP_FAILED) {
 		doctor_say(DOCTOR_BAD, "device", "host buffers go to the MPI as ever",
 			   "nvidia-smi; in containers --gpus all; CUDA_VISIBLE_DEVICES",
 			   "no CUDA driver (libcuda.so.1), or no device");
 		return;
 	}
-	doctor_look_at_ipc();
+	if (devices.exclusive)
+		doctor_say(DOCTOR_NOTE, "shared GPU", "a second rank on a GPU can't use it",
+			   "MPS, or nvidia-smi -c DEFAULT, for several ranks on a GPU",
+			   "it is for one process at a time (EXCLUSIVE_PROCESS)");
+	else
+		doctor_look_at_ipc();
 	/* One more than devices, so that two share one. */
-	board->num = devices < MOST ? devices + 1 : MOST;
+	board->num = devices.num + !devices.exclusive;
 	for (int i = 0; i < board->num; i++)
-		board->seats[i].ordinal = i % devices;
+		board->seats[i].ordinal = i % devices.num;
 	for (int i = 1; i < board->num; i++) {
 		if (doctor_watch_fork() == 0) {
 			run(board, i, false);
@@ -453,6 +500,15 @@ static int number_of(const char *const names[])
 	return -1;
 }
 
+/* Tasks of a step on each of its nodes, as Slurm tells it: "8(x2)", or "4,3", which says too much.
+ */
+static int number_by_slurm(void)
+{
+	const char *tasks = getenv("SLURM_STEP_TASKS_PER_NODE");
+
+	return tasks && !strchr(tasks, ',') ? atoi(tasks) : -1;
+}
+
 /* The name is there only until all have come. */
 static struct board *open_board(void)
 {
@@ -471,7 +527,7 @@ static struct board *open_board(void)
 static bool run_launched(int rank, int size)
 {
 	struct board *board = open_board();
-	int devices = count_devices();
+	int devices = find_devices().num;
 
 	if (board == MAP_FAILED || !devices || size > MOST) {
 		unlink_board();
@@ -496,6 +552,8 @@ bool doctor_look_at_pairs(void)
 	static const char *const sizes[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", NULL};
 	int rank = number_of(ranks), size = number_of(sizes);
 
+	if (size < 0)
+		size = number_by_slurm();
 	if (rank >= 0 && size > 1)
 		return run_launched(rank, size);
 	run_forked();

@@ -42,6 +42,9 @@ bool doctor_look_at_pairs(void);
 /* Handles of legacy IPC, by two processes that are forked for it; before anything of CUDA. */
 void doctor_look_at_ipc(void);
 
+/* Whether NVIDIA's MPS is there for processes that share a GPU. */
+bool doctor_has_mps(void);
+
 /* The driver's answers to what the library assumes, of the first device. Ends its context. */
 void doctor_look_at_driver(void);
 
