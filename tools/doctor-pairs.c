@@ -406,7 +406,7 @@ static void say_no_driver(CUresult result)
 			"it does not start: %s (%d)", doctor_name_of(result), (int)result);
 }
 
-static void look_at_devices(struct devices *devices)
+static void look_at_devices(struct devices *devices, bool says)
 {
 	CUresult result;
 	CUdevice first;
@@ -416,7 +416,8 @@ static void look_at_devices(struct devices *devices)
 		return;
 	result = gpu_driver.cuInit(0);
 	if (result != CUDA_SUCCESS) {
-		say_no_driver(result);
+		if (says)
+			say_no_driver(result);
 		return;
 	}
 	if (gpu_driver.cuDeviceGetCount(&devices->num) != CUDA_SUCCESS || !devices->num)
@@ -428,7 +429,7 @@ static void look_at_devices(struct devices *devices)
 }
 
 /* In a process of its own, as who has started CUDA can't be forked. */
-static struct devices find_devices(void)
+static struct devices find_devices(bool says)
 {
 	struct devices found = {0}, *devices = mmap(NULL, sizeof(*devices), PROT_READ | PROT_WRITE,
 						    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -438,7 +439,7 @@ static struct devices find_devices(void)
 		return found;
 	child = doctor_watch_fork();
 	if (!child) {
-		look_at_devices(devices);
+		look_at_devices(devices, says);
 		_exit(0);
 	}
 	if (child > 0 && waitpid(child, NULL, 0) == child)
@@ -456,7 +457,7 @@ static void run(struct board *board, int me, bool launched)
 
 static void run_forked(void)
 {
-	struct devices devices = find_devices();
+	struct devices devices = find_devices(true);
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
 				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
@@ -527,7 +528,7 @@ static struct board *open_board(void)
 static bool run_launched(int rank, int size)
 {
 	struct board *board = open_board();
-	int devices = find_devices().num;
+	int devices = find_devices(rank == 0).num;
 
 	if (board == MAP_FAILED || !devices || size > MOST) {
 		unlink_board();

@@ -137,7 +137,8 @@ static struct core_mpi_bound *admit(const struct core_call *call, void *stream,
 			stream);
 		return NULL;
 	}
-	PMPI_Topo_test(core_mpi_as_comm(call->comm), &topology);
+	if (core_coll_is_neighbor(call->coll))
+		PMPI_Topo_test(core_mpi_as_comm(call->comm), &topology);
 	if (core_coll_is_neighbor(call->coll) && topology == MPI_UNDEFINED) {
 		*error = core_mpi_bound_refuse(call->comm, MPI_ERR_TOPOLOGY,
 					       "%s was given a communicator without a topology",

@@ -237,36 +237,42 @@ uint64_t gpu_device_identity(int ordinal)
 	return hash;
 }
 
-bool gpu_device_leaves_managed(int ordinal)
+/* What the driver says of a device, which it is asked once. Every thread would write the same. */
+struct answers {
+	_Atomic unsigned char of[MAX_DEVICES]; /* 0: not known yet; 1: no; 2: yes */
+};
+
+static bool ask_device(struct answers *known, int ordinal, CUdevice_attribute attribute,
+		       bool otherwise)
 {
-	enum { UNKNOWN, NO, YES };
-	static _Atomic unsigned char known[MAX_DEVICES]; /* every thread would write the same */
 	unsigned char answer;
 	CUdevice device;
-	int may = 0;
+	int value = 0;
 
 	if (ordinal < 0 || ordinal >= MAX_DEVICES)
-		return true;
-	answer = atomic_load_explicit(&known[ordinal], memory_order_relaxed);
-	if (answer != UNKNOWN)
-		return answer == YES;
+		return otherwise;
+	answer = atomic_load_explicit(&known->of[ordinal], memory_order_relaxed);
+	if (answer)
+		return answer == 2;
 	if (gpu_driver.cuDeviceGet(&device, ordinal) != CUDA_SUCCESS ||
-	    gpu_driver.cuDeviceGetAttribute(&may, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
-					    device) != CUDA_SUCCESS)
-		return true;
-	atomic_store_explicit(&known[ordinal], may ? YES : NO, memory_order_relaxed);
-	return may;
+	    gpu_driver.cuDeviceGetAttribute(&value, attribute, device) != CUDA_SUCCESS)
+		return otherwise;
+	atomic_store_explicit(&known->of[ordinal], value ? 2 : 1, memory_order_relaxed);
+	return value;
+}
+
+bool gpu_device_leaves_managed(int ordinal)
+{
+	static struct answers known;
+
+	return ask_device(&known, ordinal, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, true);
 }
 
 bool gpu_device_limits_kernels(int ordinal)
 {
-	CUdevice device;
-	int limits = 0;
+	static struct answers known;
 
-	return gpu_driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
-	       gpu_driver.cuDeviceGetAttribute(&limits, CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT,
-					       device) == CUDA_SUCCESS &&
-	       limits;
+	return ask_device(&known, ordinal, CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT, false);
 }
 
 void gpu_context_finalize(void)

@@ -173,18 +173,6 @@ int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer 
 	return fd;
 }
 
-static bool has_given_descriptors_up;
-
-void gpu_ipc_give_descriptors_up(void)
-{
-	__atomic_store_n(&has_given_descriptors_up, true, __ATOMIC_RELAXED);
-}
-
-bool gpu_ipc_passes_descriptors(void)
-{
-	return !__atomic_load_n(&has_given_descriptors_up, __ATOMIC_RELAXED);
-}
-
 enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *pointer,
 				struct gpu_export *out)
 {
@@ -203,8 +191,6 @@ enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *poin
 		gpu_scope_leave(&scope);
 		keep_export(out);
 	}
-	if (!gpu_ipc_passes_descriptors() && gpu_export_has_fd(out))
-		out->kind = GPU_EXPORT_NONE;
 	return out->kind != GPU_EXPORT_NONE ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 

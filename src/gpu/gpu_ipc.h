@@ -29,13 +29,6 @@ enum util_status gpu_ipc_export(uint64_t address, const struct gpu_pointer *poin
 /* Whether mapping it takes a descriptor. */
 bool gpu_export_has_fd(const struct gpu_export *export);
 
-/*
- * They do not get to other processes: from now on nothing is exported that takes one, by
- * gpu_ipc_export, or by others who ask. Relaxed: it says all that there is to know.
- */
-void gpu_ipc_give_descriptors_up(void);
-bool gpu_ipc_passes_descriptors(void);
-
 /* The descriptor of an export of such a kind, the caller's to close; -1: there is none any more. */
 int gpu_ipc_export_fd(const struct gpu_export *export, const struct gpu_pointer *pointer);
 

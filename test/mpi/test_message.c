@@ -784,6 +784,35 @@ static void host_and_device(bool bottom)
 	buffer_free(&buffer);
 }
 
+/* Types that MPI makes on demand, as for Fortran's selected_real_kind, are predefined for good. */
+static void types_on_demand(void)
+{
+	enum { NUM = 8 };
+	double values[NUM], got[NUM];
+	struct buffer buffer = buffer_new(PLACE_DEVICE, sizeof(values));
+	MPI_Datatype real, type;
+
+	snprintf(test_name, sizeof(test_name), "types made of MPI_Type_create_f90_real's");
+	for (int i = 0; i < NUM; i++)
+		values[i] = test_rank ? -1 : i + 0.5;
+	buffer_put(&buffer, values, sizeof(values));
+	MPI_Type_create_f90_real(15, 300, &real);
+	MPI_Type_contiguous(NUM, real, &type);
+	MPI_Type_commit(&type);
+	for (int i = 0; i < 2; i++) {
+		if (test_rank == 0)
+			MPI_Send(buffer.data, 1, type, 1, 0, MPI_COMM_WORLD);
+		else if (test_rank == 1)
+			MPI_Recv(buffer.data, 1, type, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	}
+	MPI_Bcast(buffer.data, 1, type, 0, MPI_COMM_WORLD);
+	for (int i = 0; i < NUM; i++)
+		got[i] = i + 0.5;
+	test_result(buffer_equals(&buffer, got, "device"));
+	MPI_Type_free(&type);
+	buffer_free(&buffer);
+}
+
 /* Elements that overlap may be sent. */
 static void overlapping(void)
 {
@@ -1193,6 +1222,7 @@ static void edges(void)
 	pairs();
 	host_and_device(true);
 	host_and_device(false);
+	types_on_demand();
 	overlapping();
 	truncated();
 	nobody();

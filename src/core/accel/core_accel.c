@@ -58,6 +58,7 @@ static void init(struct core_accel *accel, struct core_comm *comm, uint64_t numb
 	accel->proof = (struct core_proof){.state = CORE_PROOF_NONE};
 	accel->clearing = accel->reserved = accel->linked = accel->links.tries = false;
 	accel->scattered = accel->waits = false;
+	accel->passes_descriptors = core_reach_passes_descriptors(comm);
 	accel->eager = (struct core_accel_eager){0};
 	accel->touches = accel->plain = true;
 	accel->polls = 0;

@@ -129,6 +129,7 @@ struct core_accel {
 	bool linked;                    /* the schedule has links */
 	bool touches;                   /* ranks reach into others' buffers */
 	bool scattered;                 /* a buffer is not in one allocation */
+	bool passes_descriptors;        /* they get to all members on this node */
 	bool plain;                     /* buffers are in what cuMemAlloc gives */
 	bool gdr;                       /* UCX moves device memory, of who has it do so */
 	struct core_schedule *schedule; /* NULL: none was taken */

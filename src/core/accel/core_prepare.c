@@ -120,8 +120,8 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 	accel->plain &= covered && c->where.memory == GPU_MEMORY_DEVICE && c->where.context;
 	c->windowed = c->where.memory != GPU_MEMORY_DEVICE || !covered;
 	if (c->exported && !c->windowed)
-		c->windowed =
-			!core_offer_export(&accel->offer, c->number, (uint64_t)first, &c->where);
+		c->windowed = !core_offer_export(&accel->offer, c->number, (uint64_t)first,
+						 &c->where, accel->passes_descriptors);
 	if (accel->comm->spans && c->where.memory == GPU_MEMORY_HOST_VMM)
 		return core_accel_stage(accel, CORE_REASON_HOST_SIDE);
 	/* Over several nodes there are no windows: what others can't have they get in messages. */
@@ -130,8 +130,8 @@ static enum util_status classify(struct core_accel *accel, struct core_candidate
 		accel->offer.regions[c->number].buffer_id = 0;
 	}
 	if (c->shared && !c->windowed) {
-		c->exported =
-			core_offer_export(&accel->offer, c->number, (uint64_t)first, &c->where);
+		c->exported = core_offer_export(&accel->offer, c->number, (uint64_t)first,
+						&c->where, accel->passes_descriptors);
 		if (!c->exported)
 			accel->offer.regions[c->number].buffer_id = 0;
 	}

@@ -144,7 +144,8 @@ enum util_status core_proof_offer(struct core_accel *accel)
 	gpu_pointer_classify(cards, &where);
 	accel->offer.regions[CORE_REGION_CARDS].address = (uint64_t)cards;
 	/* Where nothing can be exported nobody can look at them, and nothing is believed. */
-	core_offer_export(&accel->offer, CORE_REGION_CARDS, (uint64_t)cards, &where);
+	core_offer_export(&accel->offer, CORE_REGION_CARDS, (uint64_t)cards, &where,
+			  accel->passes_descriptors);
 	return UTIL_OK;
 }
 

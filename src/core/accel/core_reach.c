@@ -68,15 +68,40 @@ static bool has_waited_long(struct core_accel *accel)
 }
 
 /*
+ * A bit for each local rank to which no descriptor gets, of the first so many. Relaxed: it says all
+ * that there is to know.
+ */
+static uint64_t deaf[CORE_MAX_RANKS / 64];
+static bool is_any_deaf;
+
+static bool is_deaf(int local_rank)
+{
+	return local_rank < CORE_MAX_RANKS &&
+	       __atomic_load_n(&deaf[local_rank / 64], __ATOMIC_RELAXED) >> local_rank % 64 & 1;
+}
+
+bool core_reach_passes_descriptors(const struct core_comm *comm)
+{
+	if (!__atomic_load_n(&is_any_deaf, __ATOMIC_RELAXED))
+		return true;
+	for (int i = 0; i < comm->num_near; i++) {
+		if (is_deaf(core_comm_local_rank(comm, comm->near[i])))
+			return false;
+	}
+	return true;
+}
+
+/*
  * It lives where none gets to. This call is staged, and nothing is learnt of it: what the next ones
- * offer takes none.
+ * with it offer takes none.
  */
 static void give_descriptors_up(struct core_accel *accel, int local_rank)
 {
 	accel->reached.refused = true;
-	if (!gpu_ipc_passes_descriptors())
+	if (local_rank >= CORE_MAX_RANKS || is_deaf(local_rank))
 		return;
-	gpu_ipc_give_descriptors_up();
+	__atomic_fetch_or(&deaf[local_rank / 64], UINT64_C(1) << local_rank % 64, __ATOMIC_RELAXED);
+	__atomic_store_n(&is_any_deaf, true, __ATOMIC_RELAXED);
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
 		 "descriptors do not get to local rank %d (containers need one network for that: "
 		 "--network=host): memory that can't be mapped without goes other ways",

@@ -62,9 +62,10 @@ static uint64_t not_exported; /* relaxed: it says all that there is to know */
 /*
  * The others' kernels use a window in the buffer's stead. UTIL_ERR_UNSUPPORTED: none of them could.
  */
-static enum util_status offer_window(struct core_offer *offer, const struct core_candidate *c,
+static enum util_status offer_window(struct core_accel *accel, const struct core_candidate *c,
 				     const struct gpu_scratch *window)
 {
+	struct core_offer *offer = &accel->offer;
 	struct gpu_export *export = &offer->exports[c->number];
 	struct gpu_pointer where;
 
@@ -72,7 +73,7 @@ static enum util_status offer_window(struct core_offer *offer, const struct core
 	if (where.memory == GPU_MEMORY_LOST)
 		return UTIL_ERR_CUDA;
 	offer->regions[c->number].address = window->address;
-	if (core_offer_export(offer, c->number, window->address, &where))
+	if (core_offer_export(offer, c->number, window->address, &where, accel->passes_descriptors))
 		return UTIL_OK;
 	if (!export->buffer_id || export->kind != GPU_EXPORT_NONE)
 		return UTIL_ERR_CUDA;
@@ -86,9 +87,9 @@ static enum util_status offer_windows(struct core_accel *accel, const struct cor
 	enum util_status status = UTIL_OK;
 
 	if (in->windowed)
-		status = offer_window(&accel->offer, in, accel->windows.in);
+		status = offer_window(accel, in, accel->windows.in);
 	if (out->windowed && status == UTIL_OK)
-		status = offer_window(&accel->offer, out, accel->windows.out);
+		status = offer_window(accel, out, accel->windows.out);
 	return status;
 }
 
@@ -230,7 +231,8 @@ static enum util_status open_arenas(struct core_accel *accel)
 
 /*
  * Whether this process's kernels may wait for others', of how many blocks. Not where others may use
- * the GPU that can't be counted, unless the user says so; nor where a launch does not come back
+ * the GPU that can't be counted, or where the driver ends kernels that take long, unless the user
+ * says so; nor where a launch does not come back
  * before its kernel has ended, and that waits for messages that this process is to carry.
  */
 static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
@@ -243,7 +245,9 @@ static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
 	*blocks = share ? (uint32_t)share : 1;
 	if (!share || util_config.exec == UTIL_EXEC_STEPPED)
 		return false;
-	if (accel->comm->neighbors && util_config.exec != UTIL_EXEC_FUSED)
+	if (util_config.exec != UTIL_EXEC_FUSED &&
+	    (accel->comm->neighbors ||
+	     gpu_device_limits_kernels(gpu_stream_where(accel->stream)->device)))
 		return false;
 	return !accel->comm->spans || !gpu_launch_is_blocking();
 }
@@ -318,7 +322,7 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 	gpu_pointer_classify((void *)comm->arena->device->address, &where);
 	/* Of one without even an id nobody would find out that it is not there. */
 	if (!core_offer_export(offer, CORE_REGION_ARENAS + GPU_TRANSPORT_P2P,
-			       comm->arena->device->address, &where) &&
+			       comm->arena->device->address, &where, accel->passes_descriptors) &&
 	    !arenas[GPU_TRANSPORT_P2P].buffer_id)
 		return core_failure_stage(accel, CORE_REASON_NO_ARENA);
 	if ((comm->links.ll_flag >= LL_FLAGS || comm->links.flags_moved) &&
@@ -330,7 +334,7 @@ enum util_status core_reserve_arenas(struct core_accel *accel)
 	arenas[GPU_TRANSPORT_P2P].bytes = comm->arena->bytes;
 	if (comm->spans && core_wire_bytes(comm->wire) < comm->arena->bytes)
 		arenas[GPU_TRANSPORT_P2P].bytes = core_wire_bytes(comm->wire);
-	if (comm->arena->shm && gpu_ipc_passes_descriptors()) {
+	if (comm->arena->shm && accel->passes_descriptors) {
 		struct gpu_export *export = &offer->exports[CORE_REGION_ARENAS + GPU_TRANSPORT_SHM];
 
 		gpu_shm_export(comm->arena->shm, export);

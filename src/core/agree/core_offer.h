@@ -96,10 +96,11 @@ static inline uint64_t core_offer_arena(const struct core_offer *offer)
 
 /*
  * Name the allocation at the address, which the region is in, as gpu_ipc_export does. False: it
- * can't be exported; the region then has its id all the same, by which others find out.
+ * can't be exported, or not without a descriptor, where `passes` says that these do not get to all;
+ * the region then has its id all the same, by which others find out.
  */
 static inline bool core_offer_export(struct core_offer *offer, enum core_region_number number,
-				     uint64_t address, const struct gpu_pointer *where)
+				     uint64_t address, const struct gpu_pointer *where, bool passes)
 {
 	struct gpu_export *export = &offer->exports[number];
 	enum util_status status;
@@ -107,7 +108,9 @@ static inline bool core_offer_export(struct core_offer *offer, enum core_region_
 	export->buffer_id = 0;
 	status = gpu_ipc_export(address, where, export);
 	offer->regions[number].buffer_id = export->buffer_id;
-	return status == UTIL_OK;
+	if (!passes && gpu_export_has_fd(export))
+		export->kind = GPU_EXPORT_NONE;
+	return status == UTIL_OK && export->kind != GPU_EXPORT_NONE;
 }
 
 #endif

@@ -76,7 +76,7 @@ static ptrdiff_t place_of(const struct contents *c, int64_t part)
 static void release_contents(struct contents *c, bool found)
 {
 	for (int64_t i = 0; found && i < c->num_types; i++) {
-		if (!core_mpi_type_is_named(c->types[i]))
+		if (!core_mpi_type_is_predefined(c->types[i]))
 			PMPI_Type_free(&c->types[i]);
 	}
 	free(c->integers);
@@ -109,12 +109,14 @@ static enum util_status add_part(struct core_run_list *list, MPI_Datatype *type,
 {
 	enum util_status status = UTIL_ERR_MPI;
 	struct core_typemap map = {0};
-	bool is_named = core_mpi_type_is_named(*type);
+	bool is_predefined = core_mpi_type_is_predefined(*type);
 
 	if (length <= 0)
 		return UTIL_OK;
-	if ((is_named || PMPI_Type_commit(type) == MPI_SUCCESS) && core_mpi_type_map(*type, &map))
-		status = !map.size || (is_named && map.runs) ? UTIL_OK : core_mpi_find_order(&map);
+	if ((is_predefined || PMPI_Type_commit(type) == MPI_SUCCESS) &&
+	    core_mpi_type_map(*type, &map))
+		status = !map.size || (is_predefined && map.runs) ? UTIL_OK
+								  : core_mpi_find_order(&map);
 	if (status == UTIL_OK && !map.in_order)
 		status = UTIL_ERR_UNSUPPORTED;
 	if (status == UTIL_OK && map.size)

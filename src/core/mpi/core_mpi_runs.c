@@ -49,12 +49,6 @@ static int get_type_keyval(void)
  */
 enum { DIGIT_BITS = 7, WRITTEN = 1 << DIGIT_BITS };
 
-/*
- * From the heap to the stack there are some 40 TB, which the address space may not have free at
- * once. The parts of what was put together so far apart are asked one by one.
- */
-static const ptrdiff_t LARGEST_MASK = (ptrdiff_t)1 << 40;
-
 struct scan {
 	int digit;
 	bool last;
@@ -190,7 +184,8 @@ static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *
 		return UTIL_ERR_UNSUPPORTED;
 	if (!is_committed(type))
 		return UTIL_ERR_MPI;
-	if (map->scattered && map->hi - map->lo > LARGEST_MASK) {
+	/* The address space may not have so much free at once. */
+	if (core_mpi_type_is_far_apart(map)) {
 		status = core_mpi_list_parts(type, list);
 		return status == UTIL_OK ? core_run_list_end(list) : status;
 	}

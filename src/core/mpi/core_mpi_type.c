@@ -69,6 +69,12 @@ static bool get_part(MPI_Datatype type, struct making *making)
 	return true;
 }
 
+static bool is_of_predefined(int combiner)
+{
+	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
+	       combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
+}
+
 static bool map_plain(MPI_Datatype type, struct core_typemap *map)
 {
 	int size;
@@ -105,7 +111,7 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	map->size = (size_t)size;
 	map->only_run = (struct core_span){true_lb, (size_t)true_extent};
 	map->num_runs = size > 0;
-	map->in_order = making.combiner == MPI_COMBINER_NAMED;
+	map->in_order = is_of_predefined(making.combiner);
 	map->scattered =
 		making.places <= MOST_SCATTERED && (making.combiner == MPI_COMBINER_STRUCT ||
 						    making.combiner == MPI_COMBINER_HINDEXED ||
@@ -115,11 +121,11 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	return true;
 }
 
-bool core_mpi_type_is_named(MPI_Datatype type)
+bool core_mpi_type_is_predefined(MPI_Datatype type)
 {
 	struct making making;
 
-	return get_combiner(type, &making) && making.combiner == MPI_COMBINER_NAMED;
+	return get_combiner(type, &making) && is_of_predefined(making.combiner);
 }
 
 bool core_mpi_type_is_plain(core_handle handle)
@@ -212,7 +218,6 @@ static bool rebuild(const struct making *making, struct core_mpi_solid *solid)
 
 static bool look_up_derived(MPI_Datatype type, struct making *making, struct core_mpi_solid *solid)
 {
-	struct making inner;
 	bool found;
 
 	if (making->combiner != MPI_COMBINER_DUP && making->combiner != MPI_COMBINER_CONTIGUOUS &&
@@ -221,7 +226,7 @@ static bool look_up_derived(MPI_Datatype type, struct making *making, struct cor
 	if (!get_part(type, making))
 		return false;
 	found = core_mpi_find_solid(making->part, solid) && rebuild(making, solid);
-	if (get_combiner(making->part, &inner) && inner.combiner != MPI_COMBINER_NAMED)
+	if (!core_mpi_type_is_predefined(making->part))
 		PMPI_Type_free(&making->part);
 	return found;
 }

@@ -19,13 +19,25 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map);
 enum util_status core_mpi_find_order(struct core_typemap *map);
 
 /*
+ * Whether the parts lie in different places of the address space: from the heap to the stack there
+ * are some 40 TB, from one mapped file to another less than one.
+ */
+static inline bool core_mpi_type_is_far_apart(const struct core_typemap *map)
+{
+	return map->scattered && map->hi - map->lo > (ptrdiff_t)1 << 40;
+}
+
+/*
  * Append the runs of a `scattered` type, by those of its parts, in the order in which MPI sends
  * them. UTIL_ERR_UNSUPPORTED: a part has none.
  */
 enum util_status core_mpi_list_parts(MPI_Datatype type, struct core_run_list *list);
 
-/* Whether it is predefined. */
-bool core_mpi_type_is_named(MPI_Datatype type);
+/*
+ * Whether it is predefined, and not to be freed: also those of MPI_Type_create_f90_real and such,
+ * whose handles Open MPI gives out as they are, and MPICH counts, for good.
+ */
+bool core_mpi_type_is_predefined(MPI_Datatype type);
 
 /*
  * A type whose elements are solid bytes, in the order in which MPI sends them: equal size and

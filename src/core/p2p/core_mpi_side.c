@@ -55,15 +55,13 @@ static enum util_status describe_side(struct core_mpi_side *side, void *buffer, 
 enum { BLOCK_BITS = 21 };
 
 /*
- * Whether there may be device memory between two ends in host memory: under MPI_BOTTOM, or where a
- * structure's members are listed by their distance from the first.
+ * Whether there may be device memory between two ends in host memory: under MPI_BOTTOM, or of a
+ * header on the heap and a trailer on the stack. To look at what is nearer would cost programs on
+ * host memory more than it finds.
  */
 static bool may_hide_device(const struct core_operand *operand)
 {
-	const struct core_typemap *map = operand->maps;
-
-	return !operand->address || (map->scattered && map->runs != &map->only_run &&
-				     (operand->hi - operand->lo) >> BLOCK_BITS > 0);
+	return !operand->address || core_mpi_type_is_far_apart(operand->maps);
 }
 
 static void classify_runs(const struct core_operand *operand, struct gpu_pointer *where)
