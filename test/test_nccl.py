@@ -108,6 +108,13 @@ def test_aborted_messages(run_mpi, tmp_path, mpi):
     run_nccl(run_mpi, tmp_path, mpi, 2, "aborted", env={"CUEMU_DEVICES": "2", "CUEMU_SMS": "16"})
 
 
+@pytest.mark.quick
+@each_mpi
+def test_abort_of_what_has_ended(run_mpi, tmp_path, mpi):
+    """It takes nothing from those who have not come so far: PyTorch aborts what a program leaves at its exit."""
+    run_nccl(run_mpi, tmp_path, mpi, 2, "aborted_when_idle", env={"CUEMU_DEVICES": "2", "CUEMU_SMS": "16"})
+
+
 @emulated_only
 @each_mpi
 def test_little_memory(run_mpi, tmp_path, mpi):

@@ -465,6 +465,11 @@ void DeviceWork::synchronize()
 	after.block(c10::impl::VirtualGuardImpl(device_->type()).getStream(*device_));
 }
 
+void DeviceWork::blockCurrentStream()
+{
+	synchronize();
+}
+
 bool DeviceWork::wait(std::chrono::milliseconds timeout)
 {
 	if (auto error = exception())

@@ -159,6 +159,8 @@ class DeviceWork final : public GroupWork
 	/* Makes the current stream wait; the host waits where a timeout is named. */
 	bool wait(std::chrono::milliseconds timeout) override;
 	void synchronize() override;
+	/* As that: its future is complete at once, which torch's own way would go by. */
+	void blockCurrentStream() override;
 
       private:
 	std::shared_ptr<Channel> channel;

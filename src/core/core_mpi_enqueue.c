@@ -308,7 +308,7 @@ static struct enqueued *create(const struct core_mpi_bound *bound, int *error)
 {
 	struct enqueued *enqueued;
 
-	core_stream_make_room(bound->stream);
+	core_stream_make_room(bound->stream, &bound->broken);
 	enqueued = calloc(1, sizeof(*enqueued));
 	if (!enqueued) {
 		*error = core_mpi_raise_on(bound->comm, UTIL_ERR_NO_MEMORY);

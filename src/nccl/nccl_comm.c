@@ -24,6 +24,9 @@ enum { FIRST_TAG = 24576, NUM_TAGS = 2048, ANSWER = NUM_TAGS };
 /* ---- MPI ---- */
 
 static pid_t starter; /* the process, of which a fork has not MPI */
+/* A call was aborted that MPI may never be done with. Relaxed: it says all that there is to know.
+ */
+static bool was_aborted;
 
 static bool has_ended(void)
 {
@@ -33,11 +36,15 @@ static bool has_ended(void)
 	return finalized;
 }
 
-/* One that ends with an error does not wait for the others: the launcher ends them. */
+/*
+ * One that ends with an error does not wait for the others, nor does one whose calls may not end:
+ * the launcher sees that it went without MPI_Finalize, and ends the job.
+ */
 static void finalize(int status, void *nothing)
 {
 	(void)nothing;
-	if (status || getpid() != starter || has_ended())
+	if (status || getpid() != starter || has_ended() ||
+	    __atomic_load_n(&was_aborted, __ATOMIC_RELAXED))
 		return;
 	nccl_type_finish();
 	MPI_Finalize();
@@ -372,6 +379,19 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
 	return make_comm(ranks, newcomm);
 }
 
+/*
+ * Kernels that wait for others give up. MPI takes back no collective that has begun: what is under
+ * way keeps what it needs. Where all has ended nobody lacks anything of this rank, and others may
+ * still be at what it has done: PyTorch aborts what a program leaves at its exit.
+ */
+static void give_up(struct ncclComm *comm)
+{
+	if (nccl_driver.cuStreamQuery(comm->stream) == CUDA_SUCCESS)
+		return;
+	__atomic_store_n(&was_aborted, true, __ATOMIC_RELAXED);
+	gpucoll_hook_give_up(comm->ordered);
+}
+
 /* Each a rank, another one, and not this one. */
 static bool may_exclude(const struct ncclComm *comm, const int *exclude, int num)
 {
@@ -395,10 +415,11 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int num, ncclComm_t *
 	int error;
 
 	(void)config;
-	(void)flags;
 	if (!comm || !newcomm || num < 0 || (num && !exclude) || !may_exclude(comm, exclude, num))
 		return nccl_fail(ncclInvalidArgument, "ncclCommShrink: %d ranks to exclude", num);
 	*newcomm = NULL;
+	if (flags & NCCL_SHRINK_ABORT)
+		give_up(comm);
 	MPI_Comm_group(comm->ranks, &group);
 	MPI_Group_excl(group, num, exclude, &rest);
 	error = MPI_Comm_create_group(comm->ranks, rest, TAG, &ranks);
@@ -429,14 +450,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 	return result;
 }
 
-/*
- * Kernels that wait for others give up. MPI takes back no collective that has begun: what is under
- * way keeps what it needs.
- */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
 	if (comm)
-		gpucoll_hook_give_up(comm->ordered);
+		give_up(comm);
 	return ncclSuccess;
 }
 
@@ -453,14 +470,12 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 
 	if (!comm || !error)
 		return nccl_fail(ncclInvalidArgument, "ncclCommGetAsyncError: an argument is NULL");
+	/* Without the lock, under which a call may wait for room. */
 	gpucoll_stream_error(comm->ordered, &code);
-	pthread_mutex_lock(&comm->lock);
-	if (code != MPI_SUCCESS && comm->error == ncclSuccess) {
+	if (code != MPI_SUCCESS &&
+	    __atomic_exchange_n(&comm->error, ncclRemoteError, __ATOMIC_RELAXED) == ncclSuccess)
 		nccl_of_mpi(code, "an earlier call");
-		comm->error = ncclRemoteError;
-	}
-	*error = comm->error;
-	pthread_mutex_unlock(&comm->lock);
+	*error = __atomic_load_n(&comm->error, __ATOMIC_RELAXED);
 	return ncclSuccess;
 }
 

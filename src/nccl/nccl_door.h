@@ -41,6 +41,7 @@
 	X(cuMemcpyAsync)                                                                           \
 	X(cuStreamCreate)                                                                          \
 	X(cuStreamDestroy)                                                                         \
+	X(cuStreamQuery)                                                                           \
 	X(cuStreamSynchronize)                                                                     \
 	X(cuStreamWaitEvent)
 

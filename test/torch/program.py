@@ -268,6 +268,10 @@ def works():
     check(seen == [4000], "a future's callback", seen)
     for i, t in enumerate(tensors):
         check(bool((back(t) == sum(r + i for r in range(size))).all()), "asynchronous all_reduce", i)
+    if ON_DEVICE:
+        t = ours(torch.ones(5))
+        dist.all_reduce(t, async_op=True).block_current_stream()
+        check(bool((back(t) == size).all()), "block_current_stream")
     if not ON_DEVICE:
         check(all(w.is_completed() and w.is_success() for w in works), "is_completed")
         # Nobody waits: the thread brings it to its end.
