@@ -35,6 +35,14 @@ def test_messages_seldom(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 3, "test_message", *case))
 
 
+@pytest.mark.quick
+@emulated_only
+@each_mpi
+def test_message_beside_a_default_stream(run_mpi, mpi):
+    """It may wait for what comes after the message, as in PyTorch, which begins messages when their tensors are ready."""
+    assert_passed(run_mpi(mpi, 2, "test_message", "beside_default_stream", timeout=30))
+
+
 @each_mpi
 def test_messages_are_counted(run_mpi, mpi):
     result = run_mpi(mpi, 3, "test_message", "edges", env={"GPUCOLL_STATS": "1", "GPUCOLL_DEBUG": "trace"})

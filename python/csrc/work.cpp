@@ -299,6 +299,30 @@ bool HostWork::has_begun() const
 	return begun;
 }
 
+namespace
+{
+/*
+ * Its tensors are ready when it begins. What was put on a default stream since, torch's current one
+ * mostly, may wait for a call that others come to only when they have this one's message.
+ */
+class ReadyTensors
+{
+      public:
+	ReadyTensors() : waited(gpucoll_wait_default_stream(0))
+	{
+	}
+	~ReadyTensors()
+	{
+		gpucoll_wait_default_stream(waited);
+	}
+	ReadyTensors(const ReadyTensors &) = delete;
+	ReadyTensors &operator=(const ReadyTensors &) = delete;
+
+      private:
+	int waited;
+};
+} // namespace
+
 /* One by one, as MPI tells an error of one more plainly than of several. */
 bool HostWork::test()
 {
@@ -318,6 +342,8 @@ bool HostWork::test()
 bool HostWork::step(bool may_begin) noexcept
 {
 	try {
+		ReadyTensors ready;
+
 		if (!begun && may_begin && (!before || is_reached(*before))) {
 			c10::OptionalDeviceGuard guard(device_);
 

@@ -278,13 +278,15 @@ static bool thread_legacy_is_busy(const struct gpu_stream *stream)
 	return busy;
 }
 
+_Thread_local bool gpu_stream_skips_legacy;
+
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
 {
 	struct gpu_scope scope;
 	enum util_status status;
 	CUresult result;
 
-	if (!util_config.wait_default)
+	if (!util_config.wait_default || gpu_stream_skips_legacy)
 		return UTIL_OK;
 	if (thread_legacy_is_busy(stream))
 		return UTIL_IN_PROGRESS;

@@ -7,6 +7,7 @@
 #include "core/mpi/core_mpi.h"
 #include "core/p2p/core_mpi_trial.h"
 #include "core/report/core_stats.h"
+#include "gpu/gpu_stream.h"
 #include "pmpi/pmpi_call.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "util/util_config.h"
@@ -225,6 +226,14 @@ int gpucoll_enable(int on)
 int gpucoll_is_device_buffer(const void *address)
 {
 	return gpu_driver_present() && gpu_pointer_is_device(address);
+}
+
+int gpucoll_wait_default_stream(int waits)
+{
+	bool waited = !gpu_stream_skips_legacy;
+
+	gpu_stream_skips_legacy = !waits;
+	return waited;
 }
 
 enum gpucoll_path gpucoll_last_path(void)

@@ -13,6 +13,7 @@
 #pragma weak gpucoll_type_float16
 #pragma weak gpucoll_type_bfloat16
 #pragma weak gpucoll_stream_comm
+#pragma weak gpucoll_wait_default_stream
 #pragma weak gpucoll_stream_error
 #pragma weak gpucoll_barrier_enqueue
 #pragma weak gpucoll_bcast_enqueue

@@ -8,9 +8,11 @@
  * come into a buffer is made by the real MPI's MPI_Unpack on host memory.
  */
 #include "test.h"
+#include "gpucoll_weak.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <unistd.h>
 
 enum { NUM_TYPES = 8, MOST_MESSAGES = 10, BASE_TAG = 100 };
 
@@ -813,6 +815,37 @@ static void types_on_demand(void)
 	buffer_free(&buffer);
 }
 
+static void CUDART_CB wait_for_word(void *word)
+{
+	while (!__atomic_load_n((int *)word, __ATOMIC_ACQUIRE))
+		usleep(1000);
+}
+
+/* What is on the default stream waits for what comes behind the message. */
+static void beside_default_stream(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, 1000);
+	unsigned char expected[1000];
+	MPI_Request request;
+	int word = 0;
+
+	snprintf(test_name, sizeof(test_name), "messages beside a default stream that waits");
+	put_bytes(&buffer, test_rank ? 100 : 3);
+	cuda_check(cudaLaunchHostFunc(0, wait_for_word, &word), "cudaLaunchHostFunc");
+	test_result(gpucoll_wait_default_stream(0) == 1);
+	if (test_rank == 0)
+		MPI_Isend(buffer.data, 1000, MPI_BYTE, 1, 0, MPI_COMM_WORLD, &request);
+	else
+		MPI_Irecv(buffer.data, 1000, MPI_BYTE, 0, 0, MPI_COMM_WORLD, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	test_result(gpucoll_wait_default_stream(1) == 0);
+	__atomic_store_n(&word, 1, __ATOMIC_RELEASE);
+	for (int i = 0; i < 1000; i++)
+		expected[i] = (unsigned char)(3 + i * 7);
+	test_result(buffer_equals(&buffer, expected, "device"));
+	buffer_free(&buffer);
+}
+
 /* Elements that overlap may be sent. */
 static void overlapping(void)
 {
@@ -1386,7 +1419,7 @@ static void query(void)
 
 static const struct test_case cases[] = {
 	{"stress", stress},     {"edges", edges}, {"threads", threads},
-	{"watchers", watchers}, {"query", query},
+	{"watchers", watchers}, {"query", query}, {"beside_default_stream", beside_default_stream},
 };
 
 int main(int argc, char **argv)
