@@ -39,9 +39,10 @@ int gpucoll_enable(int on);
 int gpucoll_is_device_buffer(const void *address);
 
 /*
- * Whether this thread's calls on device buffers wait first for what is on the default streams, as
- * they do unless GPUCOLL_WAIT_DEFAULT_STREAM is 0. A thread whose buffers are ready says 0: what
- * was put on a default stream since may itself wait for the call. Returns what it said before.
+ * Whether messages that this thread begins from now on, from and to device buffers, wait first for
+ * what is on the default streams, as they do unless GPUCOLL_WAIT_DEFAULT_STREAM is 0. A thread
+ * whose buffers are ready says 0: what was put on a default stream since may itself wait for the
+ * message. Of collectives it says nothing. Returns what it said before.
  */
 int gpucoll_wait_default_stream(int waits);
 

@@ -253,6 +253,21 @@ void core_mpi_bound_stop(void)
 	core_stream_stop();
 }
 
+bool core_mpi_bound_has_calls(core_handle comm)
+{
+	const struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+
+	return bound && !core_stream_is_idle(bound->stream);
+}
+
+bool core_mpi_bound_is_idle(core_handle comm)
+{
+	const struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+
+	return !bound || (core_stream_is_idle(bound->stream) &&
+			  gpu_stream_poll(core_stream_of(bound->stream)) == UTIL_OK);
+}
+
 int core_mpi_bound_take_error(core_handle comm, int *error)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);

@@ -307,11 +307,13 @@ static int put_enqueued(struct enqueued *enqueued, struct core_mpi_bound *bound,
 static struct enqueued *create(const struct core_mpi_bound *bound, int *error)
 {
 	struct enqueued *enqueued;
+	bool gone;
 
 	core_stream_make_room(bound->stream, &bound->broken);
-	enqueued = calloc(1, sizeof(*enqueued));
+	gone = __atomic_load_n(&bound->broken, __ATOMIC_RELAXED);
+	enqueued = gone ? NULL : calloc(1, sizeof(*enqueued));
 	if (!enqueued) {
-		*error = core_mpi_raise_on(bound->comm, UTIL_ERR_NO_MEMORY);
+		*error = core_mpi_raise_on(bound->comm, gone ? UTIL_ERR_PEER : UTIL_ERR_NO_MEMORY);
 		return NULL;
 	}
 	enqueued->part.test = test;

@@ -278,15 +278,13 @@ static bool thread_legacy_is_busy(const struct gpu_stream *stream)
 	return busy;
 }
 
-_Thread_local bool gpu_stream_skips_legacy;
-
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream)
 {
 	struct gpu_scope scope;
 	enum util_status status;
 	CUresult result;
 
-	if (!util_config.wait_default || gpu_stream_skips_legacy)
+	if (!util_config.wait_default)
 		return UTIL_OK;
 	if (thread_legacy_is_busy(stream))
 		return UTIL_IN_PROGRESS;

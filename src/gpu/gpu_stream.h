@@ -56,12 +56,9 @@ enum util_status gpu_stream_poll(struct gpu_stream *stream);
 /*
  * The same for what was on the legacy default streams when this was first asked since the stream
  * was taken: that of the buffer's context, and that of the calling thread's, in which the
- * application may have copied to a buffer of another context. UTIL_OK where this thread skips that.
+ * application may have copied to a buffer of another context.
  */
 enum util_status gpu_stream_poll_legacy(struct gpu_stream *stream);
-
-/* The thread's buffers are ready, and what is on default streams may wait for its calls. */
-extern _Thread_local bool gpu_stream_skips_legacy __attribute__((tls_model("initial-exec")));
 
 /* Wait for all that was put on streams of its context, the application's too. */
 enum util_status gpu_stream_synchronize_context(struct gpu_stream *stream);

@@ -24,9 +24,6 @@ enum { FIRST_TAG = 24576, NUM_TAGS = 2048, ANSWER = NUM_TAGS };
 /* ---- MPI ---- */
 
 static pid_t starter; /* the process, of which a fork has not MPI */
-/* A call was aborted that MPI may never be done with. Relaxed: it says all that there is to know.
- */
-static bool was_aborted;
 
 static bool has_ended(void)
 {
@@ -36,6 +33,44 @@ static bool has_ended(void)
 	return finalized;
 }
 
+static pthread_mutex_t aborted_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ncclComm *aborted; /* under the lock */
+
+static void add_aborted(struct ncclComm *comm)
+{
+	pthread_mutex_lock(&aborted_lock);
+	if (!comm->aborted) {
+		comm->next_aborted = aborted;
+		aborted = comm;
+	}
+	comm->aborted = true;
+	pthread_mutex_unlock(&aborted_lock);
+}
+
+static void drop_aborted(const struct ncclComm *comm)
+{
+	struct ncclComm **link = &aborted;
+
+	pthread_mutex_lock(&aborted_lock);
+	while (*link && *link != comm)
+		link = &(*link)->next_aborted;
+	if (*link)
+		*link = comm->next_aborted;
+	pthread_mutex_unlock(&aborted_lock);
+}
+
+/* Whether there are calls that were aborted, and that MPI is not done with. */
+static bool has_aborted_calls(void)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&aborted_lock);
+	for (const struct ncclComm *comm = aborted; comm && !found; comm = comm->next_aborted)
+		found = gpucoll_hook_has_calls(comm->ordered);
+	pthread_mutex_unlock(&aborted_lock);
+	return found;
+}
+
 /*
  * One that ends with an error does not wait for the others, nor does one whose calls may not end:
  * the launcher sees that it went without MPI_Finalize, and ends the job.
@@ -43,8 +78,7 @@ static bool has_ended(void)
 static void finalize(int status, void *nothing)
 {
 	(void)nothing;
-	if (status || getpid() != starter || has_ended() ||
-	    __atomic_load_n(&was_aborted, __ATOMIC_RELAXED))
+	if (status || getpid() != starter || has_ended() || has_aborted_calls())
 		return;
 	nccl_type_finish();
 	MPI_Finalize();
@@ -386,9 +420,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
  */
 static void give_up(struct ncclComm *comm)
 {
-	if (nccl_driver.cuStreamQuery(comm->stream) == CUDA_SUCCESS)
+	if (gpucoll_hook_is_idle(comm->ordered))
 		return;
-	__atomic_store_n(&was_aborted, true, __ATOMIC_RELAXED);
+	add_aborted(comm);
 	gpucoll_hook_give_up(comm->ordered);
 }
 
@@ -443,6 +477,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 	/* MPI, and what was enqueued, may have ended before. */
 	if (!comm || has_ended())
 		return ncclSuccess;
+	drop_aborted(comm);
 	result = nccl_of_mpi(MPI_Comm_free(&comm->ordered), "MPI_Comm_free");
 	if (result == ncclSuccess)
 		result = nccl_of_mpi(MPI_Comm_free(&comm->ranks), "MPI_Comm_free");

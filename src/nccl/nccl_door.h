@@ -41,7 +41,6 @@
 	X(cuMemcpyAsync)                                                                           \
 	X(cuStreamCreate)                                                                          \
 	X(cuStreamDestroy)                                                                         \
-	X(cuStreamQuery)                                                                           \
 	X(cuStreamSynchronize)                                                                     \
 	X(cuStreamWaitEvent)
 
@@ -76,7 +75,9 @@ struct ncclComm {
 	int rank, size, device;
 	bool groups;          /* messages are kernels, all of a group at once; alike on all ranks */
 	pthread_mutex_t lock; /* calls go on the stream one after the other */
-	ncclResult_t error;   /* the first that was found later */
+	ncclResult_t error;   /* the first that was found later; atomic */
+	bool aborted;         /* it is in a list (nccl_comm.c); under its lock */
+	struct ncclComm *next_aborted;
 	struct nccl_user_op ops[NCCL_MAX_USER_OPS]; /* under the lock */
 	char *scalars; /* pinned: where the stream brings the operations' scalars */
 };

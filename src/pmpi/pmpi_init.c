@@ -5,9 +5,9 @@
 #include "core/choose/core_wish.h"
 #include "core/core_run.h"
 #include "core/mpi/core_mpi.h"
+#include "core/p2p/core_mpi_side.h"
 #include "core/p2p/core_mpi_trial.h"
 #include "core/report/core_stats.h"
-#include "gpu/gpu_stream.h"
 #include "pmpi/pmpi_call.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "util/util_config.h"
@@ -230,9 +230,9 @@ int gpucoll_is_device_buffer(const void *address)
 
 int gpucoll_wait_default_stream(int waits)
 {
-	bool waited = !gpu_stream_skips_legacy;
+	bool waited = !core_mpi_side_opens_ready;
 
-	gpu_stream_skips_legacy = !waits;
+	core_mpi_side_opens_ready = !waits;
 	return waited;
 }
 

@@ -111,6 +111,21 @@ void gpucoll_hook_give_up(MPI_Comm comm)
 	pmpi_leave();
 }
 
+bool gpucoll_hook_has_calls(MPI_Comm comm)
+{
+	return core_mpi_bound_has_calls((core_handle)comm);
+}
+
+bool gpucoll_hook_is_idle(MPI_Comm comm)
+{
+	bool idle;
+
+	pmpi_enter(PMPI_DOOR_MPI);
+	idle = core_mpi_bound_is_idle((core_handle)comm);
+	pmpi_leave();
+	return idle;
+}
+
 int gpucoll_stream_comm(MPI_Comm comm, void *stream, MPI_Comm *newcomm)
 {
 	core_handle handle;

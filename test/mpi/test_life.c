@@ -326,6 +326,9 @@ static void shared_pool(void)
 		for (int i = 0; i < 3; i++)
 			ok &= allreduce_works((int *)send + i % 2, (int *)recv, COUNT - round,
 					      MPI_COMM_WORLD);
+		/* On no communicator. */
+		ok &= MPI_Reduce_local((int *)send, (int *)recv, 10, MPI_INT, MPI_SUM) ==
+		      MPI_SUCCESS;
 		test_result(ok);
 		cuda_check((cudaError_t)cuMemFreeAsync(send, 0), "cuMemFreeAsync");
 		cuda_check((cudaError_t)cuMemFreeAsync(recv, 0), "cuMemFreeAsync");

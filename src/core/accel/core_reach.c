@@ -82,7 +82,7 @@ static bool is_deaf(int local_rank)
 
 bool core_reach_passes_descriptors(const struct core_comm *comm)
 {
-	if (!__atomic_load_n(&is_any_deaf, __ATOMIC_RELAXED))
+	if (!comm || !__atomic_load_n(&is_any_deaf, __ATOMIC_RELAXED))
 		return true;
 	for (int i = 0; i < comm->num_near; i++) {
 		if (is_deaf(core_comm_local_rank(comm, comm->near[i])))

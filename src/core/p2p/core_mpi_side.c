@@ -8,6 +8,8 @@
 
 #include <limits.h>
 
+_Thread_local bool core_mpi_side_opens_ready;
+
 /*
  * Where the data lie one after the other as MPI sends them, the application's own count and type
  * will do.
@@ -141,6 +143,7 @@ static enum util_status open_dense(struct core_mpi_side *side, const struct gpu_
 
 	if (status != UTIL_OK)
 		return status;
+	side->dense.ready = side->ready;
 	side->buffer = core_dense_data(&side->dense);
 	if (!side->room)
 		return type_of_bytes(side, bytes, core_dense_bytes(&side->dense));
@@ -159,6 +162,7 @@ enum util_status core_mpi_side_open(struct core_mpi_side *side, const void *buff
 	side->count = count;
 	side->type = core_mpi_as_type(type);
 	side->made = MPI_DATATYPE_NULL;
+	side->ready = core_mpi_side_opens_ready;
 	if (count <= 0 || side->type == MPI_DATATYPE_NULL)
 		return UTIL_OK;
 	status = describe_side(side, side->buffer, count, side->type);
@@ -214,7 +218,7 @@ static enum util_status pack_as_they_lie(struct core_mpi_side *side)
 {
 	enum util_status status = core_stage_take_stream(&side->stage, NULL);
 
-	if (status == UTIL_OK)
+	if (status == UTIL_OK && !side->ready)
 		status = wait_for_side(core_stage_poll_legacy, &side->stage);
 	if (status == UTIL_OK)
 		status = core_stage_copy_in(&side->stage, &side->operand);

@@ -20,6 +20,7 @@ struct core_mpi_side {
 	bool always;                 /* set before: staged also where the MPI takes device memory */
 	bool pinned;                 /* the same: its stage, also where the pool has no room */
 	bool staged;                 /* else it is the application's own */
+	bool ready;                  /* what is on default streams is not waited for */
 	struct core_operand operand; /* of one piece; it and its map are here */
 	struct core_piece piece;
 	struct core_typemap map;
@@ -32,6 +33,13 @@ struct core_mpi_side {
 	MPI_Datatype type;
 	MPI_Datatype made; /* to be freed; MPI_DATATYPE_NULL: none */
 };
+
+/*
+ * Of sides that this thread opens: their memory is ready, and what is on default streams may wait
+ * for their messages. It goes with the side, as other threads may bring that to its end, and this
+ * one others.
+ */
+extern _Thread_local bool core_mpi_side_opens_ready __attribute__((tls_model("initial-exec")));
 
 /*
  * Look what memory it is, and take a stage where that is needed; of a zeroed side, to be closed

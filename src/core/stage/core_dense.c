@@ -328,7 +328,7 @@ static enum util_status step_dense(struct core_dense *dense)
 		if (status != UTIL_OK)
 			return status;
 	}
-	status = gpu_stream_poll_legacy(dense->stream);
+	status = dense->ready ? UTIL_OK : gpu_stream_poll_legacy(dense->stream);
 	if (status != UTIL_OK)
 		return status;
 	dense->state = CORE_DENSE_COPY;

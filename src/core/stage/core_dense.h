@@ -25,6 +25,7 @@ struct core_dense {
 	struct gpu_pointer where;
 	bool pinned; /* what it takes is, whatever that costs */
 	bool host;   /* it is the host's, which copies it */
+	bool ready;  /* what is on default streams is not waited for */
 	bool single; /* all is in one allocation, which kernels and wide copies need */
 	struct gpu_staging_block *block, *table;
 	/* While something is copied: */

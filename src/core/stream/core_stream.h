@@ -88,6 +88,9 @@ void core_stream_make_room(struct core_stream *stream, const int *given_up);
 enum util_status core_stream_put(struct core_stream *stream, struct core_enqueued *enqueued,
 				 bool *taken);
 
+/* Whether all its calls have ended, also sends that it did not wait for. Thread-safe. */
+bool core_stream_is_idle(struct core_stream *stream);
+
 /* The error of MPI of the first call that failed since this was last asked, or 0. */
 int core_stream_take_error(struct core_stream *stream);
 

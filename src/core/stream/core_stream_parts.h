@@ -79,8 +79,7 @@ bool core_stream_start_engine(void);
 /* The engine has the call, and looks at it. */
 void core_stream_append(struct core_stream *stream, struct core_enqueued *enqueued);
 
-/* The bytes that its calls hold, and whether it has none. */
+/* The bytes that its calls hold. */
 size_t core_stream_held(struct core_stream *stream);
-bool core_stream_is_idle(struct core_stream *stream);
 
 #endif
