@@ -318,6 +318,8 @@ static void case_later_work(void)
 		for (int k = 0; k < MANY; k++)
 			MPI_Wait(&these[k].request, MPI_STATUS_IGNORE);
 		atomic_store(&released, true);
+		/* Before the next round takes that back. */
+		cuda_check(cudaStreamSynchronize(0), "cudaStreamSynchronize");
 		for (int k = 0; k < MANY; k++)
 			ok = is_right(&these[k]) && ok;
 		test_result(ok);
