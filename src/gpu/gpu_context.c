@@ -102,7 +102,8 @@ bool gpu_scope_enter_alive(struct gpu_scope *scope, int ordinal, unsigned long l
 	return false;
 }
 
-/* Errors that headers of CUDA 12 lack: of a fault that the GPU keeps to itself, and of a kernel's
+/*
+ * Errors that headers of CUDA 12 lack: of a fault that the GPU keeps to itself, and of a kernel's
  * end with tensor memory in use.
  */
 enum { ERROR_CONTAINED = 226, ERROR_TENSOR_MEMORY_LEAK = 721 };

@@ -62,8 +62,7 @@ struct emu_config {
 	int connections; /* of a process to its devices; 0: one for each stream */
 	bool in_caller, room, time_sliced, mig, legacy_alone, stale_die, interprets, check_shared;
 	bool managed_alone;
-	/* What devices say of themselves, and do not do: end kernels that take long; keep others
-	 * out. */
+	/* What devices say of themselves, and don't do: end long kernels; keep others out. */
 	bool display, exclusive;
 	bool blocking_launches; /* CUDA_LAUNCH_BLOCKING, as the driver */
 	enum emu_p2p p2p[EMU_MAX_DEVICES][EMU_MAX_DEVICES];

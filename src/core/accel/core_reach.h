@@ -11,8 +11,10 @@ void core_reach_enter(struct core_accel *accel);
 /* From here on it maps none. */
 void core_reach_leave(struct core_accel *accel);
 
-/* Whether descriptors of this process get to all of the communicator's members on this node, as far
- * as it knows. Thread-safe. */
+/*
+ * Whether descriptors of this process get to all of the communicator's members on this node, as far
+ * as it knows. NULL: there are none. Thread-safe.
+ */
 bool core_reach_passes_descriptors(const struct core_comm *comm);
 
 /*

@@ -232,8 +232,8 @@ static enum util_status open_arenas(struct core_accel *accel)
 /*
  * Whether this process's kernels may wait for others', of how many blocks. Not where others may use
  * the GPU that can't be counted, or where the driver ends kernels that take long, unless the user
- * says so; nor where a launch does not come back
- * before its kernel has ended, and that waits for messages that this process is to carry.
+ * says so; nor where a launch does not come back before its kernel has ended, and that waits for
+ * messages that this process is to carry.
  */
 static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
 {

@@ -93,19 +93,14 @@ static enum util_status keep_types(struct core_mpi_kept *kept, const struct core
 	return empty || types || blocks->num < 0 ? status : keep_handle(kept, type);
 }
 
-/*
- * How many blocks of a side there are; -1: it is not significant here, and may be anything, as are
- * those of a communicator without the topology that the call needs, which MPI will refuse.
- */
+/* How many blocks of a side there are; -1: it is not significant here, and may be anything. */
 static int count_sent(const struct core_call *call, const struct core_comm *comm)
 {
 	bool scatters = call->coll == CORE_SCATTER || call->coll == CORE_SCATTERV;
 
 	if (core_mpi_is_in_place(call->sendbuf) || (scatters && call->root != comm->rank))
 		return -1;
-	if (!core_coll_is_neighbor(call->coll))
-		return comm->size;
-	return comm->graph ? comm->graph->num_out : -1;
+	return core_coll_is_neighbor(call->coll) ? comm->graph->num_out : comm->size;
 }
 
 static int count_received(const struct core_call *call, const struct core_comm *comm)
@@ -114,9 +109,7 @@ static int count_received(const struct core_call *call, const struct core_comm *
 
 	if (core_mpi_is_in_place(call->recvbuf) || (gathers && call->root != comm->rank))
 		return -1;
-	if (!core_coll_is_neighbor(call->coll))
-		return comm->size;
-	return comm->graph ? comm->graph->num_in : -1;
+	return core_coll_is_neighbor(call->coll) ? comm->graph->num_in : comm->size;
 }
 
 enum util_status core_mpi_keep(struct core_mpi_kept *kept, struct core_call *call,

@@ -5,77 +5,57 @@
 
 #include <stdlib.h>
 
-/*
- * What the constructor was given. By one with large counts all numbers and places are in `counts`.
- */
+/* What the constructor was given. The places come last, in `addresses` or in `counts`. */
 struct contents {
-	int combiner, *integers;
+	struct core_mpi_envelope envelope;
+	int *integers;
 	MPI_Aint *addresses;
 	MPI_Count *counts;
 	MPI_Datatype *types;
-	int64_t num_integers, num_addresses, num_counts, num_types;
 };
-
-static bool get_envelope(MPI_Datatype type, struct contents *c)
-{
-#if MPI_VERSION >= 4
-	MPI_Count integers, addresses, counts, types;
-	int error = PMPI_Type_get_envelope_c(type, &integers, &addresses, &counts, &types,
-					     &c->combiner);
-
-	c->num_counts = counts;
-#else
-	int integers, addresses, types;
-	int error = PMPI_Type_get_envelope(type, &integers, &addresses, &types, &c->combiner);
-#endif
-	c->num_integers = integers;
-	c->num_addresses = addresses;
-	c->num_types = types;
-	return error == MPI_SUCCESS;
-}
 
 /* The types are the caller's, unless they are predefined. */
 static bool get_contents(MPI_Datatype type, struct contents *c)
 {
-	c->integers = malloc((size_t)(c->num_integers + 1) * sizeof(*c->integers));
-	c->addresses = malloc((size_t)(c->num_addresses + 1) * sizeof(*c->addresses));
-	c->counts = malloc((size_t)(c->num_counts + 1) * sizeof(*c->counts));
-	c->types = malloc((size_t)(c->num_types + 1) * sizeof(*c->types));
+	const struct core_mpi_envelope *e = &c->envelope;
+
+	c->integers = malloc((size_t)(e->integers + 1) * sizeof(*c->integers));
+	c->addresses = malloc((size_t)(e->addresses + 1) * sizeof(*c->addresses));
+	c->counts = malloc((size_t)(e->counts + 1) * sizeof(*c->counts));
+	c->types = malloc((size_t)(e->types + 1) * sizeof(*c->types));
 	if (!c->integers || !c->addresses || !c->counts || !c->types)
 		return false;
 #if MPI_VERSION >= 4
-	return PMPI_Type_get_contents_c(type, c->num_integers, c->num_addresses, c->num_counts,
-					c->num_types, c->integers, c->addresses, c->counts,
+	return PMPI_Type_get_contents_c(type, e->integers, e->addresses, e->counts, e->types,
+					c->integers, c->addresses, c->counts,
 					c->types) == MPI_SUCCESS;
 #else
-	return PMPI_Type_get_contents(type, (int)c->num_integers, (int)c->num_addresses,
-				      (int)c->num_types, c->integers, c->addresses,
-				      c->types) == MPI_SUCCESS;
+	return PMPI_Type_get_contents(type, (int)e->integers, (int)e->addresses, (int)e->types,
+				      c->integers, c->addresses, c->types) == MPI_SUCCESS;
 #endif
 }
 
 static int64_t number_of(const struct contents *c, int64_t at)
 {
-	return c->num_counts ? (int64_t)c->counts[at] : c->integers[at];
+	return c->envelope.counts ? (int64_t)c->counts[at] : c->integers[at];
 }
 
 static int64_t length_of(const struct contents *c, int64_t part)
 {
-	return number_of(c, c->combiner == MPI_COMBINER_HINDEXED_BLOCK ? 1 : 1 + part);
+	return number_of(c, c->envelope.combiner == MPI_COMBINER_HINDEXED_BLOCK ? 1 : 1 + part);
 }
 
-/* The places come last. */
 static ptrdiff_t place_of(const struct contents *c, int64_t part)
 {
 	int64_t num = number_of(c, 0);
 
-	return c->num_counts ? (ptrdiff_t)c->counts[c->num_counts - num + part]
-			     : (ptrdiff_t)c->addresses[part];
+	return c->envelope.counts ? (ptrdiff_t)c->counts[c->envelope.counts - num + part]
+				  : (ptrdiff_t)c->addresses[part];
 }
 
 static void release_contents(struct contents *c, bool found)
 {
-	for (int64_t i = 0; found && i < c->num_types; i++) {
+	for (int64_t i = 0; found && i < c->envelope.types; i++) {
 		if (!core_mpi_type_is_predefined(c->types[i]))
 			PMPI_Type_free(&c->types[i]);
 	}
@@ -131,13 +111,13 @@ enum util_status core_mpi_list_parts(MPI_Datatype type, struct core_run_list *li
 	enum util_status status = UTIL_ERR_UNSUPPORTED;
 	bool found;
 
-	if (!get_envelope(type, &c))
+	if (!core_mpi_type_envelope(type, &c.envelope))
 		return UTIL_ERR_MPI;
 	found = get_contents(type, &c);
 	if (found)
 		status = UTIL_OK;
 	for (int64_t i = 0; status == UTIL_OK && i < number_of(&c, 0); i++)
-		status = add_part(list, &c.types[c.num_types == 1 ? 0 : i], place_of(&c, i),
+		status = add_part(list, &c.types[c.envelope.types == 1 ? 0 : i], place_of(&c, i),
 				  length_of(&c, i));
 	release_contents(&c, found);
 	return status;

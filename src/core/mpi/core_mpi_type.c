@@ -7,43 +7,39 @@
 
 #include <string.h>
 
-/*
- * How a derived type was made, as far as constructors of one part go. Where MPI has constructors
- * with large counts, types made by them are not to be asked about otherwise, which MPICH takes for
- * an error of the application.
- */
+/* How a derived type was made, as far as constructors of one part go. */
 struct making {
-	int combiner;
-	bool counts;      /* by a constructor with large counts */
-	MPI_Count places; /* that it was given, or twice as many and one */
+	struct core_mpi_envelope envelope;
 	/* The count of MPI_COMBINER_CONTIGUOUS; lower bound and extent of MPI_COMBINER_RESIZED. */
 	MPI_Count numbers[2];
 	MPI_Datatype part;
 };
 
-/* More places than these are those of an array's elements. */
+/* More places than these, of which there may be twice as many and one, are those of an array. */
 enum { MOST_SCATTERED = 129 };
 
-static bool get_combiner(MPI_Datatype type, struct making *making)
+bool core_mpi_type_envelope(MPI_Datatype type, struct core_mpi_envelope *envelope)
 {
 #if MPI_VERSION >= 4
 	MPI_Count integers, addresses, counts, types;
 	int error = PMPI_Type_get_envelope_c(type, &integers, &addresses, &counts, &types,
-					     &making->combiner);
-
-	making->counts = counts > 0;
-	making->places = counts > 0 ? counts : addresses;
+					     &envelope->combiner);
 #else
-	int integers, addresses, types;
-	int error = PMPI_Type_get_envelope(type, &integers, &addresses, &types, &making->combiner);
-
-	making->counts = false;
-	making->places = addresses;
+	int integers, addresses, counts = 0, types;
+	int error =
+		PMPI_Type_get_envelope(type, &integers, &addresses, &types, &envelope->combiner);
 #endif
-	return error == MPI_SUCCESS;
+
+	if (error != MPI_SUCCESS)
+		return false;
+	envelope->integers = integers;
+	envelope->addresses = addresses;
+	envelope->counts = counts;
+	envelope->types = types;
+	return true;
 }
 
-/* After get_combiner. The part is the caller's, unless it is a predefined type. */
+/* After its envelope. The part is the caller's, unless it is a predefined type. */
 static bool get_part(MPI_Datatype type, struct making *making)
 {
 	MPI_Aint addresses[2] = {0, 0};
@@ -54,7 +50,7 @@ static bool get_part(MPI_Datatype type, struct making *making)
 	if (PMPI_Type_get_contents_c(type, 1, 2, 2, 1, integers, addresses, counts,
 				     &making->part) != MPI_SUCCESS)
 		return false;
-	if (making->counts) {
+	if (making->envelope.counts) {
 		memcpy(making->numbers, counts, sizeof(counts));
 		return true;
 	}
@@ -64,7 +60,7 @@ static bool get_part(MPI_Datatype type, struct making *making)
 		return false;
 #endif
 	making->numbers[0] =
-		making->combiner == MPI_COMBINER_CONTIGUOUS ? integers[0] : addresses[0];
+		making->envelope.combiner == MPI_COMBINER_CONTIGUOUS ? integers[0] : addresses[0];
 	making->numbers[1] = addresses[1];
 	return true;
 }
@@ -94,7 +90,7 @@ static bool map_plain(MPI_Datatype type, struct core_typemap *map)
 bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 {
 	MPI_Aint lb, extent, true_lb, true_extent;
-	struct making making;
+	struct core_mpi_envelope envelope;
 	MPI_Count size;
 
 	if (core_mpi_type_is_plain((core_handle)type))
@@ -102,7 +98,7 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	if (PMPI_Type_size_x(type, &size) != MPI_SUCCESS ||
 	    PMPI_Type_get_extent(type, &lb, &extent) != MPI_SUCCESS ||
 	    PMPI_Type_get_true_extent(type, &true_lb, &true_extent) != MPI_SUCCESS ||
-	    !get_combiner(type, &making))
+	    !core_mpi_type_envelope(type, &envelope))
 		return false;
 	map->type = (uintptr_t)type;
 	map->extent = extent;
@@ -111,11 +107,12 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	map->size = (size_t)size;
 	map->only_run = (struct core_span){true_lb, (size_t)true_extent};
 	map->num_runs = size > 0;
-	map->in_order = is_of_predefined(making.combiner);
+	map->in_order = is_of_predefined(envelope.combiner);
 	map->scattered =
-		making.places <= MOST_SCATTERED && (making.combiner == MPI_COMBINER_STRUCT ||
-						    making.combiner == MPI_COMBINER_HINDEXED ||
-						    making.combiner == MPI_COMBINER_HINDEXED_BLOCK);
+		(envelope.counts ? envelope.counts : envelope.addresses) <= MOST_SCATTERED &&
+		(envelope.combiner == MPI_COMBINER_STRUCT ||
+		 envelope.combiner == MPI_COMBINER_HINDEXED ||
+		 envelope.combiner == MPI_COMBINER_HINDEXED_BLOCK);
 	if (size == true_extent)
 		map->runs = &map->only_run;
 	return true;
@@ -123,9 +120,9 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 
 bool core_mpi_type_is_predefined(MPI_Datatype type)
 {
-	struct making making;
+	struct core_mpi_envelope envelope;
 
-	return get_combiner(type, &making) && is_of_predefined(making.combiner);
+	return core_mpi_type_envelope(type, &envelope) && is_of_predefined(envelope.combiner);
 }
 
 bool core_mpi_type_is_plain(core_handle handle)
@@ -198,7 +195,7 @@ static bool look_up_named(MPI_Datatype type, struct core_mpi_solid *solid)
 /* What a constructor of one part makes of it. */
 static bool rebuild(const struct making *making, struct core_mpi_solid *solid)
 {
-	switch (making->combiner) {
+	switch (making->envelope.combiner) {
 	case MPI_COMBINER_DUP:
 		return true;
 	case MPI_COMBINER_CONTIGUOUS:
@@ -220,8 +217,9 @@ static bool look_up_derived(MPI_Datatype type, struct making *making, struct cor
 {
 	bool found;
 
-	if (making->combiner != MPI_COMBINER_DUP && making->combiner != MPI_COMBINER_CONTIGUOUS &&
-	    making->combiner != MPI_COMBINER_RESIZED)
+	if (making->envelope.combiner != MPI_COMBINER_DUP &&
+	    making->envelope.combiner != MPI_COMBINER_CONTIGUOUS &&
+	    making->envelope.combiner != MPI_COMBINER_RESIZED)
 		return false;
 	if (!get_part(type, making))
 		return false;
@@ -239,8 +237,9 @@ bool core_mpi_find_solid(MPI_Datatype type, struct core_mpi_solid *solid)
 		return false;
 	if (core_mpi_type_is_plain((core_handle)type))
 		return look_up_named(type, solid);
-	if (!get_combiner(type, &making))
+	if (!core_mpi_type_envelope(type, &making.envelope))
 		return false;
-	return making.combiner == MPI_COMBINER_NAMED ? look_up_named(type, solid)
-						     : look_up_derived(type, &making, solid);
+	return making.envelope.combiner == MPI_COMBINER_NAMED
+		       ? look_up_named(type, solid)
+		       : look_up_derived(type, &making, solid);
 }

@@ -34,6 +34,19 @@ static inline bool core_mpi_type_is_far_apart(const struct core_typemap *map)
 enum util_status core_mpi_list_parts(MPI_Datatype type, struct core_run_list *list);
 
 /*
+ * How a type was made, and how many of each that took. Where MPI has constructors with large
+ * counts, types made by them are not to be asked about otherwise, which MPICH takes for an error of
+ * the application: they have all numbers and places in `counts`, which are 0 of others.
+ */
+struct core_mpi_envelope {
+	int combiner;
+	int64_t integers, addresses, counts, types;
+};
+
+/* False: the MPI does not know the type. */
+bool core_mpi_type_envelope(MPI_Datatype type, struct core_mpi_envelope *envelope);
+
+/*
  * Whether it is predefined, and not to be freed: also those of MPI_Type_create_f90_real and such,
  * whose handles Open MPI gives out as they are, and MPICH counts, for good.
  */
