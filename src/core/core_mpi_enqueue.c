@@ -303,17 +303,17 @@ static int put_enqueued(struct enqueued *enqueued, struct core_mpi_bound *bound,
 	return MPI_SUCCESS;
 }
 
-/* NULL: as of admit. */
+/*
+ * NULL: as of admit. What finds room is put even if an error has been found since: others may have
+ * put theirs, which wait for this rank's in the real MPI.
+ */
 static struct enqueued *create(const struct core_mpi_bound *bound, int *error)
 {
-	struct enqueued *enqueued;
-	bool gone;
+	bool room = core_stream_make_room(bound->stream, &bound->broken);
+	struct enqueued *enqueued = room ? calloc(1, sizeof(*enqueued)) : NULL;
 
-	core_stream_make_room(bound->stream, &bound->broken);
-	gone = __atomic_load_n(&bound->broken, __ATOMIC_RELAXED);
-	enqueued = gone ? NULL : calloc(1, sizeof(*enqueued));
 	if (!enqueued) {
-		*error = core_mpi_raise_on(bound->comm, gone ? UTIL_ERR_PEER : UTIL_ERR_NO_MEMORY);
+		*error = core_mpi_raise_on(bound->comm, room ? UTIL_ERR_NO_MEMORY : UTIL_ERR_PEER);
 		return NULL;
 	}
 	enqueued->part.test = test;

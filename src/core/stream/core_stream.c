@@ -108,16 +108,19 @@ static void look_whether_lost(struct core_stream *stream, uint64_t *looked)
 		__atomic_store_n(&stream->lost, true, __ATOMIC_RELAXED);
 }
 
-void core_stream_make_room(struct core_stream *stream, const int *given_up)
+bool core_stream_make_room(struct core_stream *stream, const int *given_up)
 {
 	uint64_t looked = util_now();
 	struct core_wait wait = {0};
 
 	while (core_stream_held(stream) > util_config.staging_pool &&
-	       !core_stream_is_lost(stream) && !__atomic_load_n(given_up, __ATOMIC_RELAXED)) {
+	       !core_stream_is_lost(stream)) {
+		if (__atomic_load_n(given_up, __ATOMIC_RELAXED))
+			return false;
 		core_mpi_drive(&wait);
 		look_whether_lost(stream, &looked);
 	}
+	return true;
 }
 
 /*

@@ -76,9 +76,10 @@ struct gpu_stream *core_stream_of(const struct core_stream *stream);
 
 /*
  * Wait while the process's calls on the stream, but for sends, hold more memory than
- * GPUCOLL_STAGING_POOL; no longer when `*given_up` is not 0, which another thread may store.
+ * GPUCOLL_STAGING_POOL. False: there is no room, and no waiting for it any more, as `*given_up` is
+ * not 0, which another thread may store.
  */
-void core_stream_make_room(struct core_stream *stream, const int *given_up);
+bool core_stream_make_room(struct core_stream *stream, const int *given_up);
 
 /*
  * Put a call on the stream, whose staging is open. UTIL_OK: the engine has it, and frees it.
