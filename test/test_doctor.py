@@ -42,7 +42,7 @@ def test_doctor_on_a_healthy_machine():
     ({"CUEMU_FAULT": "cuInit+=802"}, [], "driver", "bad", "it does not start: an injected error (802)"),
     ({"CUEMU_MANAGED": "alone"}, [], "managed memory", "note", "none while a kernel runs"),
     ({"CUEMU_DISPLAY": "1"}, [], "display", "warn", "ends kernels that take long"),
-    ({"CUEMU_EXCLUSIVE": "1"}, [], "shared GPU", "note", "EXCLUSIVE_PROCESS"),
+    ({"CUEMU_EXCLUSIVE": "1", "CUDA_MPS_PIPE_DIRECTORY": "/nowhere"}, [], "shared GPU", "note", "EXCLUSIVE_PROCESS"),
     ({"CUEMU_LEGACY": "alone"}, [], "legacy stream", "note", "CUDA_SUCCESS beside a busy blocking stream"),
     ({"CUEMU_FAULT": "cuIpcGetMemHandle+=101"}, [], "IPC", "warn", "do not reach"),
     ({}, ["bash", "-c", 'ulimit -n 100; exec "$@"', "bash"], "open files", "warn", "at most 100"),

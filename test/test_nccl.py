@@ -110,9 +110,19 @@ def test_aborted_messages(run_mpi, tmp_path, mpi):
 
 @pytest.mark.quick
 @each_mpi
-def test_abort_of_what_has_ended(run_mpi, tmp_path, mpi):
+def test_aborted_graph(run_mpi, tmp_path, mpi):
+    """Its kernels wait on a stream of which the library knows nothing."""
+    run_nccl(run_mpi, tmp_path, mpi, 2, "aborted_graph", env={"CUEMU_DEVICES": "2", "CUEMU_SMS": "16"}, timeout=60)
+
+
+@pytest.mark.quick
+@each_mpi
+@pytest.mark.parametrize("way", ["fused", "staged"])
+@pytest.mark.parametrize("case", ["aborted_when_idle", "aborted_sender"])
+def test_abort_of_what_has_ended(run_mpi, tmp_path, mpi, case, way):
     """It takes nothing from those who have not come so far: PyTorch aborts what a program leaves at its exit."""
-    run_nccl(run_mpi, tmp_path, mpi, 2, "aborted_when_idle", env={"CUEMU_DEVICES": "2", "CUEMU_SMS": "16"})
+    env = {"CUEMU_DEVICES": "2", "CUEMU_SMS": "16", "GPUCOLL_STREAM_EXEC": way}
+    run_nccl(run_mpi, tmp_path, mpi, 2, case, env=env, timeout=60)
 
 
 @emulated_only

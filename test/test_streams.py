@@ -136,6 +136,15 @@ def test_device_with_a_display(run_mpi, mpi, waits):
 
 @emulated_only
 @each_mpi
+def test_device_with_a_display_where_kernels_are_asked_for(run_mpi, mpi):
+    env = {"CUEMU_DISPLAY": "1", "GPUCOLL_STREAM_EXEC": "fused", "GPUCOLL_DEBUG": "info", **THREADS}
+    result = run_mpi(mpi, 2, "test_coll", 1, "allreduce", "enqueued", env=env)
+    assert_passed(result)
+    assert "goes through the host's memory" not in result.output, result.output
+
+
+@emulated_only
+@each_mpi
 def test_compiled_kernels(run_mpi, mpi):
     """Types with many gaps are copied by kernels in the stream."""
     env = {"CUEMU_KERNELS": "ptx", "GPUCOLL_STREAM_WAIT": "kernel", **THREADS, **WAYS["staged"]}

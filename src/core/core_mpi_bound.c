@@ -260,12 +260,24 @@ bool core_mpi_bound_has_calls(core_handle comm)
 	return bound && !core_stream_is_idle(bound->stream);
 }
 
-bool core_mpi_bound_is_idle(core_handle comm)
+/* Asks the driver nothing of the stream, which may be captured. */
+bool core_mpi_bound_abandon(core_handle comm)
 {
-	const struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
+	int none = 0;
+	bool busy;
 
-	return !bound || (core_stream_is_idle(bound->stream) &&
-			  gpu_stream_poll(core_stream_of(bound->stream)) == UTIL_OK);
+	if (!bound)
+		return false;
+	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(UTIL_ERR_PEER), false,
+				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	busy = !core_stream_is_past_all(bound->stream);
+	if (!core_fused_is_open(&bound->fused))
+		return busy;
+	busy |= core_standing_abandon(bound->fused.standing);
+	if (busy)
+		core_standing_give_up(bound->fused.standing);
+	return busy;
 }
 
 int core_mpi_bound_take_error(core_handle comm, int *error)

@@ -44,12 +44,15 @@ int core_mpi_bound_open(core_handle comm, void *stream, core_handle *newcomm);
  */
 void core_mpi_bound_barrier_words(core_handle comm, const int **from, int **to);
 
-/*
- * Whether the host has calls of it that have not ended; and whether there is nothing of it under
- * way, also on the stream. Thread-safe.
- */
+/* Whether the host has calls of it that have not ended. Thread-safe. */
 bool core_mpi_bound_has_calls(core_handle comm);
-bool core_mpi_bound_is_idle(core_handle comm);
+
+/*
+ * This rank makes no more calls on it: they are refused, and kernels that wait give up. Returns
+ * whether the stream was not past all of its calls; the others are told then. If it was, they may
+ * still be at what this rank has done. Thread-safe.
+ */
+bool core_mpi_bound_abandon(core_handle comm);
 
 /* The code of an enqueued call that has failed since this was last asked, or MPI_SUCCESS. */
 int core_mpi_bound_take_error(core_handle comm, int *error);

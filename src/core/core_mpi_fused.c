@@ -122,7 +122,8 @@ static const char *why_not(const struct gpu_stream *on)
 	if (!util_config.accel || util_config.stream_exec == UTIL_STREAM_EXEC_STAGED ||
 	    gpu_launch_is_blocking())
 		return "as is asked for";
-	if (gpu_device_limits_kernels(gpu_stream_where(on)->device))
+	if (util_config.stream_exec != UTIL_STREAM_EXEC_FUSED &&
+	    gpu_device_limits_kernels(gpu_stream_where(on)->device))
 		return "the driver ends kernels that take long on a device with a display";
 	return NULL;
 }

@@ -71,6 +71,18 @@ static bool has_aborted_calls(void)
 	return found;
 }
 
+/* What can end does so soon: the others may have come to it, and the library may not have looked.
+ */
+static bool have_aborted_calls_ended(void)
+{
+	static const struct timespec moment = {0, 1000000};
+	enum { MOMENTS = 2000 };
+
+	for (int i = 0; i < MOMENTS && has_aborted_calls(); i++)
+		nanosleep(&moment, NULL);
+	return !has_aborted_calls();
+}
+
 /*
  * One that ends with an error does not wait for the others, nor does one whose calls may not end:
  * the launcher sees that it went without MPI_Finalize, and ends the job.
@@ -78,7 +90,7 @@ static bool has_aborted_calls(void)
 static void finalize(int status, void *nothing)
 {
 	(void)nothing;
-	if (status || getpid() != starter || has_ended() || has_aborted_calls())
+	if (status || getpid() != starter || has_ended() || !have_aborted_calls_ended())
 		return;
 	nccl_type_finish();
 	MPI_Finalize();
@@ -420,10 +432,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
  */
 static void give_up(struct ncclComm *comm)
 {
-	if (gpucoll_hook_is_idle(comm->ordered))
-		return;
-	add_aborted(comm);
-	gpucoll_hook_give_up(comm->ordered);
+	if (gpucoll_hook_abandon(comm->ordered))
+		add_aborted(comm);
 }
 
 /* Each a rank, another one, and not this one. */

@@ -16,8 +16,8 @@ int gpucoll_hook_group(const struct core_message_part *parts, int num, const cha
 		       MPI_Comm comm, void *stream);
 void gpucoll_hook_give_up(MPI_Comm comm);
 
-/* As core_mpi_bound_has_calls and core_mpi_bound_is_idle (core_mpi_bound.h). */
+/* As core_mpi_bound_has_calls and core_mpi_bound_abandon (core_mpi_bound.h). */
 bool gpucoll_hook_has_calls(MPI_Comm comm);
-bool gpucoll_hook_is_idle(MPI_Comm comm);
+bool gpucoll_hook_abandon(MPI_Comm comm);
 
 #endif

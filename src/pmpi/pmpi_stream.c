@@ -116,14 +116,14 @@ bool gpucoll_hook_has_calls(MPI_Comm comm)
 	return core_mpi_bound_has_calls((core_handle)comm);
 }
 
-bool gpucoll_hook_is_idle(MPI_Comm comm)
+bool gpucoll_hook_abandon(MPI_Comm comm)
 {
-	bool idle;
+	bool busy;
 
 	pmpi_enter(PMPI_DOOR_MPI);
-	idle = core_mpi_bound_is_idle((core_handle)comm);
+	busy = core_mpi_bound_abandon((core_handle)comm);
 	pmpi_leave();
-	return idle;
+	return busy;
 }
 
 int gpucoll_stream_comm(MPI_Comm comm, void *stream, MPI_Comm *newcomm)

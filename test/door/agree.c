@@ -93,6 +93,7 @@ static void receive_from_anybody(bool again)
 	then = MPI_Wait(&request, MPI_STATUS_IGNORE);
 	printf("rank 0: %s, then %s, %s\n", name_of(first), name_of(then),
 	       holds(device, 4711, 1) ? "right" : "wrong");
+	fflush(stdout); /* the launcher may end all when rank 1 has ended */
 	if (again)
 		MPI_Request_free(&request);
 	MPI_Send(NULL, 0, MPI_INT, 1, 1, MPI_COMM_WORLD);

@@ -933,7 +933,8 @@ static void test_fault(bool stop)
 
 /*
  * Rank 0's device fails before the third call, while rank 1's still copies what came for it in the
- * second one, in place: that call is right everywhere.
+ * second one, in place: that call is right everywhere. Rank 2 is done with it by then: a rank that
+ * still takes messages may fail in it.
  */
 static void test_fault_after(void)
 {
@@ -951,8 +952,12 @@ static void test_fault_after(void)
 		for (int i = 0; i < test_size * COUNT; i++)
 			values[i] = test_rank + i + call;
 		buffer_put(&buffer, values, bytes);
-		if (call == GOOD && test_rank == 0)
+		if (call == GOOD && test_rank == 2)
+			MPI_Send(NULL, 0, MPI_INT, 0, 0, MPI_COMM_WORLD);
+		if (call == GOOD && test_rank == 0) {
+			MPI_Recv(NULL, 0, MPI_INT, 2, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
 			add_faults("cuStreamQuery=700");
+		}
 		error = MPI_Reduce_scatter_block(MPI_IN_PLACE, buffer.data, COUNT, MPI_INT, MPI_MAX,
 						 MPI_COMM_WORLD);
 		if (error != MPI_SUCCESS || call == GOOD) {

@@ -673,6 +673,60 @@ static void aborted_when_idle(void)
 	check(right && error == ncclSuccess, "%s of type %d, op %d, count %d", "reduce", 0, 0,
 	      COUNT);
 	well(ncclCommAbort(comm), "ncclCommAbort");
+	check(ncclReduce(buffer, buffer, COUNT, ncclInt32, ncclSum, 1, comm, stream) != ncclSuccess,
+	      "%s of type %d, op %d, count %d", "a call behind an abort", 0, 0, COUNT);
+}
+
+/* Rank 0 launches its graph once more than rank 1, on a stream that the library does not know. */
+static void aborted_graph(void)
+{
+	char *buffer;
+	ncclResult_t error = ncclSuccess;
+	cudaStream_t other;
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+
+	must(cudaMalloc((void **)&buffer, 100), "cudaMalloc");
+	must(cudaStreamCreate(&other), "cudaStreamCreate");
+	must(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),
+	     "cudaStreamBeginCapture");
+	well(ncclAllReduce(buffer, buffer, 100, ncclInt8, ncclSum, comm, stream), "ncclAllReduce");
+	must(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+	must(cudaGraphInstantiate(&exec, graph, 0), "cudaGraphInstantiate");
+	for (int i = 0; i < 2 - rank; i++)
+		must(cudaGraphLaunch(exec, other), "cudaGraphLaunch");
+	usleep(200000);
+	well(ncclCommAbort(comm), "ncclCommAbort");
+	must(cudaStreamSynchronize(other), "cudaStreamSynchronize");
+	ncclCommGetAsyncError(comm, &error);
+	check(rank != 0 || error != ncclSuccess, "%s of type %d, op %d, count %d", "abort", 0, 0,
+	      100);
+}
+
+/* What the stream is past comes: its receiver may call later, and the sender end before. */
+static void aborted_sender(void)
+{
+	enum { COUNT = 4 << 20 };
+	char *data = malloc(COUNT), *buffer = NULL;
+
+	memset(data, 17, COUNT);
+	must(cudaMalloc((void **)&buffer, COUNT), "cudaMalloc");
+	if (rank == 0) {
+		must(cudaMemcpy(buffer, data, COUNT, cudaMemcpyHostToDevice), "cudaMemcpy");
+		well(ncclSend(buffer, COUNT, ncclInt8, 1, comm, stream), "ncclSend");
+		must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+		well(ncclCommAbort(comm), "ncclCommAbort");
+		free(data);
+		return;
+	}
+	usleep(3000000);
+	well(ncclRecv(buffer, COUNT, ncclInt8, 0, comm, stream), "ncclRecv");
+	must(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+	memset(data, POISON, COUNT);
+	must(cudaMemcpy(data, buffer, COUNT, cudaMemcpyDeviceToHost), "cudaMemcpy");
+	check(data[0] == 17 && !memcmp(data, data + 1, COUNT - 1), "%s of type %d, op %d, count %d",
+	      "message", 0, 0, COUNT);
+	free(data);
 }
 
 /* ---- graphs ---- */
@@ -905,6 +959,10 @@ int main(int argc, char **argv)
 		aborted();
 	else if (!strcmp(name, "aborted_when_idle"))
 		aborted_when_idle();
+	else if (!strcmp(name, "aborted_graph"))
+		aborted_graph();
+	else if (!strcmp(name, "aborted_sender"))
+		aborted_sender();
 	else if (!strcmp(name, "split"))
 		split();
 	else if (!strcmp(name, "refused"))

@@ -229,6 +229,13 @@ static enum util_status open_arenas(struct core_accel *accel)
 	return status;
 }
 
+/* The user says that no call takes as long as the driver gives a kernel on a display's device. */
+static bool is_asked_to_wait(const struct core_accel *accel)
+{
+	return util_config.exec == UTIL_EXEC_FUSED ||
+	       (accel->comm->standing && util_config.stream_exec == UTIL_STREAM_EXEC_FUSED);
+}
+
 /*
  * Whether this process's kernels may wait for others', of how many blocks. Not where others may use
  * the GPU that can't be counted, or where the driver ends kernels that take long, unless the user
@@ -245,9 +252,10 @@ static bool may_wait(const struct core_accel *accel, uint32_t *blocks)
 	*blocks = share ? (uint32_t)share : 1;
 	if (!share || util_config.exec == UTIL_EXEC_STEPPED)
 		return false;
-	if (util_config.exec != UTIL_EXEC_FUSED &&
-	    (accel->comm->neighbors ||
-	     gpu_device_limits_kernels(gpu_stream_where(accel->stream)->device)))
+	if (util_config.exec != UTIL_EXEC_FUSED && accel->comm->neighbors)
+		return false;
+	if (!is_asked_to_wait(accel) &&
+	    gpu_device_limits_kernels(gpu_stream_where(accel->stream)->device))
 		return false;
 	return !accel->comm->spans || !gpu_launch_is_blocking();
 }

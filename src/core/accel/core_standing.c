@@ -109,8 +109,13 @@ int *core_standing_barrier(const struct core_standing *standing)
 
 bool core_standing_is_lost(const struct core_standing *standing)
 {
-	return __atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED) ||
-	       core_meet_is_lost(standing->comm);
+	return core_meet_is_lost(standing->comm);
+}
+
+bool core_standing_takes_calls(const struct core_standing *standing)
+{
+	return !__atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED) &&
+	       !core_standing_is_lost(standing);
 }
 
 bool core_standing_is_in_vain(const struct core_standing *standing)
@@ -122,9 +127,13 @@ bool core_standing_take_failure(struct core_standing *standing)
 {
 	bool failed = __atomic_exchange_n(&standing->words->failed, 0, __ATOMIC_RELAXED) != 0;
 
-	if (failed)
-		core_standing_look(standing);
-	return failed;
+	if (!failed)
+		return false;
+	core_standing_look(standing);
+	/* Also where this rank alone has given up, of which the word told so far. */
+	if (__atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED))
+		core_meet_lose(standing->comm);
+	return true;
 }
 
 /* ---- calls ---- */
@@ -287,7 +296,7 @@ enum util_status core_standing_put(struct core_standing *standing, const struct 
 	out->bytes = 0;
 	out->refused = out->unreached = false;
 	out->reason = core_reason_text(CORE_REASON_RANK_LOST);
-	if (core_standing_is_lost(standing))
+	if (!core_standing_takes_calls(standing))
 		return core_failure_of_loss(standing->comm);
 	status = core_accel_start(accel, call, standing->comm, 0);
 	out->refused = status != UTIL_OK;

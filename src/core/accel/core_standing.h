@@ -98,6 +98,13 @@ enum util_status core_standing_aside(struct core_standing *standing, size_t byte
 /* This rank has not put a call on its stream: tell the others, whose kernels give up. */
 void core_standing_give_up(struct core_standing *standing);
 
+/*
+ * This rank puts no more calls: its kernels give up, also those that begin later, as a graph's, and
+ * then the others'. Returns whether some are under way; if not, others may still be at what they
+ * have done. Any thread.
+ */
+bool core_standing_abandon(struct core_standing *standing);
+
 /* Two numbers that kernels reach, of which nobody needs the values: what a barrier adds up. */
 int *core_standing_barrier(const struct core_standing *standing);
 

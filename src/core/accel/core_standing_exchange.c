@@ -322,7 +322,7 @@ enum util_status core_standing_exchange(struct core_standing *standing,
 
 	core_standing_free_tables(standing, false);
 	out->reason = core_reason_text(CORE_REASON_RANK_LOST);
-	if (core_standing_is_lost(standing))
+	if (!core_standing_takes_calls(standing))
 		return core_failure_of_loss(standing->comm);
 	out->reason = "messages by kernels";
 	if (sort_messages(&g))

@@ -50,6 +50,9 @@ static inline uint64_t core_standing_load(const uint64_t *word)
 	return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
+/* Whether a call may be put: nobody is lost, nor has this rank given up. */
+bool core_standing_takes_calls(const struct core_standing *standing);
+
 /* Buffers for the trial, in the context of the stream; and give them back, if there are any. */
 enum util_status core_standing_take_buffers(struct core_standing *standing);
 void core_standing_put_buffers(struct core_standing *standing);

@@ -68,11 +68,19 @@ static void tell_mismatch(const struct core_standing *standing)
 		words->mismatched_sent == words->mismatched_wanted ? ", in another call" : "");
 }
 
+/* This rank alone has given up, and so has a kernel of it, for which the others' may wait. */
+static bool is_missed(const struct core_standing *standing)
+{
+	return core_standing_load(&standing->words->failed) &&
+	       __atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED) &&
+	       !core_meet_is_lost(standing->comm);
+}
+
 /* Repeated launches come without a word. */
 static bool is_to_watch(const struct core_standing *standing)
 {
 	return __atomic_load_n(&standing->repeats, __ATOMIC_RELAXED) || is_busy(standing) ||
-	       is_mismatched(standing);
+	       is_mismatched(standing) || is_missed(standing);
 }
 
 void core_standing_look(struct core_standing *standing)
@@ -81,6 +89,8 @@ void core_standing_look(struct core_standing *standing)
 	bool mismatched;
 	int rank;
 
+	if (is_missed(standing))
+		core_meet_lose(comm);
 	if (__atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED))
 		return;
 	mismatched = is_mismatched(standing);
@@ -136,6 +146,16 @@ void core_standing_wake(struct core_standing *standing, bool captured)
 		__atomic_store_n(&standing->repeats, true, __ATOMIC_RELAXED);
 	if (core_progress_start(&watcher))
 		core_progress_wake(&watcher);
+}
+
+/*
+ * Relaxed: a kernel that is not busy yet when that is asked finds the word, if it has to wait, and
+ * is missed then.
+ */
+bool core_standing_abandon(struct core_standing *standing)
+{
+	__atomic_store_n(&standing->words->abort, 1, __ATOMIC_RELAXED);
+	return is_busy(standing);
 }
 
 static void report_loss(const struct core_standing *standing, const char *name)

@@ -132,7 +132,7 @@ static enum util_status put_enqueued(struct core_stream *stream, struct core_enq
 {
 	struct gpu_stream *on = stream->stream;
 	struct core_staging *staging = &enqueued->staging;
-	uint64_t number = ++stream->number;
+	uint64_t number = __atomic_add_fetch(&stream->number, 1, __ATOMIC_RELAXED);
 	enum util_status status;
 
 	enqueued->number = number;
@@ -165,6 +165,12 @@ enum util_status core_stream_put(struct core_stream *stream, struct core_enqueue
 	status = put_enqueued(stream, enqueued);
 	pthread_mutex_unlock(&stream->order);
 	return status;
+}
+
+bool core_stream_is_past_all(const struct core_stream *stream)
+{
+	return core_stream_has_come(&stream->words->left,
+				    __atomic_load_n(&stream->number, __ATOMIC_RELAXED));
 }
 
 static void report_left(const struct core_stream *stream, const char *name)

@@ -32,7 +32,7 @@ struct core_stream {
 	struct core_stream_words *words;    /* in it */
 	uint64_t address;                   /* of them, for the device */
 	pthread_mutex_t order;              /* calls are put on the stream one after the other */
-	uint64_t number;                    /* of the last call, or trial. Under `order` */
+	uint64_t number;                    /* atomic: of the last call; set under `order` */
 	bool by_kernel;                     /* the stream waits so */
 	struct core_enqueued *head, **tail; /* under `lists` */
 	struct core_enqueued *aside;        /* sends that are under way. The engine's */
