@@ -260,24 +260,28 @@ bool core_mpi_bound_has_calls(core_handle comm)
 	return bound && !core_stream_is_idle(bound->stream);
 }
 
-/* Asks the driver nothing of the stream, which may be captured. */
-bool core_mpi_bound_abandon(core_handle comm)
+/* Asks the driver nothing of the application's stream, which may be captured. */
+static bool is_busy(const struct core_mpi_bound *bound)
+{
+	return !core_stream_is_past_all(bound->stream) ||
+	       (core_fused_is_open(&bound->fused) && core_standing_is_busy(bound->fused.standing));
+}
+
+bool core_mpi_bound_abandon(core_handle comm, bool idle_too)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
 	int none = 0;
-	bool busy;
 
-	if (!bound)
+	if (!bound || (!idle_too && !is_busy(bound)))
 		return false;
 	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(UTIL_ERR_PEER), false,
 				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-	busy = !core_stream_is_past_all(bound->stream);
 	if (!core_fused_is_open(&bound->fused))
-		return busy;
-	busy |= core_standing_abandon(bound->fused.standing);
-	if (busy)
+		return true;
+	core_standing_abandon(bound->fused.standing);
+	if (is_busy(bound))
 		core_standing_give_up(bound->fused.standing);
-	return busy;
+	return true;
 }
 
 int core_mpi_bound_take_error(core_handle comm, int *error)

@@ -48,11 +48,11 @@ void core_mpi_bound_barrier_words(core_handle comm, const int **from, int **to);
 bool core_mpi_bound_has_calls(core_handle comm);
 
 /*
- * This rank makes no more calls on it: they are refused, and kernels that wait give up. Returns
- * whether the stream was not past all of its calls; the others are told then. If it was, they may
- * still be at what this rank has done. Thread-safe.
+ * This rank makes no more calls on it: they are refused, and kernels that wait give up. The others
+ * are told unless the streams are past all of its calls: then they may still be at what this rank
+ * has done. Not `idle_too`: not in that case. Returns whether it is so. Thread-safe.
  */
-bool core_mpi_bound_abandon(core_handle comm);
+bool core_mpi_bound_abandon(core_handle comm, bool idle_too);
 
 /* The code of an enqueued call that has failed since this was last asked, or MPI_SUCCESS. */
 int core_mpi_bound_take_error(core_handle comm, int *error);

@@ -94,6 +94,17 @@ static void free_enqueued(struct core_enqueued *part)
 	free(part);
 }
 
+/* Of several reasons the first is kept. Others' kernels would wait for this rank's later calls. */
+static void break_off(struct core_mpi_bound *bound, enum util_status status)
+{
+	int none = 0;
+
+	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(status), false,
+				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	if (core_fused_is_open(&bound->fused))
+		core_standing_give_up(bound->fused.standing);
+}
+
 /* NULL: an error, which is in `*error`. */
 static struct core_mpi_bound *admit(const struct core_call *call, void *stream,
 				    enum gpu_capture *capture, int *error)
@@ -113,11 +124,11 @@ static struct core_mpi_bound *admit(const struct core_call *call, void *stream,
 	}
 	*error = __atomic_load_n(&bound->broken, __ATOMIC_RELAXED);
 	if (*error) {
-		core_mpi_bound_refuse(
-			call->comm, *error,
-			"%s was given a communicator on which an enqueued call has failed, so that "
-			"ranks may have come to different calls, or which was revoked",
-			call->name);
+		break_off(bound, UTIL_ERR_PEER);
+		core_mpi_bound_refuse(call->comm, *error,
+				      "%s was given a communicator on which an enqueued call has "
+				      "failed, or which was revoked or aborted",
+				      call->name);
 		return NULL;
 	}
 	/* First: what else asks the driver of a stream breaks its capture. */
@@ -208,17 +219,6 @@ static void count_enqueued(const struct core_call *call, const struct core_mpi_b
 
 	core_last_path = path;
 	core_stats_add_since(&stats, since);
-}
-
-/* Of several reasons the first is kept. Others' kernels would wait for this rank's later calls. */
-static void break_off(struct core_mpi_bound *bound, enum util_status status)
-{
-	int none = 0;
-
-	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(status), false,
-				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-	if (core_fused_is_open(&bound->fused))
-		core_standing_give_up(bound->fused.standing);
 }
 
 static int fail_enqueued(struct core_mpi_bound *bound, const struct core_call *call,

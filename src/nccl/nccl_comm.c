@@ -71,16 +71,19 @@ static bool has_aborted_calls(void)
 	return found;
 }
 
-/* What can end does so soon: the others may have come to it, and the library may not have looked.
- */
+/* What was sent may come to a rank that is late; to one that has aborted, too, it never does. */
 static bool have_aborted_calls_ended(void)
 {
 	static const struct timespec moment = {0, 1000000};
-	enum { MOMENTS = 2000 };
+	enum { PATIENCE = 30 };
+	time_t since = time(NULL);
 
-	for (int i = 0; i < MOMENTS && has_aborted_calls(); i++)
+	while (has_aborted_calls()) {
+		if (time(NULL) - since > PATIENCE)
+			return false;
 		nanosleep(&moment, NULL);
-	return !has_aborted_calls();
+	}
+	return true;
 }
 
 /*
@@ -430,9 +433,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
  * way keeps what it needs. Where all has ended nobody lacks anything of this rank, and others may
  * still be at what it has done: PyTorch aborts what a program leaves at its exit.
  */
-static void give_up(struct ncclComm *comm)
+static void give_up(struct ncclComm *comm, bool idle_too)
 {
-	if (gpucoll_hook_abandon(comm->ordered))
+	if (gpucoll_hook_abandon(comm->ordered, idle_too))
 		add_aborted(comm);
 }
 
@@ -463,7 +466,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int num, ncclComm_t *
 		return nccl_fail(ncclInvalidArgument, "ncclCommShrink: %d ranks to exclude", num);
 	*newcomm = NULL;
 	if (flags & NCCL_SHRINK_ABORT)
-		give_up(comm);
+		give_up(comm, false);
 	MPI_Comm_group(comm->ranks, &group);
 	MPI_Group_excl(group, num, exclude, &rest);
 	error = MPI_Comm_create_group(comm->ranks, rest, TAG, &ranks);
@@ -498,7 +501,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
 	if (comm)
-		give_up(comm);
+		give_up(comm, true);
 	return ncclSuccess;
 }
 

@@ -18,6 +18,6 @@ void gpucoll_hook_give_up(MPI_Comm comm);
 
 /* As core_mpi_bound_has_calls and core_mpi_bound_abandon (core_mpi_bound.h). */
 bool gpucoll_hook_has_calls(MPI_Comm comm);
-bool gpucoll_hook_abandon(MPI_Comm comm);
+bool gpucoll_hook_abandon(MPI_Comm comm, bool idle_too);
 
 #endif

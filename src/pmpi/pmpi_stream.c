@@ -116,14 +116,14 @@ bool gpucoll_hook_has_calls(MPI_Comm comm)
 	return core_mpi_bound_has_calls((core_handle)comm);
 }
 
-bool gpucoll_hook_abandon(MPI_Comm comm)
+bool gpucoll_hook_abandon(MPI_Comm comm, bool idle_too)
 {
-	bool busy;
+	bool abandoned;
 
 	pmpi_enter(PMPI_DOOR_MPI);
-	busy = core_mpi_bound_abandon((core_handle)comm);
+	abandoned = core_mpi_bound_abandon((core_handle)comm, idle_too);
 	pmpi_leave();
-	return busy;
+	return abandoned;
 }
 
 int gpucoll_stream_comm(MPI_Comm comm, void *stream, MPI_Comm *newcomm)

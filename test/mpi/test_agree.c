@@ -933,8 +933,8 @@ static void test_fault(bool stop)
 
 /*
  * Rank 0's device fails before the third call, while rank 1's still copies what came for it in the
- * second one, in place: that call is right everywhere. Rank 2 is done with it by then: a rank that
- * still takes messages may fail in it.
+ * second one, in place: that call is right everywhere. A rank that still takes messages may fail in
+ * it, so rank 2 says that it is done, and rank 0 gives rank 1 half of the time that its copy takes.
  */
 static void test_fault_after(void)
 {
@@ -956,6 +956,7 @@ static void test_fault_after(void)
 			MPI_Send(NULL, 0, MPI_INT, 0, 0, MPI_COMM_WORLD);
 		if (call == GOOD && test_rank == 0) {
 			MPI_Recv(NULL, 0, MPI_INT, 2, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+			usleep(100000);
 			add_faults("cuStreamQuery=700");
 		}
 		error = MPI_Reduce_scatter_block(MPI_IN_PLACE, buffer.data, COUNT, MPI_INT, MPI_MAX,
@@ -989,7 +990,7 @@ int main(int argc, char **argv)
 	if (!strcmp(name, "window_fault"))
 		slow_down_rank_1("300000");
 	if (!strcmp(name, "fault_after"))
-		slow_down_rank_1("50000");
+		slow_down_rank_1("200000");
 	test_start();
 	if (!strcmp(name, "mixed") && argc > 3)
 		make_file(argv[3]);

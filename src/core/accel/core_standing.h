@@ -99,11 +99,13 @@ enum util_status core_standing_aside(struct core_standing *standing, size_t byte
 void core_standing_give_up(struct core_standing *standing);
 
 /*
- * This rank puts no more calls: its kernels give up, also those that begin later, as a graph's, and
- * then the others'. Returns whether some are under way; if not, others may still be at what they
- * have done. Any thread.
+ * This rank puts no more calls: its kernels give up, also those that begin later, as a graph's. If
+ * one has to, the others are told; else they may still be at what this rank has done. Any thread.
  */
-bool core_standing_abandon(struct core_standing *standing);
+void core_standing_abandon(struct core_standing *standing);
+
+/* Whether kernels are under way, as far as is known. Any thread. */
+bool core_standing_is_busy(const struct core_standing *standing);
 
 /* Two numbers that kernels reach, of which nobody needs the values: what a barrier adds up. */
 int *core_standing_barrier(const struct core_standing *standing);

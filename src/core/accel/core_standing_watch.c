@@ -37,7 +37,7 @@ void core_standing_unwatch(const struct core_standing *standing)
 	pthread_mutex_unlock(&lock);
 }
 
-static bool is_busy(const struct core_standing *standing)
+bool core_standing_is_busy(const struct core_standing *standing)
 {
 	const struct gpu_enqueued *words = standing->words;
 
@@ -79,8 +79,8 @@ static bool is_missed(const struct core_standing *standing)
 /* Repeated launches come without a word. */
 static bool is_to_watch(const struct core_standing *standing)
 {
-	return __atomic_load_n(&standing->repeats, __ATOMIC_RELAXED) || is_busy(standing) ||
-	       is_mismatched(standing) || is_missed(standing);
+	return __atomic_load_n(&standing->repeats, __ATOMIC_RELAXED) ||
+	       core_standing_is_busy(standing) || is_mismatched(standing) || is_missed(standing);
 }
 
 void core_standing_look(struct core_standing *standing)
@@ -91,7 +91,8 @@ void core_standing_look(struct core_standing *standing)
 
 	if (is_missed(standing))
 		core_meet_lose(comm);
-	if (__atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED))
+	/* Who has given up alone waits for the others at the end, and so looks for the lost. */
+	if (__atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED) && core_meet_is_lost(comm))
 		return;
 	mismatched = is_mismatched(standing);
 	rank = core_lost_find(comm, comm->calls);
@@ -149,13 +150,12 @@ void core_standing_wake(struct core_standing *standing, bool captured)
 }
 
 /*
- * Relaxed: a kernel that is not busy yet when that is asked finds the word, if it has to wait, and
- * is missed then.
+ * Relaxed: a kernel that begins later, or whose beginning is not seen yet, finds the word if it has
+ * to wait, and is missed then.
  */
-bool core_standing_abandon(struct core_standing *standing)
+void core_standing_abandon(struct core_standing *standing)
 {
 	__atomic_store_n(&standing->words->abort, 1, __ATOMIC_RELAXED);
-	return is_busy(standing);
 }
 
 static void report_loss(const struct core_standing *standing, const char *name)
@@ -180,7 +180,7 @@ bool core_standing_drain(struct core_standing *standing, const char *name)
 	bool reported = util_config.timeout == 0;
 	struct core_wait wait = {0};
 
-	while (is_busy(standing)) {
+	while (core_standing_is_busy(standing)) {
 		core_mpi_drive(&wait);
 		if (util_now() - looked < moment)
 			continue;

@@ -170,7 +170,8 @@ enum util_status core_stream_put(struct core_stream *stream, struct core_enqueue
 bool core_stream_is_past_all(const struct core_stream *stream)
 {
 	return core_stream_has_come(&stream->words->left,
-				    __atomic_load_n(&stream->number, __ATOMIC_RELAXED));
+				    __atomic_load_n(&stream->number, __ATOMIC_RELAXED)) &&
+	       !gpu_stream_is_lost(stream->own);
 }
 
 static void report_left(const struct core_stream *stream, const char *name)

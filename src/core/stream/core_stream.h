@@ -89,7 +89,10 @@ bool core_stream_make_room(struct core_stream *stream, const int *given_up);
 enum util_status core_stream_put(struct core_stream *stream, struct core_enqueued *enqueued,
 				 bool *taken);
 
-/* Whether the stream is past all its calls, of which sends may be under way. Thread-safe. */
+/*
+ * Whether the stream is past all its calls, of which sends may be under way, and its device lives.
+ * Thread-safe.
+ */
 bool core_stream_is_past_all(const struct core_stream *stream);
 
 /* Whether all its calls have ended, also sends that it did not wait for. Thread-safe. */
