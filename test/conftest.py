@@ -44,8 +44,9 @@ ASAN_OPTIONS = "detect_leaks=0:protect_shadow_gap=0:use_sigaltstack=0:verify_asa
 
 
 # The launchers' own files, a folder for each job. Open MPI 5 names them by its launcher's pid: what a killed one left behind
-# makes a later one with that pid end with "The PMIx server's listener thread failed to start".
-SESSIONS = tempfile.mkdtemp(prefix="gputest-")
+# makes a later one with that pid end with "The PMIx server's listener thread failed to start". Its shared memory has a name of 16
+# bits of a hash of that pid: two jobs at a time that have the same ones write to each other's, and crash or hang.
+SESSIONS = tempfile.mkdtemp(prefix="gputest-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 atexit.register(shutil.rmtree, SESSIONS, ignore_errors=True)
 
 
@@ -100,7 +101,9 @@ def launcher(mpi, ranks):
         # launcher of 66 ranks that had no turn for so long then calls that end improper.
         command += ["--mca", "orte_allowed_exit_without_sync", "1"]
     else:
-        command += ["--prtemca", "prte_tmpdir_base", tempfile.mkdtemp(dir=SESSIONS)]
+        session = tempfile.mkdtemp(dir=SESSIONS)
+        command += ["--prtemca", "prte_tmpdir_base", session]
+        command += ["--mca", "btl_sm_backing_directory", session, "--mca", "osc_sm_backing_directory", session]
     return [*command, "-n", str(ranks)]
 
 
