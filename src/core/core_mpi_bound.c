@@ -260,6 +260,22 @@ bool core_mpi_bound_has_calls(core_handle comm)
 	return bound && !core_stream_is_idle(bound->stream);
 }
 
+/* Of several reasons the first is kept. */
+static void refuse_calls(struct core_mpi_bound *bound, enum util_status status)
+{
+	int none = 0;
+
+	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(status), false,
+				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+void core_mpi_bound_break_off(struct core_mpi_bound *bound, enum util_status status)
+{
+	refuse_calls(bound, status);
+	if (core_fused_is_open(&bound->fused))
+		core_standing_give_up(bound->fused.standing);
+}
+
 /* Asks the driver nothing of the application's stream, which may be captured. */
 static bool is_busy(const struct core_mpi_bound *bound)
 {
@@ -270,12 +286,10 @@ static bool is_busy(const struct core_mpi_bound *bound)
 bool core_mpi_bound_abandon(core_handle comm, bool idle_too)
 {
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
-	int none = 0;
 
 	if (!bound || (!idle_too && !is_busy(bound)))
 		return false;
-	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(UTIL_ERR_PEER), false,
-				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	refuse_calls(bound, UTIL_ERR_PEER);
 	if (!core_fused_is_open(&bound->fused))
 		return true;
 	core_standing_abandon(bound->fused.standing);

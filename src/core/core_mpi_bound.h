@@ -48,6 +48,12 @@ void core_mpi_bound_barrier_words(core_handle comm, const int **from, int **to);
 bool core_mpi_bound_has_calls(core_handle comm);
 
 /*
+ * A call of this rank's has failed, or is refused: so are its later ones, and the others, whose
+ * kernels would wait for them, are told. Any thread.
+ */
+void core_mpi_bound_break_off(struct core_mpi_bound *bound, enum util_status status);
+
+/*
  * This rank makes no more calls on it: they are refused, and kernels that wait give up. The others
  * are told unless the streams are past all of its calls: then they may still be at what this rank
  * has done. Not `idle_too`: not in that case. Returns whether it is so. Thread-safe.

@@ -94,17 +94,6 @@ static void free_enqueued(struct core_enqueued *part)
 	free(part);
 }
 
-/* Of several reasons the first is kept. Others' kernels would wait for this rank's later calls. */
-static void break_off(struct core_mpi_bound *bound, enum util_status status)
-{
-	int none = 0;
-
-	__atomic_compare_exchange_n(&bound->broken, &none, core_mpi_error_of(status), false,
-				    __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-	if (core_fused_is_open(&bound->fused))
-		core_standing_give_up(bound->fused.standing);
-}
-
 /* NULL: an error, which is in `*error`. */
 static struct core_mpi_bound *admit(const struct core_call *call, void *stream,
 				    enum gpu_capture *capture, int *error)
@@ -124,7 +113,7 @@ static struct core_mpi_bound *admit(const struct core_call *call, void *stream,
 	}
 	*error = __atomic_load_n(&bound->broken, __ATOMIC_RELAXED);
 	if (*error) {
-		break_off(bound, UTIL_ERR_PEER);
+		core_mpi_bound_break_off(bound, UTIL_ERR_PEER);
 		core_mpi_bound_refuse(call->comm, *error,
 				      "%s was given a communicator on which an enqueued call has "
 				      "failed, or which was revoked or aborted",
@@ -224,7 +213,7 @@ static void count_enqueued(const struct core_call *call, const struct core_mpi_b
 static int fail_enqueued(struct core_mpi_bound *bound, const struct core_call *call,
 			 enum util_status status)
 {
-	break_off(bound, status);
+	core_mpi_bound_break_off(bound, status);
 	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE, "%s failed: %s", call->name,
 		 util_status_text(status));
 	return core_mpi_raise_on(bound->comm, status);
@@ -454,7 +443,7 @@ void core_enqueue_give_up(core_handle comm)
 	struct core_mpi_bound *bound = core_mpi_bound_find(comm);
 
 	if (bound)
-		break_off(bound, UTIL_ERR_PEER);
+		core_mpi_bound_break_off(bound, UTIL_ERR_PEER);
 }
 
 bool core_enqueue_takes_groups(core_handle comm)

@@ -125,15 +125,11 @@ bool core_standing_is_in_vain(const struct core_standing *standing)
 
 bool core_standing_take_failure(struct core_standing *standing)
 {
-	bool failed = __atomic_exchange_n(&standing->words->failed, 0, __ATOMIC_RELAXED) != 0;
-
-	if (!failed)
+	if (!__atomic_load_n(&standing->words->failed, __ATOMIC_RELAXED))
 		return false;
+	/* First: by the word it is seen that the others miss a kernel of this rank. */
 	core_standing_look(standing);
-	/* Also where this rank alone has given up, of which the word told so far. */
-	if (__atomic_load_n(&standing->words->abort, __ATOMIC_RELAXED))
-		core_meet_lose(standing->comm);
-	return true;
+	return __atomic_exchange_n(&standing->words->failed, 0, __ATOMIC_RELAXED) != 0;
 }
 
 /* ---- calls ---- */
