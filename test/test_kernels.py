@@ -71,6 +71,18 @@ def test_other_architectures(run_mpi, arch, tmp_path):
     assert result.status != 0 and "checks passed, 0 failed" not in result.output, result.output
 
 
+def test_memory_is_global():
+    """Compiled kernels don't leave it to the hardware to find out which kind of memory an address is of, but for the lists of a chunk's addresses."""
+    access = re.compile(r"^\s*(?:@!?%p\d+ )?((?:ld|st|atom|red)\.[\w.:]+)", re.M)
+    texts = {path.name: path.read_text() for path in (BUILD / "ptx").glob("gpu_*.ptx")}
+    assert {name.split(".")[0] for name in texts} == {path.stem for path in (SOURCE / "src/gpu/kernels").glob("*.cu")}
+    for name, text in texts.items():
+        accesses = set(access.findall(text))
+        assert any(".global" in a for a in accesses), name
+        generic = {a for a in accesses if not re.search(r"\.(global|shared|local|param|const)\b", a)}
+        assert generic <= ({"ld.u64"} if re.match("gpu_ex(ecute|change)", name) else set()), name
+
+
 # What NVRTC has no headers for.
 HEADERS = {"stdint.h": "typedef signed char int8_t; typedef short int16_t; typedef int int32_t; typedef long long int64_t;"
                        "typedef unsigned char uint8_t; typedef unsigned short uint16_t; typedef unsigned uint32_t;"

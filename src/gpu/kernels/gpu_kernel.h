@@ -65,9 +65,13 @@ GPU_DEVICE void gpu_block_barrier(void)
 	__syncthreads();
 }
 
+/*
+ * All memory that addresses name is global, and the compiler is told so: it makes the accesses
+ * global ones too, and sees that they don't touch what it keeps in local or shared memory.
+ */
 GPU_DEVICE void *gpu_place(uint64_t address)
 {
-	return (void *)address;
+	return __cvta_global_to_generic(address);
 }
 
 /*
@@ -458,7 +462,8 @@ template <typename T> GPU_DEVICE void gpu_store_bytes(uint64_t address, T value)
 
 /*
  * One more look at a word was in vain: whether to give up. The abort word is in the host's memory,
- * so it is looked at seldom. Writer: the host, once a member has failed; it orders nothing.
+ * so it is looked at seldom, and by a warp's threads, which wait together, at once: their loads of
+ * one word are one request. Writer: the host, once a member has failed; it orders nothing.
  */
 GPU_DEVICE bool gpu_give_up(uint64_t abort, uint32_t *tries)
 {
