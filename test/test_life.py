@@ -56,6 +56,13 @@ def test_freed_communicators(run_mpi, mpi, env):
     assert count_calls(table, "accel", "MPI_Bcast") == 300, result.output
 
 
+@emulated_only
+@pytest.mark.skipif(not os.path.exists("/sys/kernel/mm/transparent_hugepage"), reason="the kernel has no large pages")
+def test_large_pages(run_mpi):
+    """Memory of the host that two devices share asks for them."""
+    assert_passed(run_mpi(MPIS[0], 2, "test_life", "large_pages", env={"CUEMU_DEVICES": "2", "CUEMU_P2P": "none"}))
+
+
 @pytest.mark.quick
 @each_mpi
 @pytest.mark.parametrize("case", ["outside", "host_structure", "two_allocations", "default_stream", "insignificant",
@@ -91,11 +98,12 @@ int main(void) { early(); printf("began early\\n"); return MPI_Finalize(); }
     assert result.status == 0 and "began early" in result.output, result.output
 
 
+@pytest.mark.parametrize("mpi", ["mpich", "mpich5"])
 @pytest.mark.parametrize("case", ["large_count", "large_types"])
-def test_large_counts(run_mpi, case):
-    if "mpich" not in MPIS:
-        pytest.skip("only MPICH has the large-count calls of MPI 4")
-    assert_passed(run_mpi("mpich", 2, "test_life", case))
+def test_large_counts(run_mpi, case, mpi):
+    if mpi not in MPIS + NEWER:
+        pytest.skip(f"no library for {mpi}; only MPICH has the large-count calls of MPI 4")
+    assert_passed(run_mpi(mpi, 2, "test_life", case))
 
 
 @each_mpi

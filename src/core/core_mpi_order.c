@@ -7,6 +7,7 @@
 #include "core/mpi/core_mpi_arithmetic.h"
 #include "core/mpi/core_mpi_blocks.h"
 #include "core/mpi/core_mpi_fold.h"
+#include "core/mpi/core_mpi_type.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
 
@@ -67,10 +68,9 @@ int64_t core_order_total(const struct core_call *call)
 
 static int combiner_of(MPI_Datatype type)
 {
-	int integers, addresses, types, combiner = MPI_COMBINER_NAMED;
+	struct core_mpi_envelope envelope;
 
-	PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-	return combiner;
+	return core_mpi_type_envelope(type, &envelope) ? envelope.combiner : MPI_COMBINER_NAMED;
 }
 
 bool core_order_is_predefined(MPI_Datatype type)

@@ -723,6 +723,48 @@ static void idup(void)
 	MPI_Comm_free(&comm);
 }
 
+/* Of the library's shared memory, pieces of a large page or more; how many ask for large pages. */
+static int shared_pieces(int *advised)
+{
+	FILE *maps = fopen("/proc/self/smaps", "r");
+	unsigned long start, end;
+	bool ours = false;
+	char line[512];
+	int pieces = 0;
+
+	*advised = 0;
+	while (maps && fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+			ours = strstr(line, "memfd:gpucoll") && end - start >= 2 << 20;
+		else if (ours && !strncmp(line, "VmFlags:", 8)) {
+			pieces++;
+			*advised += strstr(line, " hg") != NULL;
+		}
+	}
+	if (maps)
+		fclose(maps);
+	return pieces;
+}
+
+/* Mine and what is mapped of the other rank's. */
+static void large_pages(void)
+{
+	enum { COUNT = 1 << 20 };
+	int *send, *recv, pieces, advised;
+
+	cuda_check(cudaMalloc((void **)&send, sizeof(int) * COUNT), "cudaMalloc");
+	cuda_check(cudaMalloc((void **)&recv, sizeof(int) * COUNT), "cudaMalloc");
+	snprintf(test_name, sizeof(test_name), "messages through the host's memory");
+	for (int i = 0; i < 2; i++) /* the first finds that there has to be some */
+		test_result(allreduce_works(send, recv, COUNT, MPI_COMM_WORLD));
+	pieces = shared_pieces(&advised);
+	snprintf(test_name, sizeof(test_name), "of %d pieces %d ask for large pages", pieces,
+		 advised);
+	test_result(pieces >= 2 && advised == pieces);
+	cudaFree(send);
+	cudaFree(recv);
+}
+
 /* The child of a fork uses no MPI and no CUDA; its exit must not disturb the parent. */
 static void forks(void)
 {
@@ -807,17 +849,40 @@ static void late_at_the_end(void)
 }
 
 #if MPI_VERSION >= 4
+enum how { HOW_BLOCKING, HOW_NONBLOCKING, HOW_PERSISTENT, NUM_HOWS };
+
+/* One element of a type that is freed at once: a call that goes on then has one of its own. */
+static void broadcast(void *data, MPI_Datatype type, enum how how)
+{
+	MPI_Request request = MPI_REQUEST_NULL;
+
+	if (how == HOW_BLOCKING)
+		MPI_Bcast(data, 1, type, 0, MPI_COMM_WORLD);
+	else if (how == HOW_NONBLOCKING)
+		MPI_Ibcast(data, 1, type, 0, MPI_COMM_WORLD, &request);
+	else
+		MPI_Bcast_init(data, 1, type, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+	MPI_Type_free(&type);
+	if (how == HOW_PERSISTENT)
+		MPI_Start(&request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	if (how == HOW_PERSISTENT)
+		MPI_Request_free(&request);
+}
+
 /*
  * One element of the type, whose data begin each with the root's rank, in this memory: what the
  * type covers has come, and nothing else has changed. The type is freed.
  */
-static void one_element(MPI_Datatype type, enum place place, const char *what)
+static void one_element(MPI_Datatype type, enum place place, enum how how, const char *what)
 {
+	static const char *const hows[] = {"blocking", "nonblocking", "persistent"};
 	enum { INTS = 64 };
 	struct buffer buffer = buffer_new(place, INTS * sizeof(int));
 	int values[INTS], want[INTS], *packed = calloc(INTS, sizeof(int)), at = 0;
 
-	snprintf(test_name, sizeof(test_name), "%s, %s", what, place ? "device" : "host");
+	snprintf(test_name, sizeof(test_name), "%s, %s, %s", what, place ? "device" : "host",
+		 hows[how]);
 	MPI_Type_commit(&type);
 	for (int i = 0; i < INTS; i++) {
 		values[i] = 1000 * test_rank + i;
@@ -832,46 +897,48 @@ static void one_element(MPI_Datatype type, enum place place, const char *what)
 	for (int i = 0; i < INTS; i++)
 		values[i] = 1000 * test_rank + i;
 	buffer_put(&buffer, values, sizeof(values));
-	MPI_Bcast(buffer.data, 1, type, 0, MPI_COMM_WORLD);
+	broadcast(buffer.data, type, how);
 	test_result(buffer_equals(&buffer, want, what));
-	MPI_Type_free(&type);
 	buffer_free(&buffer);
 	free(packed);
 }
-#endif
 
 /*
  * Datatypes made by constructors with large counts, and others made of them: not to be asked about
  * as others are.
  */
+static void all_makings(enum place place, enum how how)
+{
+	static const MPI_Count lengths[] = {2, 3}, at[] = {1, 10};
+	MPI_Datatype type, inner;
+
+	MPI_Type_contiguous_c(10, MPI_INT, &type);
+	one_element(type, place, how, "contiguous_c");
+	MPI_Type_vector_c(3, 2, 5, MPI_INT, &type);
+	one_element(type, place, how, "vector_c");
+	MPI_Type_indexed_c(2, lengths, at, MPI_INT, &type);
+	one_element(type, place, how, "indexed_c");
+	MPI_Type_contiguous_c(3, MPI_INT, &inner);
+	MPI_Type_create_resized_c(inner, 0, 16, &type);
+	MPI_Type_free(&inner);
+	one_element(type, place, how, "resized_c of contiguous_c");
+	MPI_Type_contiguous_c(3, MPI_INT, &inner);
+	MPI_Type_dup(inner, &type);
+	MPI_Type_free(&inner);
+	one_element(type, place, how, "dup of contiguous_c");
+	MPI_Type_contiguous_c(3, MPI_INT, &inner);
+	MPI_Type_contiguous(4, inner, &type);
+	MPI_Type_free(&inner);
+	one_element(type, place, how, "contiguous of contiguous_c");
+}
+#endif
+
 static void large_types(void)
 {
 #if MPI_VERSION >= 4
-	static const MPI_Count lengths[] = {2, 3}, at[] = {1, 10};
-
-	MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-	for (int i = 0; i < 2; i++) {
-		enum place place = i ? PLACE_DEVICE : PLACE_HOST;
-		MPI_Datatype type, inner;
-
-		MPI_Type_contiguous_c(10, MPI_INT, &type);
-		one_element(type, place, "contiguous_c");
-		MPI_Type_vector_c(3, 2, 5, MPI_INT, &type);
-		one_element(type, place, "vector_c");
-		MPI_Type_indexed_c(2, lengths, at, MPI_INT, &type);
-		one_element(type, place, "indexed_c");
-		MPI_Type_contiguous_c(3, MPI_INT, &inner);
-		MPI_Type_create_resized_c(inner, 0, 16, &type);
-		MPI_Type_free(&inner);
-		one_element(type, place, "resized_c of contiguous_c");
-		MPI_Type_contiguous_c(3, MPI_INT, &inner);
-		MPI_Type_dup(inner, &type);
-		MPI_Type_free(&inner);
-		one_element(type, place, "dup of contiguous_c");
-		MPI_Type_contiguous_c(3, MPI_INT, &inner);
-		MPI_Type_contiguous(4, inner, &type);
-		MPI_Type_free(&inner);
-		one_element(type, place, "contiguous of contiguous_c");
+	for (enum how how = HOW_BLOCKING; how < NUM_HOWS; how++) {
+		all_makings(PLACE_HOST, how);
+		all_makings(PLACE_DEVICE, how);
 	}
 #else
 	snprintf(test_name, sizeof(test_name), "this MPI has no large-count calls");
@@ -1065,6 +1132,7 @@ static const struct test_case cases[] = {
 	{"idup", idup},
 	{"fork", forks},
 	{"huge", huge},
+	{"large_pages", large_pages},
 	{"late_at_the_end", late_at_the_end},
 	{"large_count", large_count},
 	{"large_types", large_types},

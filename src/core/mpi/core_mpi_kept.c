@@ -3,6 +3,7 @@
 #include "core/comm/core_graph.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_blocks.h"
+#include "core/mpi/core_mpi_type.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,12 +44,11 @@ static enum util_status keep_arrays(struct core_mpi_kept *kept, const struct cor
 /* Predefined, or the library's own: those that nobody frees. */
 static bool lasts(MPI_Datatype type)
 {
-	int integers, addresses, types, combiner = MPI_COMBINER_NAMED;
+	struct core_mpi_envelope envelope;
 
 	if (type == MPI_DATATYPE_NULL || core_mpi_half_of((core_handle)type) != CORE_NUM_HALVES)
 		return true;
-	PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-	return combiner == MPI_COMBINER_NAMED;
+	return !core_mpi_type_envelope(type, &envelope) || envelope.combiner == MPI_COMBINER_NAMED;
 }
 
 /* One element of it is a type of the same data. MPI_Type_dup would call back the application. */
