@@ -2,7 +2,7 @@
 """One-sided calls."""
 import pytest
 
-from conftest import assert_passed
+from conftest import assert_passed, family
 from helpers import count_calls, each_mpi, on_nodes
 
 
@@ -36,3 +36,15 @@ def test_windows_on_device_memory_are_refused(run_mpi, mpi, nodes):
 def test_threads(run_mpi, mpi):
     """A thread's synchronisation completes calls of others, which are not to return before their data are there."""
     assert_passed(run_mpi(mpi, 2, "test_rma", "threads"))
+
+
+@each_mpi
+def test_flush_of_nobody(run_mpi, mpi):
+    if family(mpi) != "mpich":
+        pytest.skip("Open MPI crashes in it")
+    assert_passed(run_mpi(mpi, 2, "test_rma", "nobody"))
+
+
+@each_mpi
+def test_collective_while_a_window_is_freed(run_mpi, mpi):
+    assert_passed(run_mpi(mpi, 2, "test_rma", "attribute", timeout=60))

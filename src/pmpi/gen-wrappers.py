@@ -213,13 +213,13 @@ def body(f, door):
                 f"\tint result = {forward};\n\tpmpi_note_end(&note, result, false);\n\treturn result;\n")
     if f.kind == "sync":
         rank = "rank" if "rank" in f.arguments.split(", ") else "CORE_RMA_ALL"
-        frees = f.params == [("MPI_Win *win", "win")]
-        complete = ("\tif (result == MPI_SUCCESS)\n\t\tcore_rma_forget(freed);\n" if frees else
-                    f"\tif (result == MPI_SUCCESS)\n\t\tresult = core_rma_complete((core_handle)win, {rank}, mark);\n")
-        before = "core_handle freed = (core_handle)*win" if frees else "uint64_t mark = core_rma_mark()"
-        return (f"{yields}\tif (__builtin_expect(!core_rma_is_pending(), true))\n\t\treturn {forward};\n"
-                f"\tpmpi_enter_any({door});\n\t{before};\n\tint result = {forward};\n"
-                f"{complete}\tpmpi_leave();\n\treturn result;\n")
+        none = f"{yields}\tif (__builtin_expect(!core_rma_is_pending(), true))\n\t\treturn {forward};\n"
+        if f.params == [("MPI_Win *win", "win")]:  # which calls back the application: what that calls counts as anywhere else
+            return (f"{none}\tcore_handle freed = (core_handle)*win;\n\tint result = {forward};\n"
+                    f"\tpmpi_enter_any({door});\n\tif (result == MPI_SUCCESS)\n\t\tcore_rma_forget(freed);\n\tpmpi_leave();\n\treturn result;\n")
+        return (f"{none}\tpmpi_enter_any({door});\n\tuint64_t mark = core_rma_mark();\n\tint result = {forward};\n"
+                f"\tif (result == MPI_SUCCESS)\n\t\tresult = core_rma_complete((core_handle)win, {rank}, mark);\n"
+                f"\tpmpi_leave();\n\treturn result;\n")
     if f.kind == "window":
         refuse = "attached" if f.arguments.startswith("win") else "window"
         where = "win" if refuse == "attached" else "comm"

@@ -486,8 +486,84 @@ static void case_threads(void)
 	MPI_Win_free(&win);
 }
 
-static const struct test_case cases[] = {
-	{"calls", case_calls}, {"windows", case_windows}, {"threads", case_threads}};
+/* A flush of nobody's calls, MPI_PROC_NULL's, completes none: not those to a rank that is late. */
+static void case_nobody(void)
+{
+	static const struct timespec late = {.tv_nsec = 500000000};
+	struct buffer buffer = buffer_new(PLACE_DEVICE, ROOM * sizeof(int));
+	int words[ROOM];
+
+	snprintf(test_name, sizeof(test_name), "a flush of nobody's calls");
+	target = (test_rank + 1) % test_size;
+	window = malloc(ROOM * sizeof(int));
+	for (int i = 0; i < ROOM; i++) {
+		window[i] = old_value(test_rank, i);
+		words[i] = old_value(target, i);
+	}
+	MPI_Win_create(window, ROOM * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD,
+		       &win);
+	MPI_Win_set_errhandler(win, MPI_ERRORS_RETURN); /* an MPI may refuse it */
+	if (test_rank) {
+		nanosleep(&late, NULL);
+	} else {
+		MPI_Win_lock_all(0, win);
+		MPI_Get(buffer.data, ROOM, MPI_INT, target, 0, ROOM, MPI_INT, win);
+		MPI_Win_flush(MPI_PROC_NULL, win);
+		MPI_Win_flush(target, win);
+	}
+	test_result(test_rank || buffer_equals(&buffer, words, "what was fetched"));
+	if (!test_rank)
+		MPI_Win_unlock_all(win);
+	MPI_Win_free(&win);
+	free(window);
+	buffer_free(&buffer);
+}
+
+static int sum_at_the_end(MPI_Win freed, int keyval, void *value, void *extra)
+{
+	(void)freed;
+	(void)keyval;
+	(void)extra;
+	return MPI_Allreduce(&test_rank, value, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+/* What a window's attribute calls when it is freed counts on all ranks, or on none. */
+static void case_attribute(void)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, ROOM * sizeof(int));
+	int keyval, sum = -1, *words = calloc(ROOM, sizeof(int));
+	MPI_Win other;
+
+	snprintf(test_name, sizeof(test_name), "a collective while a window is freed");
+	target = (test_rank + 1) % test_size;
+	MPI_Win_allocate(ROOM * sizeof(int), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD, &window,
+			 &win);
+	MPI_Win_allocate(16, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window, &other);
+	MPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, sum_at_the_end, &keyval, NULL);
+	MPI_Win_set_attr(other, keyval, &sum);
+	if (!test_rank) { /* which has something open then */
+		MPI_Win_lock(MPI_LOCK_SHARED, target, 0, win);
+		MPI_Put(buffer.data, 1, MPI_INT, target, 0, 1, MPI_INT, win);
+	}
+	MPI_Win_free(&other);
+	if (!test_rank)
+		MPI_Win_unlock(target, win);
+	test_result(sum == test_size * (test_size - 1) / 2);
+	buffer_put(&buffer, words, ROOM * sizeof(int));
+	for (int i = 0; i < 5; i++)
+		MPI_Allreduce(MPI_IN_PLACE, buffer.data, ROOM, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+	test_result(buffer_equals(&buffer, words, "sums behind it"));
+	MPI_Win_free_keyval(&keyval);
+	MPI_Win_free(&win);
+	free(words);
+	buffer_free(&buffer);
+}
+
+static const struct test_case cases[] = {{"calls", case_calls},
+					 {"windows", case_windows},
+					 {"threads", case_threads},
+					 {"nobody", case_nobody},
+					 {"attribute", case_attribute}};
 
 int main(int argc, char **argv)
 {

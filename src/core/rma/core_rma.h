@@ -10,6 +10,8 @@
 
 #include "core/call/core_call.h"
 
+#include <limits.h>
+
 /*
  * One call as the application made it; what it lacks is zero. MPI_Get's buffer is the result.
  */
@@ -43,7 +45,7 @@ static inline bool core_rma_is_pending(void)
 /* To be asked before a synchronisation, which completes the calls that were made before. */
 uint64_t core_rma_mark(void);
 
-enum { CORE_RMA_ALL = -1 }; /* in place of a rank: any */
+enum { CORE_RMA_ALL = INT_MIN }; /* in place of a rank: any; MPI_PROC_NULL is negative, too */
 
 /*
  * The synchronisation has completed, at their origin, this process's calls before the mark to the
