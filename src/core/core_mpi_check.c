@@ -211,7 +211,8 @@ static struct core_check *drive_lane(struct core_checks *lane)
 
 int core_check_raise(core_handle comm, int error)
 {
-	PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
+	if (comm != core_mpi_world() || core_mpi_has_world())
+		PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
 	return error;
 }
 

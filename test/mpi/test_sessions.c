@@ -93,6 +93,31 @@ static void call_on(MPI_Comm comm, const char *what)
 	free(sums);
 }
 
+/* What is called without a communicator, with a type with gaps that is used for the first time. */
+static void call_without(MPI_Comm comm)
+{
+	struct buffer buffer = buffer_new(PLACE_DEVICE, 8 * sizeof(int));
+	int sent[2] = {3, 4}, want[8], rank;
+	MPI_Request sending, request;
+	MPI_Datatype type;
+	MPI_Message message;
+
+	memset(want, POISON, sizeof(want));
+	want[0] = 3;
+	want[5] = 4;
+	MPI_Comm_rank(comm, &rank);
+	MPI_Type_vector(2, 1, 5, MPI_INT, &type);
+	MPI_Type_commit(&type);
+	MPI_Isend(sent, 2, MPI_INT, rank, 5, comm, &sending);
+	MPI_Mprobe(rank, 5, comm, &message, MPI_STATUS_IGNORE);
+	MPI_Imrecv(buffer.data, 1, type, &message, &request);
+	MPI_Wait(&request, MPI_STATUS_IGNORE);
+	MPI_Wait(&sending, MPI_STATUS_IGNORE);
+	check(buffer_equals(&buffer, want, "MPI_Imrecv"), "a call without a communicator");
+	MPI_Type_free(&type);
+	buffer_free(&buffer);
+}
+
 /* The first of the ranks says how it went for all. */
 static void finish(MPI_Comm comm)
 {
@@ -117,6 +142,7 @@ static void run_session(const char *level, const char *what)
 	MPI_Comm half = make(session, true, false, "half"),
 		 all = make(session, false, true, "backwards"), copy;
 
+	call_without(all); /* first, as the library remembers calls' communicators */
 	call_on(all, what);
 	call_on(half, what);
 	MPI_Comm_dup(all, &copy);

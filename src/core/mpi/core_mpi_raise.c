@@ -11,6 +11,15 @@ core_handle core_mpi_world(void)
 	return (core_handle)MPI_COMM_WORLD;
 }
 
+bool core_mpi_has_world(void)
+{
+	int begun = 0, ended = 0;
+
+	PMPI_Initialized(&begun);
+	PMPI_Finalized(&ended);
+	return begun && !ended;
+}
+
 /* Of an MPI that has ULFM's error classes (User Level Failure Mitigation). */
 static int error_of_loss(void)
 {
@@ -100,7 +109,8 @@ int core_mpi_raise_on(core_handle comm, enum util_status status)
 	/* Others may know more of a loss or failure, and have revoked it since. */
 	if ((status == UTIL_ERR_LOST || status == UTIL_ERR_PEER) && core_mpi_is_revoked(comm))
 		error = error_of_revoked;
-	PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
+	if (comm != core_mpi_world() || core_mpi_has_world())
+		PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
 	return error;
 }
 

@@ -39,4 +39,7 @@ bool core_mpi_is_revoked(core_handle comm);
 /* MPI_COMM_WORLD. */
 core_handle core_mpi_world(void);
 
+/* Whether that is there: not in a program of sessions alone. Any thread. */
+bool core_mpi_has_world(void);
+
 #endif

@@ -26,6 +26,9 @@ void core_mpi_pending_heed_comm(struct core_mpi_pending *pending, core_handle co
 {
 	MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
 
+	pending->quiet = comm == core_mpi_world() && !core_mpi_has_world();
+	if (pending->quiet)
+		return;
 	PMPI_Comm_get_errhandler(core_mpi_as_comm(comm), &handler);
 	core_mpi_pending_heed(pending, handler);
 }

@@ -120,7 +120,7 @@ static int tell_failures(const struct core_mpi_several *all, MPI_Status *statuse
 	}
 	if (!failed || result != MPI_SUCCESS)
 		return result;
-	if (!quiet)
+	if (!quiet && core_mpi_has_world())
 		PMPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_IN_STATUS);
 	return MPI_ERR_IN_STATUS;
 }
