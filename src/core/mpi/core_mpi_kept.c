@@ -76,7 +76,10 @@ static enum util_status keep_handle(struct core_mpi_kept *kept, core_handle *han
 	return status;
 }
 
-/* The array is a copy already. The type of an empty block may be anything. */
+/*
+ * The array is a copy already. The type of an empty block may be anything, and be freed before the
+ * call is the real MPI's.
+ */
 static enum util_status keep_types(struct core_mpi_kept *kept, const struct core_mpi_blocks *blocks,
 				   core_handle *type)
 {
@@ -85,12 +88,21 @@ static enum util_status keep_types(struct core_mpi_kept *kept, const struct core
 	bool empty = blocks->counts || blocks->count <= 0;
 
 	for (int i = 0; blocks->counts && i < blocks->num && status == UTIL_OK; i++) {
-		if (core_mpi_block_count(blocks, i) <= 0)
-			continue;
-		empty = false;
-		status = types ? keep_type(kept, &types[i]) : UTIL_OK;
+		bool none = core_mpi_block_count(blocks, i) <= 0;
+
+		empty &= none;
+		if (types && none)
+			types[i] = MPI_BYTE;
+		else if (types)
+			status = keep_type(kept, &types[i]);
 	}
-	return empty || types || blocks->num < 0 ? status : keep_handle(kept, type);
+	if (types || blocks->num < 0)
+		return status;
+	if (!empty)
+		return keep_handle(kept, type);
+	if (*type)
+		*type = (core_handle)MPI_BYTE;
+	return UTIL_OK;
 }
 
 /* How many blocks of a side there are; -1: it is not significant here, and may be anything. */
