@@ -12,7 +12,7 @@ from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only
 
 @each_mpi
 @pytest.mark.parametrize("case", ["late_work", "capture", "reallocation", "pool_memory", "other_context", "reset", "threads",
-                                  "rendezvous", "communicators", "idup", "fork", "huge"])
+                                  "rendezvous", "communicators", "idup", "fork", "huge", "large_element", "empty_types"])
 def test_life(run_mpi, mpi, case):
     assert_passed(run_mpi(mpi, 2, "test_life", case))
 

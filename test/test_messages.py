@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from conftest import ON_GPU, assert_passed
-from helpers import build_shim, each_mpi, emulated_only, on_nodes
+from conftest import BUILD, CUDA, ON_GPU, assert_passed
+from helpers import CUDART, build_shim, compile_with, each_mpi, emulated_only, on_nodes
 
 # What a message's data go by: kernels, the driver's copies where these don't load or the memory is not pinned, or several devices.
 MESSAGE_WAYS = {"usual": {}, "unpinned": {"GPUCOLL_STAGING_POOL": "0"}, "no kernels": {"CUEMU_FAULT": "cuModuleLoadData+=209"},
@@ -73,3 +73,55 @@ def test_an_mpi_that_says_it_is_cuda_aware(run_mpi, mpi, tmp_path):
 def test_query(run_mpi, mpi, env, first, answer):
     """All ranks say the same."""
     assert_passed(on_nodes(run_mpi, mpi, "00", "test_message", "query", answer, env=env, first=first))
+
+
+COUNT_UNPACKING = """#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+static int calls;
+int PMPI_Unpack(const void *a, int b, int *c, void *d, int e, void *f, void *g)
+{
+	int (*next)(const void *, int, int *, void *, int, void *, void *) = dlsym(RTLD_NEXT, "PMPI_Unpack");
+
+	calls++;
+	return next(a, b, c, d, e, f, g);
+}
+__attribute__((destructor)) static void tell(void) { fprintf(stderr, "%d unpacked\\n", calls); }
+"""
+FROM_BOTTOM = """#include <mpi.h>
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+	enum { PARTS = 1000, BYTES = 4096 };
+	static int lengths[PARTS];
+	static MPI_Aint places[PARTS];
+	char *memory = malloc(2 * PARTS * BYTES);
+	void *device;
+	MPI_Datatype type;
+	MPI_Init(&argc, &argv);
+	cudaMalloc(&device, 64);
+	for (int falls = 0; falls < 2; falls++) {
+		for (int i = 0; i < PARTS; i++) {
+			lengths[i] = BYTES;
+			MPI_Get_address(memory + 2 * (falls ? PARTS - 1 - i : i) * BYTES, &places[i]);
+		}
+		MPI_Type_create_hindexed(PARTS, lengths, places, MPI_BYTE, &type);
+		MPI_Type_commit(&type);
+		MPI_Sendrecv(MPI_BOTTOM, 1, type, 0, 0, MPI_BOTTOM, 1, type, 0, 0, MPI_COMM_SELF, MPI_STATUS_IGNORE);
+		MPI_Type_free(&type);
+	}
+	MPI_Finalize();
+}
+"""
+
+
+@emulated_only
+@each_mpi
+def test_messages_of_scattered_host_memory(run_mpi, mpi, tmp_path):
+    """MPI_BOTTOM may lead to device memory; to find that it does not costs nothing for each byte, as ROMIO's exchanges are such messages."""
+    shim, program = build_shim(tmp_path, "count", COUNT_UNPACKING), tmp_path / "from_bottom"
+    program.with_suffix(".c").write_text(FROM_BOTTOM)
+    compile_with(f"mpicc.{mpi}", f"-I{CUDA}/include", "-o", program, program.with_suffix(".c"), f"-L{BUILD / 'emu'}", f"-l:{CUDART}", "-l:libcuda.so.1")
+    result = run_mpi(mpi, 1, program, before=[shim])
+    assert result.status == 0 and "\n0 unpacked" in "\n" + result.output, result.output

@@ -723,6 +723,87 @@ static void idup(void)
 	MPI_Comm_free(&comm);
 }
 
+/* A call of no elements, here or anywhere, of a type that is gone when the others come. */
+static void begin_empty(int which, void *buffer, MPI_Request *request)
+{
+	int none[] = {0, 0}, some[] = {0, 3};
+	MPI_Datatype type, copy, types[2];
+
+	MPI_Type_contiguous(4, MPI_INT, &type);
+	MPI_Type_commit(&type);
+	MPI_Type_dup(type, &copy);
+	types[0] = types[1] = type;
+	switch (which) {
+	case 0:
+		MPI_Ibcast(buffer, 0, type, 0, MPI_COMM_WORLD, request);
+		break;
+	case 1:
+		MPI_Igatherv((int *)buffer + 64, test_rank == 1 ? 3 : 0, copy, buffer, some, none,
+			     type, 0, MPI_COMM_WORLD, request);
+		break;
+	case 2:
+		MPI_Ialltoallv(buffer, none, none, type, (int *)buffer + 64, none, none, type,
+			       MPI_COMM_WORLD, request);
+		break;
+	default:
+		MPI_Ialltoallw(buffer, none, none, types, (int *)buffer + 64, none, none, types,
+			       MPI_COMM_WORLD, request);
+	}
+	MPI_Type_free(&copy);
+	MPI_Type_free(&type);
+}
+
+static void empty_types(void)
+{
+	static const struct timespec late = {.tv_nsec = 300000000};
+	void *buffer, *blocks[256];
+
+	cuda_check(cudaMalloc(&buffer, 4096), "cudaMalloc");
+	for (int which = 0; which < 4; which++) {
+		MPI_Request request;
+
+		snprintf(test_name, sizeof(test_name), "freed types of no elements, %d", which);
+		if (test_rank)
+			nanosleep(&late, NULL);
+		begin_empty(which, buffer, &request);
+		/* What the MPI kept of the types is written over. */
+		for (int i = 0; i < 256; i++)
+			blocks[i] = memset(malloc(64 + 8 * (size_t)i), 0xff, 64 + 8 * (size_t)i);
+		MPI_Barrier(MPI_COMM_WORLD); /* has it staged, where it is not begun */
+		test_result(MPI_Wait(&request, MPI_STATUS_IGNORE) == MPI_SUCCESS);
+		for (int i = 0; i < 256; i++)
+			free(blocks[i]);
+	}
+	cudaFree(buffer);
+}
+
+/* A message of one element without a gap, which the MPI counts in more than an int has bits for. */
+static void large_element(void)
+{
+	enum { HALF = 1 << 30 };
+	size_t bytes = 2 * (size_t)HALF;
+	const size_t places[] = {0, HALF - 1, HALF, 2 * (size_t)HALF - 1};
+	unsigned char *buffer, got;
+	MPI_Datatype type;
+
+	MPI_Type_vector(2, HALF, HALF, MPI_BYTE, &type);
+	MPI_Type_commit(&type);
+	cuda_check(cudaMalloc((void **)&buffer, bytes), "cudaMalloc");
+	cuda_check(cudaMemset(buffer, test_rank ? 0 : 7, bytes), "cudaMemset");
+	snprintf(test_name, sizeof(test_name), "an element of 2 GiB");
+	if (test_rank == 0)
+		MPI_Send(buffer, 1, type, 1, 0, MPI_COMM_WORLD);
+	else if (test_rank == 1)
+		MPI_Recv(buffer, 1, type, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+	for (int i = 0; i < 4; i++) {
+		cuda_check(cudaMemcpy(&got, buffer + places[i], 1, cudaMemcpyDefault),
+			   "cudaMemcpy");
+		test_result(got == 7);
+	}
+	MPI_Type_free(&type);
+	cuda_check(cudaFree(buffer), "cudaFree");
+}
+
 /* Of the library's shared memory, pieces of a large page or more; how many ask for large pages. */
 static int shared_pieces(int *advised)
 {
@@ -1132,7 +1213,9 @@ static const struct test_case cases[] = {
 	{"idup", idup},
 	{"fork", forks},
 	{"huge", huge},
+	{"large_element", large_element},
 	{"large_pages", large_pages},
+	{"empty_types", empty_types},
 	{"late_at_the_end", late_at_the_end},
 	{"large_count", large_count},
 	{"large_types", large_types},

@@ -846,6 +846,49 @@ static void beside_default_stream(void)
 	buffer_free(&buffer);
 }
 
+/*
+ * A type by its bytes' addresses, in device memory: whose it is the library asks first, where their
+ * order does not matter, and how often they are there.
+ */
+static void send_from_bottom(MPI_Datatype type, int num, const char *what)
+{
+	enum { VALUES = 64 };
+	struct buffer buffer = buffer_new(PLACE_DEVICE, VALUES * sizeof(int));
+	int values[VALUES], want[VALUES] = {0}, got[VALUES] = {0};
+	MPI_Aint place = (MPI_Aint)buffer.data;
+	MPI_Datatype placed;
+
+	snprintf(test_name, sizeof(test_name), "%s, under MPI_BOTTOM", what);
+	for (int i = 0; i < VALUES; i++)
+		values[i] = 100 + i;
+	buffer_put(&buffer, values, sizeof(values));
+	MPI_Type_create_hindexed(1, (const int[]){1}, &place, type, &placed);
+	MPI_Type_commit(&placed);
+	MPI_Type_commit(&type);
+	MPI_Sendrecv(values, 1, type, 0, 0, want, num, MPI_INT, 0, 0, MPI_COMM_SELF,
+		     MPI_STATUS_IGNORE);
+	MPI_Sendrecv(MPI_BOTTOM, 1, placed, 0, 0, got, num, MPI_INT, 0, 0, MPI_COMM_SELF,
+		     MPI_STATUS_IGNORE);
+	test_result(!memcmp(want, got, sizeof(want)) && buffer_equals(&buffer, values, "buffer"));
+	MPI_Type_free(&placed);
+	MPI_Type_free(&type);
+	buffer_free(&buffer);
+}
+
+static void seldom_orders(void)
+{
+	MPI_Datatype inner, type;
+
+	MPI_Type_create_indexed_block(3, 1, (const int[]){4, 2, 0}, MPI_INT, &inner);
+	MPI_Type_contiguous(1, inner, &type);
+	MPI_Type_free(&inner);
+	send_from_bottom(type, 3, "what falls");
+	MPI_Type_create_hvector(2, 2, sizeof(int), MPI_INT, &inner);
+	MPI_Type_create_hvector(2, 1, 100, inner, &type);
+	MPI_Type_free(&inner);
+	send_from_bottom(type, 8, "a word that is there twice");
+}
+
 /* Elements that overlap may be sent. */
 static void overlapping(void)
 {
@@ -1256,6 +1299,7 @@ static void edges(void)
 	host_and_device(true);
 	host_and_device(false);
 	types_on_demand();
+	seldom_orders();
 	overlapping();
 	truncated();
 	nobody();

@@ -139,6 +139,30 @@ static void runs_as_they_are_sent(void **state)
 	free(other.runs);
 }
 
+/* Where it does not matter in which order, and how often, they are sent. */
+static void runs_by_offset(void **state)
+{
+	const struct core_span apart[] = {{0, 4}, {4, 4}, {10, 2}};
+	const struct core_span mixed[] = {{100, 8}, {0, 4}, {2, 1}, {107, 3}, {4, 2}, {-9, 3}};
+	struct core_run_list list = {0}, other = {0};
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(core_run_list_append(&list, apart[i]), UTIL_OK);
+	assert_true(core_run_list_rises(&list));
+	free(list.runs);
+	free(list.numbers);
+	for (int i = 0; i < 6; i++)
+		assert_int_equal(core_run_list_append(&other, mixed[i]), UTIL_OK);
+	assert_false(core_run_list_rises(&other));
+	core_run_list_unite(&other);
+	assert_true(other.num_runs == 3 && !other.in_order && !other.numbers);
+	assert_true(other.runs[0].offset == -9 && other.runs[0].length == 3);
+	assert_true(other.runs[1].offset == 0 && other.runs[1].length == 6);
+	assert_true(other.runs[2].offset == 100 && other.runs[2].length == 10);
+	free(other.runs);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(blocks_that_follow_are_one_piece),
@@ -146,7 +170,8 @@ int main(void)
 					   cmocka_unit_test(bounds_with_negative_extents),
 					   cmocka_unit_test(runs_of_every_mask),
 					   cmocka_unit_test(bytes_sent_twice),
-					   cmocka_unit_test(runs_as_they_are_sent)};
+					   cmocka_unit_test(runs_as_they_are_sent),
+					   cmocka_unit_test(runs_by_offset)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,6 +81,7 @@ void core_runs_put(struct core_runs *runs)
 	/* Release what this holder read; the one that frees acquires what all had. */
 	if (!runs || atomic_fetch_sub_explicit(&runs->refs, 1, memory_order_acq_rel) > 1)
 		return;
+	core_runs_put(atomic_load_explicit(&runs->sent, memory_order_relaxed));
 	free(runs->runs);
 	free(runs);
 }
@@ -148,43 +149,65 @@ static int compare_offsets(const void *left, const void *right)
 	return a < b ? -1 : a > b;
 }
 
+static bool rise(const struct core_span *runs, size_t num)
+{
+	for (size_t i = 1; i < num; i++) {
+		if (runs[i - 1].offset + (ptrdiff_t)runs[i - 1].length > runs[i].offset)
+			return false;
+	}
+	return true;
+}
+
+bool core_run_list_rises(const struct core_run_list *list)
+{
+	return rise(list->runs, list->num_runs);
+}
+
 enum util_status core_run_list_end(struct core_run_list *list)
 {
 	size_t bytes = list->num_runs * sizeof(*list->runs);
-	struct core_span *sorted = malloc(bytes + 1);
-	enum util_status status = UTIL_OK;
+	struct core_span *sorted;
+	bool apart;
 
-	if (!sorted)
-		return UTIL_ERR_NO_MEMORY;
-	if (bytes)
-		memcpy(sorted, list->runs, bytes);
-	qsort(sorted, list->num_runs, sizeof(*sorted), compare_offsets);
-	for (size_t i = 1; i < list->num_runs && status == UTIL_OK; i++) {
-		if (sorted[i - 1].offset + (ptrdiff_t)sorted[i - 1].length > sorted[i].offset)
-			status = UTIL_ERR_UNSUPPORTED;
-	}
-	free(sorted);
 	free(list->numbers);
 	list->numbers = NULL;
 	list->in_order = true;
-	return status;
+	if (core_run_list_rises(list))
+		return UTIL_OK;
+	sorted = malloc(bytes);
+	if (!sorted)
+		return UTIL_ERR_NO_MEMORY;
+	memcpy(sorted, list->runs, bytes);
+	qsort(sorted, list->num_runs, sizeof(*sorted), compare_offsets);
+	apart = rise(sorted, list->num_runs);
+	free(sorted);
+	return apart ? UTIL_OK : UTIL_ERR_UNSUPPORTED;
 }
 
-/* By offset, what follows on each other is one run, whatever the numbers. */
+/* By offset, what overlaps or follows on each other is one run, whatever the numbers. */
 static void merge(struct core_run_list *list)
 {
 	size_t num = 0;
 
 	for (size_t i = 0; i < list->num_runs; i++) {
-		struct core_span run = list->runs[i];
+		struct core_span run = list->runs[i], *last = &list->runs[num ? num - 1 : 0];
+		ptrdiff_t end = run.offset + (ptrdiff_t)run.length;
 
-		if (num && list->runs[num - 1].offset + (ptrdiff_t)list->runs[num - 1].length ==
-				   run.offset)
-			list->runs[num - 1].length += run.length;
-		else
+		if (!num || last->offset + (ptrdiff_t)last->length < run.offset)
 			list->runs[num++] = run;
+		else if (last->offset + (ptrdiff_t)last->length < end)
+			last->length = (size_t)(end - last->offset);
 	}
 	list->num_runs = num;
+}
+
+void core_run_list_unite(struct core_run_list *list)
+{
+	qsort(list->runs, list->num_runs, sizeof(*list->runs), compare_offsets);
+	merge(list);
+	free(list->numbers);
+	list->numbers = NULL;
+	list->in_order = false;
 }
 
 struct numbered {

@@ -38,7 +38,10 @@ struct core_runs {
 	size_t num_runs;
 	struct core_span *runs; /* owned */
 	bool in_order;          /* as in struct core_typemap */
-	bool regular;           /* all have one length, and stand `pitch` bytes apart */
+	bool asked;             /* as in struct core_run_list */
+	/* Where these are in no order: those in the order of MPI_Send. NULL: not yet. */
+	struct core_runs *_Atomic sent;
+	bool regular; /* all have one length, and stand `pitch` bytes apart */
 	ptrdiff_t pitch;
 };
 
@@ -55,7 +58,6 @@ struct core_typemap {
 	struct core_span only_run; /* where runs points when there is one */
 	struct core_runs *shared;  /* a reference, where runs points into it */
 	bool in_order;             /* MPI sends each byte once, and in the order of the runs */
-	bool scattered;            /* its parts, not many, were put each at a place of its own */
 	uintptr_t type;            /* the MPI's handle, to ask for the runs */
 };
 
@@ -92,6 +94,8 @@ struct core_run_list {
 	size_t *numbers;        /* owned: of each run's first byte among those that MPI sends */
 	size_t num_runs, room;
 	bool in_order;
+	bool asked; /* of the real MPI: as it sends them, right or wrong */
+	bool mixed; /* some are of a part whose order is not known, or was asked */
 };
 
 /* Append a byte, the `number`-th that MPI sends; it may make the last run longer. */
@@ -99,6 +103,12 @@ enum util_status core_run_list_add(struct core_run_list *list, ptrdiff_t offset,
 
 /* Append a run as MPI sends it, whatever its offset. For core_run_list_end, not _sort. */
 enum util_status core_run_list_append(struct core_run_list *list, struct core_span run);
+
+/* Whether they come by rising offsets, no byte in two of them. */
+bool core_run_list_rises(const struct core_run_list *list);
+
+/* All have been appended: each byte once, by rising offsets; `in_order` is false. */
+void core_run_list_unite(struct core_run_list *list);
 
 /* All have been appended. UTIL_ERR_UNSUPPORTED: some byte is sent more than once. */
 enum util_status core_run_list_end(struct core_run_list *list);

@@ -39,11 +39,12 @@ static int get_type_keyval(void)
 }
 
 /*
- * The runs of a derived type with gaps, in the order in which MPI sends them. MPI has no call for
- * them, and taking the type apart by its constructors is long; unpacking bytes that tell their own
- * numbers lets the real MPI say where each belongs, for every kind of type that it has. A byte has
- * room for DIGIT_BITS of its number and a bit that says that it was written, so there are several
- * passes.
+ * The runs of a type in the order in which MPI sends them, or, where it sends bytes twice, by their
+ * offsets. For what can't be taken apart, and for what goes in another order than that of rising
+ * addresses, about which an MPI may be wrong, on all ranks alike (docs/decisions/0004): unpacking
+ * bytes that tell their own numbers lets the real MPI say where each belongs, for every kind of
+ * type that it has. A byte has room for DIGIT_BITS of its number and a bit that says that it was
+ * written, so there are several passes.
  *
  * Each is into sparse memory, one at a time: a type under MPI_BOTTOM may span terabytes.
  */
@@ -174,21 +175,30 @@ static bool is_committed(MPI_Datatype type)
 	       PMPI_Pack_size(1, type, core_mpi_private_comm, &bytes) == MPI_SUCCESS;
 }
 
-static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *map,
-				  struct core_run_list *list)
+/* By its parts. */
+static enum util_status take_apart(MPI_Datatype type, enum core_mpi_order order,
+				   struct core_run_list *list)
+{
+	enum util_status status = core_mpi_list_parts(type, order, list);
+
+	if (status != UTIL_OK)
+		return status;
+	if (order == CORE_MPI_ORDER_FAR || (core_run_list_rises(list) && !list->mixed))
+		return core_run_list_end(list);
+	if (order == CORE_MPI_ORDER_SENT)
+		return UTIL_ERR_UNSUPPORTED;
+	core_run_list_unite(list);
+	return UTIL_OK;
+}
+
+/* By the real MPI. */
+static enum util_status ask_for_runs(MPI_Datatype type, const struct core_typemap *map,
+				     struct core_run_list *list)
 {
 	struct scan scan = {.list = list};
 	enum util_status status = UTIL_OK;
 
-	if (map->size > INT_MAX)
-		return UTIL_ERR_UNSUPPORTED;
-	if (!is_committed(type))
-		return UTIL_ERR_MPI;
-	/* The address space may not have so much free at once. */
-	if (core_mpi_type_is_far_apart(map)) {
-		status = core_mpi_list_parts(type, list);
-		return status == UTIL_OK ? core_run_list_end(list) : status;
-	}
+	list->asked = true;
 	scan.numbers = calloc(map->size, sizeof(*scan.numbers));
 	if (!scan.numbers)
 		return UTIL_ERR_NO_MEMORY;
@@ -202,21 +212,72 @@ static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *
 	return status;
 }
 
-/*
- * The type's own runs, if it has them, with a reference for the caller. The callers look twice,
- * since two threads may have asked for the same type at once; whoever comes second throws its own
- * away. The lock is not taken by delete_runs, which MPI calls under locks of its own.
- */
-static struct core_runs *get_runs(MPI_Datatype type)
+static void empty(struct core_run_list *list)
+{
+	free(list->runs);
+	free(list->numbers);
+	*list = (struct core_run_list){0};
+}
+
+static enum util_status find_runs(MPI_Datatype type, const struct core_typemap *map,
+				  enum core_mpi_order order, struct core_run_list *list)
+{
+	enum util_status status;
+
+	if (!is_committed(type))
+		return UTIL_ERR_MPI;
+	/* The address space may not have so much free at once. */
+	if (core_mpi_type_is_far_apart(map))
+		return take_apart(type, CORE_MPI_ORDER_FAR, list);
+	status = take_apart(type, order, list);
+	if (status != UTIL_ERR_UNSUPPORTED || map->size > INT_MAX)
+		return status;
+	empty(list);
+	return ask_for_runs(type, map, list);
+}
+
+static bool are_of_order(const struct core_runs *runs, enum core_mpi_order order)
+{
+	return order == CORE_MPI_ORDER_NONE || runs->in_order || runs->asked;
+}
+
+/* The type's own runs, in the order that was wanted first. NULL: it has none. */
+static struct core_runs *first_runs(MPI_Datatype type)
 {
 	struct core_runs *runs = NULL;
 	int found = 0;
 
 	PMPI_Type_get_attr(type, get_type_keyval(), &runs, &found);
-	if (!found)
-		return NULL;
-	atomic_fetch_add_explicit(&runs->refs, 1, memory_order_relaxed);
+	return found ? runs : NULL;
+}
+
+/*
+ * The type's own runs, if it has them in the order, with a reference for the caller. They stay
+ * until the type goes, which is in use here. The callers look twice, since two threads may have
+ * asked for the same type at once; whoever comes second throws its own away. The lock is not taken
+ * by delete_runs, which MPI calls under locks of its own.
+ */
+static struct core_runs *get_runs(MPI_Datatype type, enum core_mpi_order order)
+{
+	struct core_runs *runs = first_runs(type);
+
+	if (runs && !are_of_order(runs, order))
+		runs = atomic_load_explicit(&runs->sent, memory_order_acquire);
+	if (runs)
+		atomic_fetch_add_explicit(&runs->refs, 1, memory_order_relaxed);
 	return runs;
+}
+
+/* Under the lock: they have a reference for the type. */
+static bool give_to_type(MPI_Datatype type, struct core_runs *mine)
+{
+	struct core_runs *first = first_runs(type);
+
+	if (!first)
+		return PMPI_Type_set_attr(type, get_type_keyval(), mine) == MPI_SUCCESS;
+	/* Pairs with the acquire in get_runs: who finds them sees what they are. */
+	atomic_store_explicit(&first->sent, mine, memory_order_release);
+	return true;
 }
 
 /* So that nobody has to look through them again. */
@@ -231,7 +292,8 @@ static void note_pitch(struct core_runs *runs)
 				run[i].offset - run[i - 1].offset == runs->pitch;
 }
 
-static struct core_runs *keep_runs(MPI_Datatype type, struct core_run_list *list)
+static struct core_runs *keep_runs(MPI_Datatype type, enum core_mpi_order order,
+				   struct core_run_list *list)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	struct core_runs *runs, *mine = calloc(1, sizeof(*mine));
@@ -243,11 +305,12 @@ static struct core_runs *keep_runs(MPI_Datatype type, struct core_run_list *list
 	*mine = (struct core_runs){.refs = 2,
 				   .num_runs = list->num_runs,
 				   .runs = list->runs,
-				   .in_order = list->in_order};
+				   .in_order = list->in_order,
+				   .asked = list->asked};
 	note_pitch(mine);
 	pthread_mutex_lock(&lock);
-	runs = get_runs(type);
-	if (!runs && PMPI_Type_set_attr(type, get_type_keyval(), mine) == MPI_SUCCESS)
+	runs = get_runs(type, order);
+	if (!runs && give_to_type(type, mine))
 		runs = mine;
 	pthread_mutex_unlock(&lock);
 	if (runs != mine) {
@@ -257,27 +320,31 @@ static struct core_runs *keep_runs(MPI_Datatype type, struct core_run_list *list
 	return runs;
 }
 
-static enum util_status map_runs(struct core_typemap *map)
+enum util_status core_mpi_look_for_runs(struct core_typemap *map, enum core_mpi_order order)
 {
 	struct core_run_list list = {0};
 	MPI_Datatype type = core_mpi_as_type(map->type);
+	struct core_runs *runs;
 	enum util_status status;
 
-	map->shared = get_runs(type);
-	if (!map->shared) {
-		status = find_runs(type, map, &list);
+	if (map->shared && are_of_order(map->shared, order))
+		return UTIL_OK;
+	runs = get_runs(type, order);
+	if (!runs) {
+		status = find_runs(type, map, order, &list);
 		if (status != UTIL_OK) {
-			free(list.runs);
-			free(list.numbers);
+			empty(&list);
 			return status;
 		}
-		map->shared = keep_runs(type, &list);
+		runs = keep_runs(type, order, &list);
 	}
-	if (!map->shared)
+	if (!runs)
 		return UTIL_ERR_NO_MEMORY;
-	map->runs = map->shared->runs;
-	map->num_runs = map->shared->num_runs;
-	map->in_order = map->shared->in_order;
+	core_runs_put(map->shared);
+	map->shared = runs;
+	map->runs = runs->runs;
+	map->num_runs = runs->num_runs;
+	map->in_order = runs->in_order;
 	return UTIL_OK;
 }
 
@@ -287,14 +354,14 @@ enum util_status core_mpi_find_runs(struct core_operand *operand)
 
 	for (size_t i = 0; i < operand->num_maps && status == UTIL_OK; i++) {
 		if (operand->maps[i].size && !operand->maps[i].runs)
-			status = map_runs(&operand->maps[i]);
+			status = core_mpi_look_for_runs(&operand->maps[i], CORE_MPI_ORDER_NONE);
 	}
 	return status;
 }
 
 enum util_status core_mpi_find_order(struct core_typemap *map)
 {
-	return map->shared ? UTIL_OK : map_runs(map);
+	return core_mpi_look_for_runs(map, CORE_MPI_ORDER_SENT);
 }
 
 void core_mpi_forget_types(void)

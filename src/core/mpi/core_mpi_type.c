@@ -15,9 +15,6 @@ struct making {
 	MPI_Datatype part;
 };
 
-/* More places than these, of which there may be twice as many and one, are those of an array. */
-enum { MOST_SCATTERED = 129 };
-
 bool core_mpi_type_envelope(MPI_Datatype type, struct core_mpi_envelope *envelope)
 {
 #if MPI_VERSION >= 4
@@ -65,10 +62,18 @@ static bool get_part(MPI_Datatype type, struct making *making)
 	return true;
 }
 
+/* What a type of MPI_Type_get_value_index tells, since MPI 4.1. */
+#if MPI_VERSION > 4 || (MPI_VERSION == 4 && MPI_SUBVERSION > 0)
+enum { VALUE_INDEX = MPI_COMBINER_VALUE_INDEX };
+#else
+enum { VALUE_INDEX = MPI_COMBINER_NAMED };
+#endif
+
 static bool is_of_predefined(int combiner)
 {
 	return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL ||
-	       combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER;
+	       combiner == MPI_COMBINER_F90_COMPLEX || combiner == MPI_COMBINER_F90_INTEGER ||
+	       combiner == VALUE_INDEX;
 }
 
 static bool map_plain(MPI_Datatype type, struct core_typemap *map)
@@ -108,11 +113,6 @@ bool core_mpi_type_map(MPI_Datatype type, struct core_typemap *map)
 	map->only_run = (struct core_span){true_lb, (size_t)true_extent};
 	map->num_runs = size > 0;
 	map->in_order = is_of_predefined(envelope.combiner);
-	map->scattered =
-		(envelope.counts ? envelope.counts : envelope.addresses) <= MOST_SCATTERED &&
-		(envelope.combiner == MPI_COMBINER_STRUCT ||
-		 envelope.combiner == MPI_COMBINER_HINDEXED ||
-		 envelope.combiner == MPI_COMBINER_HINDEXED_BLOCK);
 	if (size == true_extent)
 		map->runs = &map->only_run;
 	return true;

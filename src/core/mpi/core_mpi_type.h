@@ -24,14 +24,25 @@ enum util_status core_mpi_find_order(struct core_typemap *map);
  */
 static inline bool core_mpi_type_is_far_apart(const struct core_typemap *map)
 {
-	return map->scattered && map->hi - map->lo > (ptrdiff_t)1 << 40;
+	return map->hi - map->lo > (ptrdiff_t)1 << 40;
 }
 
+/* In which order a type's runs are wanted. */
+enum core_mpi_order {
+	CORE_MPI_ORDER_NONE, /* any */
+	CORE_MPI_ORDER_SENT, /* as the real MPI sends them */
+	CORE_MPI_ORDER_FAR,  /* as it is to send them: it can't be asked, so far apart they are */
+};
+
+/* The map's runs, if it has none of that order yet. */
+enum util_status core_mpi_look_for_runs(struct core_typemap *map, enum core_mpi_order order);
+
 /*
- * Append the runs of a `scattered` type, by those of its parts, in the order in which MPI sends
- * them. UTIL_ERR_UNSUPPORTED: a part has none.
+ * Append the runs of a type, in the order of its constructors, by those of its parts.
+ * UTIL_ERR_UNSUPPORTED: it can't be taken apart, or not in that order.
  */
-enum util_status core_mpi_list_parts(MPI_Datatype type, struct core_run_list *list);
+enum util_status core_mpi_list_parts(MPI_Datatype type, enum core_mpi_order order,
+				     struct core_run_list *list);
 
 /*
  * How a type was made, and how many of each that took. Where MPI has constructors with large

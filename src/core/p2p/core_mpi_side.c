@@ -185,8 +185,8 @@ enum util_status core_mpi_side_open(struct core_mpi_side *side, const void *buff
 				 : open_as_they_lie(side, &where);
 	if (status == UTIL_ERR_UNSUPPORTED)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			 "a datatype with gaps of more than 2 GiB of data in one element can't be "
-			 "staged");
+			 "a datatype that is a distributed array or has bytes twice can't be "
+			 "staged where an element has more than 2 GiB");
 	return status;
 }
 

@@ -80,8 +80,8 @@ static enum util_status classify(struct core_operand *operand, struct gpu_pointe
 		return UTIL_OK;
 	if (status == UTIL_ERR_UNSUPPORTED)
 		util_log(UTIL_LOG_WARN, UTIL_SUBSYS_CORE,
-			 "a datatype with gaps of more than 2 GiB of data in one element can't be "
-			 "staged");
+			 "a datatype that is a distributed array or has bytes twice can't be "
+			 "staged where an element has more than 2 GiB");
 	if (status != UTIL_OK)
 		return status;
 	if (where->memory == GPU_MEMORY_HOST)
