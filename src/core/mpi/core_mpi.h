@@ -26,7 +26,7 @@ enum util_status core_mpi_operands(const struct core_call *call, struct core_ope
 
 /*
  * Find the runs of the operand's types with gaps, where they are not known. UTIL_ERR_UNSUPPORTED
- * for an element of more data than MPI can unpack. Thread-safe.
+ * for an element that can't be taken apart, of more data than MPI can unpack. Thread-safe.
  */
 enum util_status core_mpi_find_runs(struct core_operand *operand);
 
