@@ -211,9 +211,7 @@ static struct core_check *drive_lane(struct core_checks *lane)
 
 int core_check_raise(core_handle comm, int error)
 {
-	if (comm != core_mpi_world() || core_mpi_has_world())
-		PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
-	return error;
+	return core_mpi_raise_error(comm, error);
 }
 
 /* An error handler may leave by a jump, so nothing is held then. */

@@ -102,6 +102,13 @@ enum util_status core_mpi_status_of(int error)
 					   : UTIL_ERR_MPI;
 }
 
+int core_mpi_raise_error(core_handle comm, int error)
+{
+	if (comm != core_mpi_world() || core_mpi_has_world())
+		PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
+	return error;
+}
+
 int core_mpi_raise_on(core_handle comm, enum util_status status)
 {
 	int error = core_mpi_error_of(status);
@@ -109,9 +116,7 @@ int core_mpi_raise_on(core_handle comm, enum util_status status)
 	/* Others may know more of a loss or failure, and have revoked it since. */
 	if ((status == UTIL_ERR_LOST || status == UTIL_ERR_PEER) && core_mpi_is_revoked(comm))
 		error = error_of_revoked;
-	if (comm != core_mpi_world() || core_mpi_has_world())
-		PMPI_Comm_call_errhandler(core_mpi_as_comm(comm), error);
-	return error;
+	return core_mpi_raise_error(comm, error);
 }
 
 int core_mpi_raise(const struct core_call *call, enum util_status status)

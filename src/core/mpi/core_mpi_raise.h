@@ -9,6 +9,12 @@
 #include <stdbool.h>
 
 /*
+ * Raise MPI's error code on the communicator, unless it is an MPI_COMM_WORLD that is not there.
+ * Returns the code.
+ */
+int core_mpi_raise_error(core_handle comm, int error);
+
+/*
  * Turn a status into the MPI error of the same meaning, raised on the communicator. Returns MPI's
  * code.
  */

@@ -120,9 +120,8 @@ static int tell_failures(const struct core_mpi_several *all, MPI_Status *statuse
 	}
 	if (!failed || result != MPI_SUCCESS)
 		return result;
-	if (!quiet && core_mpi_has_world())
-		PMPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_IN_STATUS);
-	return MPI_ERR_IN_STATUS;
+	return quiet ? MPI_ERR_IN_STATUS
+		     : core_mpi_raise_error(core_mpi_world(), MPI_ERR_IN_STATUS);
 }
 
 /* Whether a request is complete after a call on several, and well. */
