@@ -93,20 +93,18 @@ static void call_on(MPI_Comm comm, const char *what)
 	free(sums);
 }
 
-/* What is called without a communicator, with a type with gaps that is used for the first time. */
-static void call_without(MPI_Comm comm)
+/* What is called without a communicator, with a type that is used for the first time. */
+static void receive_without(MPI_Comm comm, MPI_Datatype type, int first, int second)
 {
 	struct buffer buffer = buffer_new(PLACE_DEVICE, 8 * sizeof(int));
 	int sent[2] = {3, 4}, want[8], rank;
 	MPI_Request sending, request;
-	MPI_Datatype type;
 	MPI_Message message;
 
 	memset(want, POISON, sizeof(want));
-	want[0] = 3;
-	want[5] = 4;
+	want[first] = 3;
+	want[second] = 4;
 	MPI_Comm_rank(comm, &rank);
-	MPI_Type_vector(2, 1, 5, MPI_INT, &type);
 	MPI_Type_commit(&type);
 	MPI_Isend(sent, 2, MPI_INT, rank, 5, comm, &sending);
 	MPI_Mprobe(rank, 5, comm, &message, MPI_STATUS_IGNORE);
@@ -116,6 +114,22 @@ static void call_without(MPI_Comm comm)
 	check(buffer_equals(&buffer, want, "MPI_Imrecv"), "a call without a communicator");
 	MPI_Type_free(&type);
 	buffer_free(&buffer);
+}
+
+/* A type with gaps, one whose bytes do not rise, and one that only the real MPI can take apart. */
+static void call_without(MPI_Comm comm)
+{
+	const int length = 8, places[] = {5, 2}, distribution = MPI_DISTRIBUTE_CYCLIC,
+		  block = MPI_DISTRIBUTE_DFLT_DARG, processes = 4;
+	MPI_Datatype type;
+
+	MPI_Type_vector(2, 1, 5, MPI_INT, &type);
+	receive_without(comm, type, 0, 5);
+	MPI_Type_create_indexed_block(2, 1, places, MPI_INT, &type);
+	receive_without(comm, type, 5, 2);
+	MPI_Type_create_darray(4, 1, 1, &length, &distribution, &block, &processes, MPI_ORDER_C,
+			       MPI_INT, &type);
+	receive_without(comm, type, 1, 5);
 }
 
 /* The first of the ranks says how it went for all. */

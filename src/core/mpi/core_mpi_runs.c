@@ -2,6 +2,7 @@
 /* Where the bytes of a derived datatype lie, and in which order MPI sends them. */
 #include "core/call/core_mpi_handle.h"
 #include "core/mpi/core_mpi.h"
+#include "core/mpi/core_mpi_raise.h"
 #include "core/mpi/core_mpi_type.h"
 #include "util/util_limit.h"
 #include "util/util_log.h"
@@ -51,6 +52,7 @@ static int get_type_keyval(void)
 enum { DIGIT_BITS = 7, WRITTEN = 1 << DIGIT_BITS };
 
 struct scan {
+	MPI_Comm comm; /* to unpack with */
 	int digit;
 	bool last;
 	size_t num;        /* bytes that were written, so far */
@@ -65,18 +67,73 @@ void core_mpi_note_comm(core_handle comm)
 	call_comm = comm ? core_mpi_as_comm(comm) : MPI_COMM_NULL;
 }
 
-/* One to unpack with: with sessions only, there is none but the call's. */
-static MPI_Comm comm_to_unpack(void)
+/* A communicator to unpack with. */
+struct unpacker {
+	MPI_Comm comm;
+	bool own; /* in a session of the library's */
+#if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
+	MPI_Session session;
+#endif
+};
+
+#if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
+/* MPI_COMM_NULL, and nothing is left open: the MPI has none. */
+static void open_own(struct unpacker *unpacker)
 {
-	if (core_mpi_private_comm != MPI_COMM_NULL)
-		return core_mpi_private_comm;
-	return call_comm != MPI_COMM_NULL ? call_comm : MPI_COMM_SELF;
+	MPI_Group self;
+
+	if (PMPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &unpacker->session) != MPI_SUCCESS)
+		return;
+	if (PMPI_Group_from_session_pset(unpacker->session, "mpi://SELF", &self) == MPI_SUCCESS) {
+		unpacker->own = PMPI_Comm_create_from_group(self, "gpucoll-unpack", MPI_INFO_NULL,
+							    MPI_ERRORS_RETURN,
+							    &unpacker->comm) == MPI_SUCCESS;
+		PMPI_Group_free(&self);
+	}
+	if (!unpacker->own)
+		PMPI_Session_finalize(&unpacker->session);
+}
+
+static void close_unpacker(struct unpacker *unpacker)
+{
+	if (!unpacker->own)
+		return;
+	PMPI_Comm_free(&unpacker->comm);
+	PMPI_Session_finalize(&unpacker->session);
+}
+#else
+static void open_own(struct unpacker *unpacker)
+{
+	(void)unpacker;
+}
+
+static void close_unpacker(struct unpacker *unpacker)
+{
+	(void)unpacker;
+}
+#endif
+
+/*
+ * In a program of sessions alone there are no communicators but its own, and some calls, such as
+ * MPI_Imrecv, have none.
+ */
+static bool open_unpacker(struct unpacker *unpacker)
+{
+	*unpacker = (struct unpacker){.comm = core_mpi_private_comm};
+	if (unpacker->comm == MPI_COMM_NULL)
+		unpacker->comm = call_comm;
+	if (unpacker->comm == MPI_COMM_NULL && core_mpi_has_world())
+		unpacker->comm = MPI_COMM_SELF;
+	if (unpacker->comm == MPI_COMM_NULL)
+		open_own(unpacker);
+	return unpacker->comm != MPI_COMM_NULL;
 }
 
 /* In MPI_Unpack, which comes by the library and asks what it is given. */
 static _Thread_local bool unpacking;
 
-static enum util_status unpack_digit(MPI_Datatype type, size_t size, int digit, void *origin)
+static enum util_status unpack_digit(MPI_Datatype type, size_t size, const struct scan *scan,
+				     void *origin)
 {
 	unsigned char *data = malloc(size);
 	enum util_status status = UTIL_ERR_MPI;
@@ -85,10 +142,9 @@ static enum util_status unpack_digit(MPI_Datatype type, size_t size, int digit, 
 	if (!data)
 		return UTIL_ERR_NO_MEMORY;
 	for (size_t i = 0; i < size; i++)
-		data[i] = (unsigned char)(WRITTEN | (i >> (digit * DIGIT_BITS)) % WRITTEN);
+		data[i] = (unsigned char)(WRITTEN | (i >> (scan->digit * DIGIT_BITS)) % WRITTEN);
 	unpacking = true;
-	if (PMPI_Unpack(data, (int)size, &position, origin, 1, type, comm_to_unpack()) ==
-	    MPI_SUCCESS)
+	if (PMPI_Unpack(data, (int)size, &position, origin, 1, type, scan->comm) == MPI_SUCCESS)
 		status = UTIL_OK;
 	unpacking = false;
 	free(data);
@@ -149,7 +205,7 @@ static enum util_status find_digit(MPI_Datatype type, const struct core_typemap 
 			 "a datatype spans %zu bytes, which can't be mapped: %s", span,
 			 strerror(errno));
 	} else {
-		status = unpack_digit(type, map->size, scan->digit, core_address(bytes, -map->lo));
+		status = unpack_digit(type, map->size, scan, core_address(bytes, -map->lo));
 		if (status == UTIL_OK)
 			status = scan_memory(scan, fd, bytes, span, map->lo);
 		munmap(bytes, span);
@@ -197,16 +253,21 @@ static enum util_status ask_for_runs(MPI_Datatype type, const struct core_typema
 {
 	struct scan scan = {.list = list};
 	enum util_status status = UTIL_OK;
+	struct unpacker unpacker;
 
 	list->asked = true;
+	if (!open_unpacker(&unpacker))
+		return UTIL_ERR_MPI;
+	scan.comm = unpacker.comm;
 	scan.numbers = calloc(map->size, sizeof(*scan.numbers));
 	if (!scan.numbers)
-		return UTIL_ERR_NO_MEMORY;
+		status = UTIL_ERR_NO_MEMORY;
 	for (; status == UTIL_OK && !scan.last; scan.digit++) {
 		scan.last = !((map->size - 1) >> ((scan.digit + 1) * DIGIT_BITS));
 		status = find_digit(type, map, &scan);
 	}
 	free(scan.numbers);
+	close_unpacker(&unpacker);
 	if (status == UTIL_OK)
 		core_run_list_sort(list, map->size);
 	return status;
