@@ -9,8 +9,8 @@ CORE_MPI = comm/core_mpi_graph.c core_mpi_args.c core_mpi_async.c core_mpi_bound
 	mpi/core_mpi_operands.c mpi/core_mpi_parts.c mpi/core_mpi_predefined.c mpi/core_mpi_raise.c mpi/core_mpi_runs.c mpi/core_mpi_shape.c mpi/core_mpi_type.c \
 	io/core_mpi_io.c rma/core_mpi_rma.c p2p/core_mpi_exchange.c p2p/core_mpi_message.c p2p/core_mpi_pack.c p2p/core_mpi_side.c p2p/core_mpi_trial.c \
 	request/core_mpi_freed.c request/core_mpi_pending.c request/core_mpi_request.c request/core_mpi_request_several.c request/core_mpi_several.c request/core_mpi_start.c request/core_mpi_table.c request/core_mpi_waiting.c
-MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_session.o pmpi_spawn.o pmpi_stream.o wrappers.o
-MPI_TEST_PROGRAMS = pieces/$(NCCL_SONAME) test_nccl test_agree test_async test_queue test_coll test_desync test_io test_stream test_fused test_message test_ordered test_rma test_half test_types test_life test_edges test_sessions demo
+MPI_OBJECTS = $(notdir $(CORE_MPI:.c=.o)) pmpi_call.o pmpi_callback.o pmpi_init.o pmpi_query.o pmpi_release.o pmpi_session.o pmpi_spawn.o pmpi_stream.o wrappers.o
+MPI_TEST_PROGRAMS = pieces/$(NCCL_SONAME) test_nccl test_agree test_async test_queue test_coll test_desync test_io test_stream test_fused test_message test_ordered test_rma test_half test_types test_life test_edges test_callbacks test_sessions demo
 MPI_BENCH_PROGRAMS = buffer-pairs gpucoll-bench gpucoll-tune messages mixed nccl-bench overhead streams
 NCCL_OBJECTS = nccl_absent.o nccl_call.o nccl_comm.o nccl_driver.o nccl_error.o nccl_group.o nccl_memory.o nccl_number.o nccl_pieces.o nccl_type.o
 NCCL_SONAME = libnccl.so.2

@@ -92,7 +92,7 @@ def read_table(path):
             continue
         match = re.fullmatch(r"(\w+)((?:,\w+)*)\s+(\w+) \((.*)\)", line)
         if not match or match[1] not in ("coll", "msg", "req", "pack", "file", "rma", "sync", "comm", "window", "refuse", "own", "ask",
-                                          "block", "poll", "late", "end", "revoke", "shrink", "free"):
+                                          "block", "poll", "late", "end", "revoke", "shrink", "free", "handler"):
             sys.exit(f"{path}:{number}: not a row of the table: {line}")
         params = [] if match[4] == "void" else [p.strip() for p in match[4].split(",")]
         named = [(p, re.search(r"(\w+)(?:\[\])?$", p)[1]) for p in params]
@@ -193,9 +193,21 @@ def body(f, door):
                 f"\treturn pmpi_own_{f.name}(next_{f.symbol}[{door}]{separator}{f.arguments});\n")
     if f.kind in ("comm", "late"):
         leave = "pmpi_leave_constructor" if f.kind == "comm" else "pmpi_leave_late_constructor"
-        return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
-                f"\tpmpi_enter({door});\n{made}"
+        if "copies" not in f.flags:
+            return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
+                    f"\tpmpi_enter({door});\n{made}"
+                    f"\treturn {leave}(result, newcomm);\n")
+        return (f"{yields}\tif (pmpi_asleep() || pmpi_is_copied(comm))\n\t\treturn {forward};\n"
+                f"\tstruct core_note note;\n\tpmpi_enter({door});\n"
+                f"\tint result = pmpi_note(&note, \"{f.called('')}\", comm, {pends});\n"
+                f"\tstruct pmpi_outer outer = pmpi_step_out(comm);\n"
+                f"\tif (result == MPI_SUCCESS)\n\t\tresult = {forward};\n"
+                f"\tpmpi_step_in(&outer);\n\tpmpi_note_end(&note, result, {pends});\n"
                 f"\treturn {leave}(result, newcomm);\n")
+    if f.kind == "handler":
+        function = f.params[0][0].split()[0]
+        return (f"\tfunction = ({function} *)pmpi_handler_for((pmpi_function *)function);\n"
+                f"\treturn {forward};\n")
     if f.kind == "free":
         handle = f.arguments
         return (f"\tif (__builtin_expect(!core_mpi_hold_any(), true))\n\t\treturn {forward};\n"

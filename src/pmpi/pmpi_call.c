@@ -16,6 +16,7 @@ _Thread_local int pmpi_depth;
 _Thread_local enum pmpi_door pmpi_door;
 _Thread_local char *pmpi_frame;
 _Thread_local void *pmpi_return;
+_Thread_local struct pmpi_callback pmpi_callback = {.copied = MPI_COMM_NULL};
 bool pmpi_off;
 
 /*
@@ -23,9 +24,19 @@ bool pmpi_off;
  * stays also when the function ends by jumping to another one. The place may be another function's
  * by now, so AddressSanitizer is not asked.
  */
-__attribute__((no_sanitize("address"))) bool pmpi_frame_stands(void)
+__attribute__((no_sanitize("address"))) bool pmpi_frame_stands(const char *frame, const void *ret)
 {
-	return ((void *const volatile *)pmpi_frame)[1] == pmpi_return;
+	return ((const void *const volatile *)frame)[1] == ret;
+}
+
+void pmpi_step_in(const struct pmpi_outer *outer)
+{
+	pmpi_depth = outer->depth;
+	pmpi_door = outer->door;
+	pmpi_frame = outer->place.frame;
+	pmpi_return = outer->place.ret;
+	pmpi_callback = outer->callback;
+	core_message_passes = outer->message_passes;
 }
 
 /*

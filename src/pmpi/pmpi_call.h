@@ -59,11 +59,37 @@ extern _Thread_local enum pmpi_door pmpi_door __attribute__((tls_model("initial-
 extern _Thread_local char *pmpi_frame __attribute__((tls_model("initial-exec")));
 extern _Thread_local void *pmpi_return __attribute__((tls_model("initial-exec")));
 
+/* A call of a function that may be left by a jump. */
+struct pmpi_place {
+	char *frame; /* NULL: none */
+	void *ret;   /* what it is to return to */
+};
+
 /*
- * Whether what the outermost call is to return to still stands in its frame, an older one on this
- * stack.
+ * Where MPI calls the application back in the middle of a call, this thread's innermost one: around
+ * an error handler, or around the constructor that copies the attributes of `copied`. It has
+ * stepped out of the call: what is called there is as if from outside.
  */
-bool pmpi_frame_stands(void);
+struct pmpi_callback {
+	struct pmpi_place place;
+	MPI_Comm copied;
+};
+
+extern _Thread_local struct pmpi_callback pmpi_callback __attribute__((tls_model("initial-exec")));
+
+/* Whether what is to be returned to still stands in the frame, an older one on this stack. */
+bool pmpi_frame_stands(const char *frame, const void *ret);
+
+/* Whether a jump has left it, or may have: this is the same frame or an older one than its own. */
+static inline __attribute__((always_inline)) bool pmpi_is_left(const char *frame, const void *ret)
+{
+	enum { SAME_STACK = 64 << 20 };
+	const char *here = (const char *)__builtin_frame_address(0);
+
+	if (here >= frame)
+		return here - frame < SAME_STACK;
+	return frame - here < SAME_STACK && !pmpi_frame_stands(frame, ret);
+}
 
 /*
  * Set by GPUCOLL_DISABLE, gpucoll_enable and in a forked child. Read without order: it takes effect
@@ -78,16 +104,25 @@ extern bool pmpi_off;
  */
 static inline __attribute__((always_inline)) bool pmpi_is_inside(void)
 {
-	enum { SAME_STACK = 64 << 20 };
-	char *frame = (char *)__builtin_frame_address(0);
-
-	if (!pmpi_depth)
-		return false;
-	if (frame >= pmpi_frame && frame - pmpi_frame < SAME_STACK)
-		pmpi_depth = 0;
-	else if (pmpi_frame - frame < SAME_STACK && !pmpi_frame_stands())
+	if (pmpi_depth && pmpi_is_left(pmpi_frame, pmpi_return))
 		pmpi_depth = 0;
 	return pmpi_depth > 0;
+}
+
+/* Whether this call comes from a callback, which is not left. */
+static inline __attribute__((always_inline)) bool pmpi_is_called_back(void)
+{
+	const struct pmpi_place *place = &pmpi_callback.place;
+
+	if (place->frame && pmpi_is_left(place->frame, place->ret))
+		pmpi_callback = (struct pmpi_callback){.copied = MPI_COMM_NULL};
+	return pmpi_callback.place.frame != NULL;
+}
+
+/* Whether it is a constructor's once more, by the other door. */
+static inline __attribute__((always_inline)) bool pmpi_is_copied(MPI_Comm comm)
+{
+	return pmpi_is_called_back() && pmpi_callback.copied == comm;
 }
 
 /*
@@ -144,10 +179,46 @@ static inline void pmpi_leave(void)
 /* Of a call that is looked at inside others, too. */
 static inline __attribute__((always_inline)) void pmpi_enter_any(enum pmpi_door door)
 {
-	if (!pmpi_is_inside())
+	if (!pmpi_is_inside() && !pmpi_is_called_back())
 		core_requests_left();
 	pmpi_enter(door);
 }
+
+/* The call that a callback is in the middle of. */
+struct pmpi_outer {
+	int depth;
+	enum pmpi_door door;
+	struct pmpi_place place;
+	struct pmpi_callback callback; /* around that call */
+	bool message_passes;
+};
+
+/*
+ * From here on what this thread calls is as if from outside, until pmpi_step_in, or until a jump
+ * has left the caller's frame. `copied`: the communicator whose attributes are; MPI_COMM_NULL:
+ * none.
+ */
+static inline __attribute__((always_inline)) struct pmpi_outer pmpi_step_out(MPI_Comm copied)
+{
+	struct pmpi_outer outer = {pmpi_depth,
+				   pmpi_door,
+				   {pmpi_frame, pmpi_return},
+				   pmpi_callback,
+				   core_message_passes};
+
+	pmpi_callback.place.frame = (char *)__builtin_frame_address(0);
+	pmpi_callback.place.ret = __builtin_return_address(0);
+	pmpi_callback.copied = copied;
+	pmpi_depth = 0;
+	core_message_passes = false;
+	return outer;
+}
+
+void pmpi_step_in(const struct pmpi_outer *outer);
+
+/* What MPI is to call in the place of an error handler of the application. Thread-safe. */
+typedef void pmpi_function(void);
+pmpi_function *pmpi_handler_for(pmpi_function *function);
 
 /*
  * Nonblocking collectives are queued, and this call may wait in the real MPI; or they are to be

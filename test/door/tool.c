@@ -37,6 +37,27 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status)
 	return PMPI_Wait(request, status);
 }
 
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm)
+{
+	return PMPI_Comm_dup(comm, newcomm);
+}
+
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *newcomm, MPI_Request *request)
+{
+	return PMPI_Comm_idup(comm, newcomm, request);
+}
+
+int MPI_Comm_create_errhandler(MPI_Comm_errhandler_function *function, MPI_Errhandler *errhandler)
+{
+	return PMPI_Comm_create_errhandler(function, errhandler);
+}
+
+int MPI_Recv(void *buffer, int count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+	     MPI_Status *status)
+{
+	return PMPI_Recv(buffer, count, type, source, tag, comm, status);
+}
+
 int MPI_Finalize(void)
 {
 	int rank;

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What MPI calls back in the middle of a call, error handlers and copy functions of attributes,
+ * calls MPI in turn: collectives of device memory, on all ranks, wherever each comes from.
+ *
+ *     test_callbacks CASE        one of the names in the table at the end
+ */
+#include "test.h"
+
+#include "gpucoll/gpucoll.h" /* after mpi.h */
+
+#include <setjmp.h>
+
+#pragma weak gpucoll_last_path
+
+enum { COUNT = 5003 };
+
+/* Sums on the device, which are known; whether they are right and not staged. */
+static bool sums_are_right(MPI_Comm comm)
+{
+	struct buffer in = buffer_new(PLACE_DEVICE, COUNT * sizeof(int)),
+		      out = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	int *mine = malloc(COUNT * sizeof(int)), *sums = malloc(COUNT * sizeof(int)), rank, size;
+	bool right;
+
+	MPI_Comm_rank(comm, &rank);
+	MPI_Comm_size(comm, &size);
+	for (int i = 0; i < COUNT; i++) {
+		mine[i] = i + 3 * rank;
+		sums[i] = size * i + 3 * size * (size - 1) / 2;
+	}
+	buffer_put(&in, mine, COUNT * sizeof(int));
+	MPI_Allreduce(in.data, out.data, COUNT, MPI_INT, MPI_SUM, comm);
+	right = !gpucoll_last_path || gpucoll_last_path() == GPUCOLL_PATH_ACCEL;
+	right &= buffer_equals(&out, sums, "MPI_Allreduce");
+	buffer_free(&in);
+	buffer_free(&out);
+	free(mine);
+	free(sums);
+	return right;
+}
+
+/* Numbers on the device go to the next rank. */
+static bool numbers_go_round(MPI_Comm comm)
+{
+	struct buffer out = buffer_new(PLACE_DEVICE, sizeof(int)),
+		      in = buffer_new(PLACE_DEVICE, sizeof(int));
+	MPI_Request requests[2];
+	MPI_Status statuses[2];
+	int rank, size, from;
+	bool right;
+
+	MPI_Comm_rank(comm, &rank);
+	MPI_Comm_size(comm, &size);
+	from = (rank + size - 1) % size;
+	buffer_put(&out, &rank, sizeof(rank));
+	MPI_Irecv(in.data, 1, MPI_INT, from, 2, comm, &requests[0]);
+	MPI_Isend(out.data, 1, MPI_INT, (rank + 1) % size, 2, comm, &requests[1]);
+	MPI_Waitall(2, requests, statuses);
+	right = buffer_equals(&in, &from, "MPI_Irecv");
+	buffer_free(&out);
+	buffer_free(&in);
+	return right;
+}
+
+static bool all_is_right(MPI_Comm comm)
+{
+	bool sums = sums_are_right(comm);
+
+	return numbers_go_round(comm) && sums;
+}
+
+static MPI_Comm failing, other; /* errors are made on the first one */
+static int num_errors;          /* that came to the handler */
+static bool all_right;
+static jmp_buf before_the_call;
+static bool jumps;
+
+static void add_up(MPI_Comm *comm, int *error, ...)
+{
+	int class;
+
+	MPI_Error_class(*error, &class);
+	num_errors++;
+	all_right &= *comm == failing || *comm == MPI_COMM_WORLD;
+	all_right &= class == MPI_ERR_TRUNCATE;
+	all_right &= all_is_right(other);
+	all_right &= all_is_right(MPI_COMM_WORLD);
+	if (jumps)
+		longjmp(before_the_call, 1);
+}
+
+static void prepare(const char *what)
+{
+	MPI_Errhandler handler;
+
+	snprintf(test_name, sizeof(test_name), "%s", what);
+	MPI_Comm_dup(MPI_COMM_WORLD, &other);
+	MPI_Comm_dup(MPI_COMM_WORLD, &failing);
+	MPI_Comm_create_errhandler(add_up, &handler);
+	MPI_Comm_set_errhandler(failing, handler);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler); /* where MPICH raises those of MPI_Wait */
+	MPI_Errhandler_free(&handler);
+	all_right = true;
+	num_errors = 0;
+	all_right &= all_is_right(other);
+}
+
+static void finish(void)
+{
+	all_right &= all_is_right(other);
+	all_right &= all_is_right(MPI_COMM_WORLD);
+	test_result(all_right);
+	MPI_Comm_free(&failing);
+	MPI_Comm_free(&other);
+}
+
+static void send_too_much(void)
+{
+	int two[2] = {1, 2};
+
+	MPI_Send(two, 2, MPI_INT, (test_rank + 1) % test_size, 1, failing);
+}
+
+/*
+ * Two numbers come to where there is room for one, into memory of the kind. Where all ranks `send`
+ * them they come after they are waited for.
+ */
+static void receive_too_much(enum place place, bool waits, bool send)
+{
+	struct buffer buffer = buffer_new(place, sizeof(int));
+	MPI_Request request = MPI_REQUEST_NULL;
+	int result;
+
+	if (waits)
+		MPI_Irecv(buffer.data, 1, MPI_INT, MPI_ANY_SOURCE, 1, failing, &request);
+	if (send) {
+		MPI_Barrier(failing);
+		send_too_much();
+	}
+	if (waits)
+		result = MPI_Wait(&request, MPI_STATUS_IGNORE);
+	else
+		result = MPI_Recv(buffer.data, 1, MPI_INT, MPI_ANY_SOURCE, 1, failing,
+				  MPI_STATUS_IGNORE);
+	all_right &= result != MPI_SUCCESS;
+	buffer_free(&buffer);
+}
+
+/* Of messages: blocking ones, and the end of others. */
+static void handler(void)
+{
+	prepare("collectives in an error handler");
+	for (int i = 0; i < 4; i++)
+		receive_too_much(i % 2 ? PLACE_DEVICE : PLACE_HOST, i / 2, true);
+	all_right &= num_errors == 4;
+	finish();
+}
+
+/* The last rank's come from its handler, the others' from the program. */
+static void handler_of_some(void)
+{
+	prepare("collectives in the error handler of one rank");
+	for (int i = 0; i < 4; i++) {
+		if ((test_rank + 1) % test_size == test_size - 1)
+			send_too_much();
+		if (test_rank == test_size - 1) {
+			receive_too_much(i % 2 ? PLACE_DEVICE : PLACE_HOST, i / 2, false);
+			continue;
+		}
+		all_right &= all_is_right(other);
+		all_right &= all_is_right(MPI_COMM_WORLD);
+	}
+	finish();
+}
+
+/* Of a collective on host and on device memory. */
+static void handler_of_collective(void)
+{
+	int two[2] = {1, 2};
+
+	prepare("collectives in the error handler of a collective");
+	for (int i = 0; i < 2; i++) {
+		struct buffer buffer = buffer_new(i ? PLACE_DEVICE : PLACE_HOST, sizeof(int));
+
+		MPI_Allgather(two, 2, MPI_INT, buffer.data, 1, MPI_INT, failing);
+		buffer_free(&buffer);
+	}
+	all_right &= num_errors == 2;
+	finish();
+}
+
+/* The handler leaves the call by a jump after its own calls. */
+static void handler_jumps(void)
+{
+	prepare("an error handler that jumps after collectives");
+	jumps = true;
+	for (volatile int i = 0; i < 4; i++) {
+		if (setjmp(before_the_call))
+			continue;
+		receive_too_much(i % 2 ? PLACE_DEVICE : PLACE_HOST, i / 2, true);
+		MPI_Abort(MPI_COMM_WORLD, 4);
+	}
+	all_right &= num_errors == 4;
+	finish();
+}
+
+/* The attribute: a communicator of the same ranks, of which a copy gets a copy of its own. */
+static int copy_inner(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, int *flag)
+{
+	MPI_Comm *inner = malloc(sizeof(*inner));
+
+	(void)keyval;
+	(void)extra;
+	all_right &= all_is_right(comm);
+	MPI_Comm_dup(*(MPI_Comm *)value, inner);
+	all_right &= all_is_right(*inner);
+	*(void **)copy = inner;
+	*flag = 1;
+	return MPI_SUCCESS;
+}
+
+static int delete_inner(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+	(void)comm;
+	(void)keyval;
+	(void)extra;
+	all_right &= all_is_right(*(MPI_Comm *)value);
+	MPI_Comm_free(value);
+	free(value);
+	return MPI_SUCCESS;
+}
+
+static MPI_Comm copy_by(int way)
+{
+	MPI_Request request;
+	MPI_Comm copy;
+
+	if (way == 0) {
+		MPI_Comm_dup(other, &copy);
+	} else if (way == 1) {
+		MPI_Comm_dup_with_info(other, MPI_INFO_NULL, &copy);
+	} else {
+		MPI_Comm_idup(other, &copy, &request);
+		MPI_Wait(&request, MPI_STATUS_IGNORE);
+	}
+	return copy;
+}
+
+static void copy_function(void)
+{
+	MPI_Comm *inner = malloc(sizeof(*inner)), copy;
+	int keyval;
+
+	prepare("collectives in the copy function of an attribute");
+	MPI_Comm_create_keyval(copy_inner, delete_inner, &keyval, NULL);
+	MPI_Comm_dup(MPI_COMM_WORLD, inner);
+	MPI_Comm_set_attr(other, keyval, inner);
+	for (int way = 0; way < 3; way++) {
+		copy = copy_by(way);
+		all_right &= all_is_right(copy);
+		all_right &= all_is_right(other);
+		MPI_Comm_free(&copy);
+	}
+	MPI_Comm_free_keyval(&keyval);
+	finish();
+}
+
+static const struct test_case cases[] = {
+	{"handler", handler},
+	{"handler_of_some", handler_of_some},
+	{"handler_of_collective", handler_of_collective},
+	{"handler_jumps", handler_jumps},
+	{"copy_function", copy_function},
+};
+
+int main(int argc, char **argv)
+{
+	/* With threads a jump out of MPICH leaves its lock behind. */
+	MPI_Init(&argc, &argv);
+	test_start();
+	return test_run_case(argv[1], cases, sizeof(cases) / sizeof(cases[0]));
+}
