@@ -19,7 +19,8 @@ def test_life(run_mpi, mpi, case):
 
 SESSIONS = {"staged": ("alone", {}), "alone": ("alone", {"GPUCOLL_SESSIONS": "1"}), "overlap": ("overlap", {"GPUCOLL_SESSIONS": "1"}),
             "again": ("again", {"GPUCOLL_SESSIONS": "1"}), "threads": ("threads", {"GPUCOLL_SESSIONS": "1"}), "init_later": ("init_later", {}), "init_first": ("init_later", {"GPUCOLL_SESSIONS": "1"}),
-            "finalize_last": ("init_later", {"GPUCOLL_SESSIONS": "1", "FINALIZE_LAST": "1"})}
+            "finalize_last": ("init_later", {"GPUCOLL_SESSIONS": "1", "FINALIZE_LAST": "1"}),
+            "outlive": ("outlive", {}), "outlive_init_first": ("outlive", {"GPUCOLL_SESSIONS": "1"})}
 
 
 @pytest.mark.parametrize("which", ["mpich", "mpich5", "openmpi5"])

@@ -38,8 +38,12 @@ struct persistent {
 	struct core_comm *comm;      /* NULL: it has none yet */
 	int tag;                     /* of the message to oneself */
 	struct core_mpi_hold hold;
-	MPI_Comm own; /* for the exchanges of sums in order, which may be begun in any order */
-	bool quiet;   /* whether errors are returned; base.pending.quiet is of this round only */
+	/*
+	 * For the exchanges of sums in order, which may be begun in any order; and that the message
+	 * to oneself is of the session that the call's communicator is of.
+	 */
+	MPI_Comm own;
+	bool quiet; /* whether errors are returned; base.pending.quiet is of this round only */
 };
 
 static struct persistent *persistent_of(struct core_mpi_pending *pending)
@@ -81,19 +85,30 @@ static void put_tag(int tag)
 
 /* ---- rounds ---- */
 
+/* Where the process's message to itself goes, and its rank there. */
+static MPI_Comm comm_to_oneself(const struct persistent *persistent, int *rank)
+{
+	*rank = core_mpi_job.rank;
+	if (persistent->own == MPI_COMM_NULL)
+		return core_mpi_private_comm;
+	PMPI_Comm_rank(persistent->own, rank);
+	return persistent->own;
+}
+
 static void complete(struct core_queued *part)
 {
 	struct core_mpi_queued *queued = core_mpi_queued_of(part);
+	const struct persistent *persistent = persistent_of(&queued->pending);
 	bool outer = core_message_passes;
-	int result;
+	int rank, result;
+	MPI_Comm comm = comm_to_oneself(persistent, &rank);
 
 	core_mpi_queued_count(queued);
 	/* As the real MPI says: no round is to be begun in it again. */
 	if (part->status == UTIL_ERR_REVOKED)
-		core_meet_revoke(persistent_of(&queued->pending)->comm);
+		core_meet_revoke(persistent->comm);
 	core_message_passes = true;
-	result = PMPI_Send(NULL, 0, MPI_BYTE, core_mpi_job.rank,
-			   persistent_of(&queued->pending)->tag, core_mpi_private_comm);
+	result = PMPI_Send(NULL, 0, MPI_BYTE, rank, persistent->tag, comm);
 	core_message_passes = outer;
 	if (result == MPI_SUCCESS)
 		return;
@@ -256,6 +271,7 @@ struct says {
 	uint64_t refuses;   /* whether the call can't be accelerated, as far as this rank sees */
 	uint64_t no_memory; /* whether there was none for a stage */
 	uint64_t bytes;     /* of this rank's buffers */
+	uint64_t sessions;  /* whether its program has some, of which the communicator may be */
 };
 
 static bool can_be_accelerated(struct persistent *persistent, struct core_comm *parent,
@@ -303,7 +319,9 @@ static struct persistent *prepare_call(const struct core_call *call, struct core
 	struct persistent *persistent = calloc(1, sizeof(*persistent));
 
 	looks |= call->in_order;
-	*says = (struct says){.refuses = true};
+	*says = (struct says){
+		.refuses = true,
+		.sessions = __atomic_load_n(&core_mpi_job_has_sessions, __ATOMIC_RELAXED)};
 	if (!persistent)
 		return NULL;
 	core_mpi_pending_open(&persistent->base.pending, looks ? &persistent_kind : &host_kind,
@@ -330,14 +348,15 @@ static bool agree(const struct core_call *call, struct says *says)
 static int make_request(struct persistent *persistent, MPI_Request *request)
 {
 	bool outer = core_message_passes;
-	int result;
+	MPI_Comm comm;
+	int rank, result;
 
 	persistent->tag = draw_tag();
 	if (persistent->tag < 0)
 		return core_mpi_raise(&persistent->call, UTIL_ERR_NO_MEMORY);
+	comm = comm_to_oneself(persistent, &rank);
 	core_message_passes = true;
-	result = PMPI_Recv_init(NULL, 0, MPI_BYTE, core_mpi_job.rank, persistent->tag,
-				core_mpi_private_comm, request);
+	result = PMPI_Recv_init(NULL, 0, MPI_BYTE, rank, persistent->tag, comm, request);
 	core_message_passes = outer;
 	return result == MPI_SUCCESS ? result
 				     : core_mpi_raise(&persistent->call, UTIL_ERR_NO_MEMORY);
@@ -350,19 +369,50 @@ static int split_off(struct persistent *persistent)
 	MPI_Errhandler handler;
 	int rank, result;
 
-	core_mpi_hold_keep(&persistent->hold, persistent->call.recvtype, persistent->call.op);
 	PMPI_Comm_rank(comm, &rank);
 	result = PMPI_Comm_split(comm, 0, rank, &persistent->own);
 	if (result != MPI_SUCCESS)
 		return result;
-	core_comm_draw_for(persistent->comm, persistent->comm->of, (core_handle)persistent->own);
 	PMPI_Comm_get_errhandler(comm, &handler);
 	PMPI_Comm_set_errhandler(persistent->own, handler);
 	return PMPI_Errhandler_free(&handler);
 }
 
+static int begin_in_order(struct persistent *persistent)
+{
+	int result = split_off(persistent);
+
+	core_mpi_hold_keep(&persistent->hold, persistent->call.recvtype, persistent->call.op);
+	if (result == MPI_SUCCESS)
+		core_comm_draw_for(persistent->comm, persistent->comm->of,
+				   (core_handle)persistent->own);
+	return result;
+}
+
+/* Open MPI completes receives together only if they are of one session. */
+static bool needs_session(const struct says *says)
+{
+#ifdef OPEN_MPI
+	return says->sessions;
+#else
+	(void)says;
+	return false;
+#endif
+}
+
+static int begin_real(struct persistent *persistent, const struct says *says)
+{
+	int result = MPI_SUCCESS;
+
+	if (persistent->call.in_order)
+		return begin_in_order(persistent);
+	if (needs_session(says))
+		result = split_off(persistent);
+	return result == MPI_SUCCESS ? core_real_call(&persistent->real, NULL) : result;
+}
+
 /* The real MPI's request, and the application's. */
-static int begin_start(struct persistent *persistent)
+static int begin_start(struct persistent *persistent, const struct says *says)
 {
 	struct core_mpi_pending *pending = &persistent->base.pending;
 	MPI_Request *request = persistent->call.request;
@@ -370,8 +420,7 @@ static int begin_start(struct persistent *persistent)
 
 	if (pending->kind == &persistent_kind)
 		persistent->real.request = &persistent->base.hidden;
-	result = persistent->call.in_order ? split_off(persistent)
-					   : core_real_call(&persistent->real, NULL);
+	result = begin_real(persistent, says);
 	persistent->call.request = &persistent->base.hidden;
 	if (!persistent->call.in_order)
 		persistent->call.real = start_hidden;
@@ -436,6 +485,6 @@ enum util_status core_mpi_persistent_run(const struct core_call *call, struct co
 	core_mpi_queued_note_comm(&persistent->base, parent, call->comm);
 	core_mpi_pending_heed_comm(&persistent->base.pending, call->comm);
 	persistent->quiet = persistent->base.pending.quiet;
-	*result = begin_start(persistent);
+	*result = begin_start(persistent, &says);
 	return UTIL_OK;
 }

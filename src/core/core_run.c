@@ -168,7 +168,17 @@ void core_start(void (*stop)(void))
 	core_mpi_comm_identify(core_mpi_world());
 }
 
-void core_stop(void)
+static void stop_gpu(void)
+{
+	gpu_module_finalize();
+	gpu_ipc_finalize();
+	gpu_scratch_finalize();
+	gpu_staging_finalize();
+	gpu_stream_finalize();
+	gpu_context_finalize();
+}
+
+void core_stop(bool goes_on)
 {
 	if (core_awake)
 		core_journal_finalize(core_mpi_comm_find(core_mpi_world()));
@@ -178,21 +188,20 @@ void core_stop(void)
 	if (util_config.stats && core_mpi_job.rank == 0)
 		core_stats_print();
 	if (core_awake)
-		core_queue_stop();
-	if (gpu_driver_present()) {
-		gpu_module_finalize();
-		gpu_ipc_finalize();
-		gpu_scratch_finalize();
-		gpu_staging_finalize();
-		gpu_stream_finalize();
-		gpu_context_finalize();
+		core_trace_stop();
+	if (goes_on) {
+		core_awake = false;
+		return;
 	}
+	if (core_awake)
+		core_queue_stop();
+	if (gpu_driver_present())
+		stop_gpu();
 	core_mpi_free_halves();
 	core_attentive = false;
 	if (!core_awake)
 		return;
 	core_awake = false;
-	core_trace_stop();
 	core_network_stop();
 	core_mpi_comm_stop();
 	core_mpi_late_stop();

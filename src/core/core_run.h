@@ -12,8 +12,12 @@
  */
 void core_start(void (*stop)(void));
 
-/* Print the statistics if wanted and give everything back. Collective over MPI_COMM_WORLD. */
-void core_stop(void);
+/*
+ * Print the statistics if wanted and give everything back. `goes_on`: but what calls that are under
+ * way need, since the program has sessions whose communicators outlive MPI_COMM_WORLD; new ones are
+ * staged. Collective over MPI_COMM_WORLD.
+ */
+void core_stop(bool goes_on);
 
 /* In a forked child: it is none of the job's processes. */
 void core_forget(void);

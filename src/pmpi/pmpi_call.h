@@ -314,6 +314,9 @@ void pmpi_session_lock(void);
 void pmpi_session_unlock(void);
 bool pmpi_session_hand_over(void);
 
+/* Whether the program has one, and finalises MPI itself before it. Any thread. */
+bool pmpi_session_is_open(void);
+
 int pmpi_own_Init(int (*next)(int *, char ***), int *argc, char ***argv);
 int pmpi_own_Finalize(int (*next)(void));
 int pmpi_own_Initialized(int (*next)(int *), int *flag);

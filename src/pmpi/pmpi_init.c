@@ -36,7 +36,7 @@ static void disable_in_child(void)
 static void stop(void)
 {
 	pmpi_enter(PMPI_DOOR_MPI);
-	core_stop();
+	core_stop(pmpi_session_is_open());
 	pmpi_leave();
 }
 

@@ -4,6 +4,7 @@
  * learns from MPI_COMM_WORLD; so where GPUCOLL_SESSIONS says that it may, it initialises MPI with
  * the first session and finalises it with the last.
  */
+#include "core/job/core_mpi_job.h"
 #include "pmpi/pmpi_call.h"
 #include "util/util_config.h"
 #include "util/util_log.h"
@@ -45,9 +46,19 @@ int pmpi_own_Initialized(int (*next)(int *), int *flag)
 	return result;
 }
 
-#if PMPI_HAS_MPI4
 static int num_open; /* the program's sessions. Under the lock */
 
+bool pmpi_session_is_open(void)
+{
+	bool is_open;
+
+	pthread_mutex_lock(&lock);
+	is_open = num_open > 0;
+	pthread_mutex_unlock(&lock);
+	return is_open;
+}
+
+#if PMPI_HAS_MPI4
 /* Later sessions may ask for more than the first one; this serves all. */
 static bool init(void)
 {
@@ -92,6 +103,7 @@ int pmpi_own_Session_init(int (*next)(MPI_Info, MPI_Errhandler, MPI_Session *), 
 		begin_first();
 	result = next(info, errhandler, session);
 	num_open += result == MPI_SUCCESS;
+	__atomic_store_n(&core_mpi_job_has_sessions, true, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&lock);
 	return result;
 }

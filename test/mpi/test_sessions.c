@@ -225,6 +225,65 @@ static void init_later(void)
 		MPI_Session_finalize(&session);
 }
 
+/* What is under way, persistent or not, on a session's communicator when MPI_COMM_WORLD ends. */
+static void outlive(void)
+{
+	MPI_Session session = open_session("MPI_THREAD_SINGLE");
+	enum { PERSISTENT, STARTED, COLLECTIVE, RECEIVE, NUM };
+	struct buffer in = buffer_new(PLACE_DEVICE, COUNT * sizeof(int)), out[NUM];
+	int *mine = malloc(COUNT * sizeof(int)), *sums = malloc(COUNT * sizeof(int)), rank, size;
+	MPI_Request requests[NUM];
+	MPI_Status statuses[NUM];
+	MPI_Comm comm;
+
+	MPI_Init(NULL, NULL);
+	comm = make(session, false, false, "outlives");
+	MPI_Comm_rank(comm, &rank);
+	MPI_Comm_size(comm, &size);
+	for (int i = 0; i < COUNT; i++) {
+		mine[i] = i + rank;
+		sums[i] = size * i + size * (size - 1) / 2;
+	}
+	buffer_put(&in, mine, COUNT * sizeof(int));
+	for (int i = 0; i < NUM; i++)
+		out[i] = buffer_new(PLACE_DEVICE, COUNT * sizeof(int));
+	for (int i = 0; i < COLLECTIVE; i++)
+		MPI_Allreduce_init(in.data, out[i].data, COUNT, MPI_INT, MPI_SUM, comm,
+				   MPI_INFO_NULL, &requests[i]);
+	MPI_Start(&requests[STARTED]);
+	MPI_Iallreduce(in.data, out[COLLECTIVE].data, COUNT, MPI_INT, MPI_SUM, comm,
+		       &requests[COLLECTIVE]);
+	MPI_Irecv(out[RECEIVE].data, COUNT, MPI_INT, (rank + 1) % size, 3, comm,
+		  &requests[RECEIVE]);
+	MPI_Finalize();
+
+	snprintf(test_name, sizeof(test_name), "what outlives MPI_COMM_WORLD");
+#ifdef OPEN_MPI
+	is_fast = false; /* MPICH ends with the last session only */
+#else
+	is_fast = true;
+#endif
+	MPI_Send(in.data, COUNT, MPI_INT, (rank + size - 1) % size, 3, comm);
+	MPI_Start(&requests[PERSISTENT]);
+	MPI_Waitall(NUM, requests, statuses);
+	for (int i = 0; i < RECEIVE; i++)
+		check(buffer_equals(&out[i], sums, "a sum"), test_name);
+	for (int i = 0; i < COUNT; i++)
+		mine[i] = i + (rank + 1) % size;
+	check(buffer_equals(&out[RECEIVE], mine, "MPI_Irecv"), test_name);
+	for (int i = 0; i < COLLECTIVE; i++)
+		MPI_Request_free(&requests[i]);
+	call_on(comm, "after MPI_COMM_WORLD");
+	finish(comm);
+	MPI_Comm_free(&comm);
+	MPI_Session_finalize(&session);
+	for (int i = 0; i < NUM; i++)
+		buffer_free(&out[i]);
+	buffer_free(&in);
+	free(mine);
+	free(sums);
+}
+
 static pthread_barrier_t together;
 
 static void *open_and_close(void *argument)
@@ -278,11 +337,9 @@ static int launcher_rank(void)
 
 int main(int argc, char **argv)
 {
-	static const struct test_case cases[] = {{"alone", alone},
-						 {"overlap", overlap},
-						 {"again", again},
-						 {"threads", threads},
-						 {"init_later", init_later}};
+	static const struct test_case cases[] = {{"alone", alone},           {"overlap", overlap},
+						 {"again", again},           {"threads", threads},
+						 {"init_later", init_later}, {"outlive", outlive}};
 	int devices = 0;
 
 	test_rank = launcher_rank();

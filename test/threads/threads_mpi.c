@@ -716,7 +716,7 @@ void rank_stop(void)
 			core_comm_life_end(comms[i].state);
 		comms[i].group = NULL;
 	}
-	core_stop();
+	core_stop(false);
 }
 
 void *rank_allocate(size_t bytes)

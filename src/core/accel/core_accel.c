@@ -14,6 +14,7 @@
 #include "core/accel/core_together.h"
 #include "core/accel/core_vote.h"
 #include "core/agree/core_meet.h"
+#include "core/call/core_flags.h"
 #include "core/exec/core_steps.h"
 #include "core/mpi/core_mpi.h"
 #include "net/net_port.h"
@@ -90,7 +91,7 @@ enum util_status core_accel_start(struct core_accel *accel, const struct core_ca
 	/* A call on host buffers that is to be the library's for its order. */
 	if (!gpu_driver_present())
 		return core_accel_stage(accel, CORE_REASON_HOST_BUFFER);
-	if (!comm)
+	if (!comm || !core_awake) /* persistent ones outlive MPI_Finalize, on a session's */
 		return core_accel_stage(accel, CORE_REASON_NO_IDENTITY);
 	if (!comm->area)
 		return core_accel_stage(accel, comm->no_area);

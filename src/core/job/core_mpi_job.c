@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 struct core_mpi_job core_mpi_job;
+bool core_mpi_job_has_sessions;
 
 MPI_Comm core_mpi_private_comm = MPI_COMM_NULL;
 

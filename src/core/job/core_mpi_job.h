@@ -23,6 +23,9 @@ struct core_mpi_job {
 };
 extern struct core_mpi_job core_mpi_job;
 
+/* The program has had sessions, so that not all communicators are of MPI_COMM_WORLD's. Atomic. */
+extern bool core_mpi_job_has_sessions;
+
 /* A process as a member of a communicator. */
 struct core_member {
 	int process;    /* its rank in MPI_COMM_WORLD */
