@@ -270,6 +270,32 @@ def test_peer_access_by_nvml(tmp_path):
         assert re.findall(r"^apart (.*)", text, re.M) == ["gpu0 gpu2", "gpu1 gpu2"], text
 
 
+NVML_CALLS = ["nvmlShutdown", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetPciInfo_v3",
+              "nvmlDeviceGetCudaComputeCapability", "nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetNvLinkState",
+              "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemoteDeviceType"]
+
+# What a program has beside MPI, and whether it may come to use GPUs.
+USES = {"nothing": ("", [], False), "a_library": ("", ["-lgfortran"], False), "dlopen": ("if (argc > 1) dlopen(argv[1], RTLD_NOW);", [], True),
+        "a_library_that_loads": ("", ["-lgomp"], True), "cuda": ("", [f"-L{BUILD / 'emu'}", "-l:libcuda.so.1"], True)}
+
+
+@emulated_only
+@pytest.mark.parametrize("case,mpi", list(zip(USES, itertools.cycle(MPIS))))
+def test_who_asks_nvml(run_mpi, tmp_path, monkeypatch, mpi, case):
+    """It may start all GPUs of the machine, for seconds: not for programs that can't come to use one."""
+    code, libraries, asks = USES[case]
+    (tmp_path / "nvml.c").write_text("#include <stdio.h>\nint nvmlInit_v2(void); int nvmlInit_v2(void) { puts(\"NVML begins\"); return 0; }\n"
+                                     + "\n".join(f"int {name}(void); int {name}(void) {{ return 1; }}" for name in NVML_CALLS))
+    (tmp_path / "program.c").write_text("#include <dlfcn.h>\n#include <mpi.h>\nint main(int argc, char **argv)\n{\n\tMPI_Init(&argc, &argv);\n"
+                                        f"\t{code}\n\treturn MPI_Finalize();\n}}\n")
+    compile_with("cc", "-shared", "-fPIC", "-o", tmp_path / "libnvidia-ml.so.1", tmp_path / "nvml.c")
+    compile_with(f"mpicc.{mpi}", "-o", tmp_path / "program", tmp_path / "program.c", "-Wl,--no-as-needed", *libraries)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    result = run_mpi(mpi, 2, tmp_path / "program", env={"GPUCOLL_DEBUG": "info"})
+    assert result.status == 0 and "CUDA driver found" in result.output, result.output
+    assert result.output.count("NVML begins") == asks, result.output
+
+
 # What the machine says of two GPUs, what the user says, of rank 1 something else; and whether one uses the other's memory.
 REACHES = {"no_limit_is_known": ("", {}, {}, True), "host_bridges": ("numa", {}, {}, False), "two_on_amd": ("amd numa", {}, {}, True),
            "many_on_amd": ("amd numa more", {}, {}, False), "asked_for": ("numa", {"GPUCOLL_P2P_LEVEL": "phb"}, {}, True),

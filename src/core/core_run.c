@@ -28,6 +28,7 @@
 #include "core/report/core_trace.h"
 #include "core/request/core_requests.h"
 #include "gpu/gpu_module.h"
+#include "gpu/gpu_use.h"
 #include "util/util_fdpass.h"
 #include "util/util_hash.h"
 #include "util/util_log.h"
@@ -136,7 +137,8 @@ void core_start(void (*stop)(void))
 
 	util_config_load();
 	core_mpi_at_finalize(stop);
-	status = core_mpi_start(util_config.hostid, gpu_driver_installed() && !util_config.disable);
+	status = core_mpi_start(util_config.hostid, gpu_driver_installed() && !util_config.disable,
+				gpu_use_may_come());
 	util_log_set_rank(core_mpi_job.rank);
 	if (core_mpi_job.rank == 0) {
 		warn_of_options();

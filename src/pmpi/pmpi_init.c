@@ -9,6 +9,7 @@
 #include "core/p2p/core_mpi_trial.h"
 #include "core/report/core_stats.h"
 #include "pmpi/pmpi_call.h"
+#include "gpu/gpu_use.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "util/util_config.h"
 #include "util/util_log.h"
@@ -77,7 +78,14 @@ static void refuse_other_mpi(void)
 	exit(1);
 }
 
-static bool came_in; /* by one of the two below */
+static bool came_in; /* by MPI_Init or MPI_Init_thread */
+
+static void come_in(void)
+{
+	came_in = true;
+	refuse_other_mpi();
+	gpu_use_look();
+}
 
 /*
  * Bindings of other languages take MPI's functions from the MPI's own library, by dlsym, where
@@ -131,8 +139,7 @@ static int init(int (*next)(int *, char ***), int *argc, char ***argv)
 	bool threads = wants_threads();
 	int level = MPI_THREAD_SINGLE, provided, result;
 
-	came_in = true;
-	refuse_other_mpi();
+	come_in();
 	pmpi_enter(PMPI_DOOR_MPI);
 	/* Under the guard that goes on to the real one. */
 	result = threads ? PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &level)
@@ -164,8 +171,7 @@ static int init_thread(int (*next)(int *, char ***, int, int *), int *argc, char
 	bool threads = wants_threads();
 	int level = MPI_THREAD_SINGLE, result;
 
-	came_in = true;
-	refuse_other_mpi();
+	come_in();
 	pmpi_enter(PMPI_DOOR_MPI);
 	result = threads ? next(argc, argv, MPI_THREAD_MULTIPLE, &level)
 			 : next(argc, argv, required, provided);

@@ -57,11 +57,12 @@ static struct threads_group *node_group(void)
 
 /* ---- the job ---- */
 
-enum util_status core_mpi_start(const char *hostid, bool have_driver)
+enum util_status core_mpi_start(const char *hostid, bool have_driver, bool may_use)
 {
 	struct core_mpi_job *job = &core_mpi_job;
 
 	(void)hostid;
+	(void)may_use;
 	job->id = 1;
 	job->size = threads_job.all.size;
 	job->num_nodes = threads_job.num_nodes;
@@ -85,6 +86,11 @@ void core_mpi_stop(void)
 void core_mpi_at_finalize(void (*stop)(void))
 {
 	(void)stop; /* rank_stop does it */
+}
+
+bool core_mpi_node_may_use(int node)
+{
+	return core_mpi_node_has_driver(node);
 }
 
 bool core_mpi_node_has_driver(int node)

@@ -34,7 +34,8 @@ static struct topo_machine *look_at_machine(struct spent *spent)
 	enum { MOST_GPUS = 64 };
 	struct topo_gpu gpus[MOST_GPUS];
 	uint64_t start = util_now();
-	bool nvml = topo_nvml_open();
+	/* It starts GPUs that are not kept started, which may take seconds. */
+	bool nvml = core_mpi_node_may_use(core_mpi_job.node) && topo_nvml_open();
 	int num = nvml ? topo_nvml_list(gpus, MOST_GPUS) : -1;
 	struct topo_machine *machine;
 

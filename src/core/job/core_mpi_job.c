@@ -27,7 +27,7 @@ static MPI_Comm node_comm = MPI_COMM_NULL;
 static struct core_member *processes; /* of the job, by rank in MPI_COMM_WORLD */
 struct node {
 	int leader;
-	bool has_driver;
+	bool has_driver, may_use;
 	uint64_t machine;
 };
 static struct node *nodes; /* of the job */
@@ -42,7 +42,7 @@ static uint64_t
 struct introduction {
 	uint64_t host;
 	uint64_t machine;
-	uint64_t driver;
+	uint32_t driver, may_use;
 };
 
 /* Of the kernel that runs. */
@@ -94,10 +94,11 @@ static void number_nodes(const struct introduction *all)
 		while (all[first].host != all[i].host)
 			first++;
 		if (first == i)
-			nodes[job->num_nodes++] = (struct node){i, false, all[i].machine};
+			nodes[job->num_nodes++] = (struct node){i, false, false, all[i].machine};
 		processes[i].process = i;
 		processes[i].node = first == i ? job->num_nodes - 1 : processes[first].node;
 		nodes[processes[i].node].has_driver |= all[i].driver != 0;
+		nodes[processes[i].node].may_use |= all[i].may_use != 0;
 		job->any_driver |= all[i].driver != 0;
 		job->all_drivers &= all[i].driver != 0;
 	}
@@ -111,6 +112,11 @@ static void number_nodes(const struct introduction *all)
 bool core_mpi_node_has_driver(int node)
 {
 	return nodes[node].has_driver;
+}
+
+bool core_mpi_node_may_use(int node)
+{
+	return nodes[node].may_use;
 }
 
 uint64_t core_mpi_node_machine(int node)
@@ -214,11 +220,12 @@ static void stop_watching(void)
 	watched = NULL;
 }
 
-enum util_status core_mpi_start(const char *hostid, bool have_driver)
+enum util_status core_mpi_start(const char *hostid, bool have_driver, bool may_use)
 {
 	struct core_mpi_job *job = &core_mpi_job;
 	uint64_t machine = machine_identity();
-	struct introduction mine = {host_identity(hostid, machine), machine, have_driver}, *all;
+	struct introduction mine = {host_identity(hostid, machine), machine, have_driver, may_use},
+			    *all;
 
 	PMPI_Comm_rank(MPI_COMM_WORLD, &job->rank);
 	PMPI_Comm_size(MPI_COMM_WORLD, &job->size);

@@ -36,6 +36,9 @@ struct core_member {
 /* Whether a process on the node of the job has a CUDA driver. */
 bool core_mpi_node_has_driver(int node);
 
+/* Whether a program there has to do with GPUs, or may yet (gpu_use.h). */
+bool core_mpi_node_may_use(int node);
+
 /* Which machine the node is on, of which containers may be several nodes. */
 uint64_t core_mpi_node_machine(int node);
 
@@ -51,8 +54,11 @@ struct core_member core_mpi_member(int process);
  */
 void core_mpi_at_finalize(void (*stop)(void));
 
-/* Collective over MPI_COMM_WORLD: make the private communicator and agree on the job. */
-enum util_status core_mpi_start(const char *hostid, bool have_driver);
+/*
+ * Collective over MPI_COMM_WORLD: make the private communicator and agree on the job. `may_use`:
+ * gpu_use_may_come of this process.
+ */
+enum util_status core_mpi_start(const char *hostid, bool have_driver, bool may_use);
 
 /* A number that no other process of this job, nor of another, is likely to draw; never 0. */
 uint64_t core_mpi_draw_id(void);
