@@ -72,6 +72,7 @@ def test_callbacks_through_a_tool(run_mpi, mpi, order, case, tmp_path):
         trace = tmp_path / f"{len(counts)}.json"
         assert_passed(run_mpi(mpi, 2, "test_callbacks", case, env={"GPUCOLL_TRACE": str(trace)}, **place))
         counts.append(Counter(re.findall(r'"name": "(MPI_\w+)"', trace.read_text())))
+        assert "left by a jump" not in trace.read_text()
     assert counts[0] == counts[1] and counts[0]["MPI_Comm_dup"] >= 4, counts
 
 

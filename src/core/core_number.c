@@ -14,7 +14,7 @@ struct core_comm *core_number(const struct core_call *call, uint64_t *number)
 	if (!comm)
 		return NULL;
 	*number = comm->calls++;
-	/* An error handler of the application has left the last call by a jump. */
+	/* The last call has failed: an error handler makes this one, or has left it by a jump. */
 	if (comm->in_real)
 		core_meet_retire(comm);
 	return comm;

@@ -197,16 +197,18 @@ def body(f, door):
             return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
                     f"\tpmpi_enter({door});\n{made}"
                     f"\treturn {leave}(result, newcomm);\n")
-        return (f"{yields}\tif (pmpi_asleep() || pmpi_is_copied(comm))\n\t\treturn {forward};\n"
+        # A tool, which comes between, calls the other name.
+        again, copied = ("", "comm") if door == "PMPI_DOOR_MPI" else (" || pmpi_is_copied(comm)", "MPI_COMM_NULL")
+        return (f"{yields}\tif (pmpi_asleep(){again})\n\t\treturn {forward};\n"
                 f"\tstruct core_note note;\n\tpmpi_enter({door});\n"
                 f"\tint result = pmpi_note(&note, \"{f.called('')}\", comm, {pends});\n"
-                f"\tstruct pmpi_outer outer = pmpi_step_out(comm);\n"
+                f"\tstruct pmpi_outer outer = pmpi_step_out({copied}, __builtin_frame_address(0), __builtin_return_address(0));\n"
                 f"\tif (result == MPI_SUCCESS)\n\t\tresult = {forward};\n"
                 f"\tpmpi_step_in(&outer);\n\tpmpi_note_end(&note, result, {pends});\n"
                 f"\treturn {leave}(result, newcomm);\n")
     if f.kind == "handler":
         function = f.params[0][0].split()[0]
-        return (f"\tfunction = ({function} *)pmpi_handler_for((pmpi_function *)function);\n"
+        return (f"\tpmpi_bind_once();\n\tfunction = ({function} *)pmpi_handler_for((pmpi_function *)function);\n"
                 f"\treturn {forward};\n")
     if f.kind == "free":
         handle = f.arguments

@@ -16,7 +16,6 @@ _Thread_local int pmpi_depth;
 _Thread_local enum pmpi_door pmpi_door;
 _Thread_local char *pmpi_frame;
 _Thread_local void *pmpi_return;
-_Thread_local struct pmpi_callback pmpi_callback = {.copied = MPI_COMM_NULL};
 bool pmpi_off;
 
 /*
@@ -24,19 +23,14 @@ bool pmpi_off;
  * stays also when the function ends by jumping to another one. The place may be another function's
  * by now, so AddressSanitizer is not asked.
  */
-__attribute__((no_sanitize("address"))) bool pmpi_frame_stands(const char *frame, const void *ret)
+__attribute__((no_sanitize("address"))) bool pmpi_is_left(const char *here, const char *frame,
+							  const void *ret)
 {
-	return ((const void *const volatile *)frame)[1] == ret;
-}
+	enum { SAME_STACK = 64 << 20 };
 
-void pmpi_step_in(const struct pmpi_outer *outer)
-{
-	pmpi_depth = outer->depth;
-	pmpi_door = outer->door;
-	pmpi_frame = outer->place.frame;
-	pmpi_return = outer->place.ret;
-	pmpi_callback = outer->callback;
-	core_message_passes = outer->message_passes;
+	if (here >= frame)
+		return here - frame < SAME_STACK;
+	return frame - here < SAME_STACK && ((const void *const volatile *)frame)[1] != ret;
 }
 
 /*

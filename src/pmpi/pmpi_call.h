@@ -59,37 +59,12 @@ extern _Thread_local enum pmpi_door pmpi_door __attribute__((tls_model("initial-
 extern _Thread_local char *pmpi_frame __attribute__((tls_model("initial-exec")));
 extern _Thread_local void *pmpi_return __attribute__((tls_model("initial-exec")));
 
-/* A call of a function that may be left by a jump. */
-struct pmpi_place {
-	char *frame; /* NULL: none */
-	void *ret;   /* what it is to return to */
-};
-
 /*
- * Where MPI calls the application back in the middle of a call, this thread's innermost one: around
- * an error handler, or around the constructor that copies the attributes of `copied`. It has
- * stepped out of the call: what is called there is as if from outside.
+ * Whether a jump has left the call of a function that has this frame and is to return there: `here`
+ * is the same frame or an older one, or, where it is not, the address of return does not stand in
+ * the frame any more.
  */
-struct pmpi_callback {
-	struct pmpi_place place;
-	MPI_Comm copied;
-};
-
-extern _Thread_local struct pmpi_callback pmpi_callback __attribute__((tls_model("initial-exec")));
-
-/* Whether what is to be returned to still stands in the frame, an older one on this stack. */
-bool pmpi_frame_stands(const char *frame, const void *ret);
-
-/* Whether a jump has left it, or may have: this is the same frame or an older one than its own. */
-static inline __attribute__((always_inline)) bool pmpi_is_left(const char *frame, const void *ret)
-{
-	enum { SAME_STACK = 64 << 20 };
-	const char *here = (const char *)__builtin_frame_address(0);
-
-	if (here >= frame)
-		return here - frame < SAME_STACK;
-	return frame - here < SAME_STACK && !pmpi_frame_stands(frame, ret);
-}
+bool pmpi_is_left(const char *here, const char *frame, const void *ret);
 
 /*
  * Set by GPUCOLL_DISABLE, gpucoll_enable and in a forked child. Read without order: it takes effect
@@ -104,25 +79,19 @@ extern bool pmpi_off;
  */
 static inline __attribute__((always_inline)) bool pmpi_is_inside(void)
 {
-	if (pmpi_depth && pmpi_is_left(pmpi_frame, pmpi_return))
+	if (pmpi_depth && pmpi_is_left(__builtin_frame_address(0), pmpi_frame, pmpi_return))
 		pmpi_depth = 0;
 	return pmpi_depth > 0;
 }
 
-/* Whether this call comes from a callback, which is not left. */
+/* Of those that a jump has left (pmpi_callback.c) forget all. Whether others are left. */
+bool pmpi_look_back(const char *here);
+
+/* Whether this call comes from a callback. */
 static inline __attribute__((always_inline)) bool pmpi_is_called_back(void)
 {
-	const struct pmpi_place *place = &pmpi_callback.place;
-
-	if (place->frame && pmpi_is_left(place->frame, place->ret))
-		pmpi_callback = (struct pmpi_callback){.copied = MPI_COMM_NULL};
-	return pmpi_callback.place.frame != NULL;
-}
-
-/* Whether it is a constructor's once more, by the other door. */
-static inline __attribute__((always_inline)) bool pmpi_is_copied(MPI_Comm comm)
-{
-	return pmpi_is_called_back() && pmpi_callback.copied == comm;
+	return __builtin_expect(core_called_back, false) &&
+	       pmpi_look_back(__builtin_frame_address(0));
 }
 
 /*
@@ -168,6 +137,8 @@ static inline __attribute__((always_inline)) void pmpi_enter(enum pmpi_door door
 		pmpi_return = __builtin_return_address(0);
 		if (__builtin_expect(core_drive_holds, false))
 			core_drive_leave();
+		if (__builtin_expect(core_called_back, false))
+			pmpi_look_back(pmpi_frame);
 	}
 }
 
@@ -184,37 +155,26 @@ static inline __attribute__((always_inline)) void pmpi_enter_any(enum pmpi_door 
 	pmpi_enter(door);
 }
 
-/* The call that a callback is in the middle of. */
-struct pmpi_outer {
+/*
+ * MPI calls the application back in the middle of a call, in an error handler, or in a copy
+ * function of the attributes of `copied`. From pmpi_step_out on what this thread calls is as if
+ * from outside, until pmpi_step_in, or until a jump has left the frame that was to return there.
+ * `copied` may come once more, by PMPI's door, from a tool; MPI_COMM_NULL: it is none.
+ */
+struct pmpi_outer { /* the call that it is in the middle of */
 	int depth;
 	enum pmpi_door door;
-	struct pmpi_place place;
-	struct pmpi_callback callback; /* around that call */
+	char *frame;
+	void *ret;
+	int callbacks; /* around that call */
 	bool message_passes;
+	enum core_path last_path;
 };
-
-/*
- * From here on what this thread calls is as if from outside, until pmpi_step_in, or until a jump
- * has left the caller's frame. `copied`: the communicator whose attributes are; MPI_COMM_NULL:
- * none.
- */
-static inline __attribute__((always_inline)) struct pmpi_outer pmpi_step_out(MPI_Comm copied)
-{
-	struct pmpi_outer outer = {pmpi_depth,
-				   pmpi_door,
-				   {pmpi_frame, pmpi_return},
-				   pmpi_callback,
-				   core_message_passes};
-
-	pmpi_callback.place.frame = (char *)__builtin_frame_address(0);
-	pmpi_callback.place.ret = __builtin_return_address(0);
-	pmpi_callback.copied = copied;
-	pmpi_depth = 0;
-	core_message_passes = false;
-	return outer;
-}
-
+struct pmpi_outer pmpi_step_out(MPI_Comm copied, char *frame, void *ret);
 void pmpi_step_in(const struct pmpi_outer *outer);
+
+/* Whether a constructor's call is such a one; it is not the next time. */
+bool pmpi_is_copied(MPI_Comm comm);
 
 /* What MPI is to call in the place of an error handler of the application. Thread-safe. */
 typedef void pmpi_function(void);

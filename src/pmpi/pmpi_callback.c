@@ -1,15 +1,90 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Error handlers of the application, which MPI calls inside the call that fails. What they call is
- * the application's: a collective is counted as any other, since other ranks may make it from
- * elsewhere, and its buffers may be on the device. So MPI is given functions of ours, which step
- * out of the call (pmpi_call.h). MPI tells a handler nothing that could lead to the application's
- * function but by which it calls: there is one of ours for each.
+ * What MPI calls back in the middle of a call is the application's, and so is what that calls: a
+ * collective is counted as any other, since other ranks may make it from elsewhere, and its buffers
+ * may be on the device. Around copy functions of attributes the constructor's wrapper steps out of
+ * its call. Error handlers may be called in any: so MPI is given functions of ours. It tells a
+ * handler nothing that could lead to the application's function but by which it calls: there is one
+ * of ours for each.
  */
 #include "pmpi/pmpi_call.h"
 
 #include <pthread.h>
 #include <stdarg.h>
+
+/* ---- who is called back ---- */
+
+/* Those that this thread is in, the innermost one last. */
+enum { MOST_CALLBACKS = 16 };
+static _Thread_local struct {
+	int num;
+	struct callback {
+		const char *frame; /* of ours, around it */
+		const void *ret;   /* what that one returns to */
+		MPI_Comm copied;
+	} all[MOST_CALLBACKS];
+} callbacks __attribute__((tls_model("initial-exec")));
+
+static void set_num(int num)
+{
+	callbacks.num = num;
+	core_called_back = num > 0;
+}
+
+bool pmpi_look_back(const char *here)
+{
+	int num = callbacks.num;
+
+	while (num && pmpi_is_left(here, callbacks.all[num - 1].frame, callbacks.all[num - 1].ret))
+		num--;
+	set_num(num);
+	return num > 0;
+}
+
+bool pmpi_is_copied(MPI_Comm comm)
+{
+	struct callback *last;
+
+	if (!pmpi_is_called_back())
+		return false;
+	last = &callbacks.all[callbacks.num - 1];
+	if (last->copied != comm)
+		return false;
+	last->copied = MPI_COMM_NULL;
+	return true;
+}
+
+struct pmpi_outer pmpi_step_out(MPI_Comm copied, char *frame, void *ret)
+{
+	struct pmpi_outer outer = {.depth = pmpi_depth,
+				   .door = pmpi_door,
+				   .frame = pmpi_frame,
+				   .ret = pmpi_return,
+				   .callbacks = callbacks.num,
+				   .message_passes = core_message_passes,
+				   .last_path = core_last_path};
+
+	if (callbacks.num == MOST_CALLBACKS)
+		return outer;
+	callbacks.all[callbacks.num] = (struct callback){frame, ret, copied};
+	set_num(callbacks.num + 1);
+	pmpi_depth = 0;
+	core_message_passes = false;
+	return outer;
+}
+
+void pmpi_step_in(const struct pmpi_outer *outer)
+{
+	set_num(outer->callbacks);
+	pmpi_depth = outer->depth;
+	pmpi_door = outer->door;
+	pmpi_frame = outer->frame;
+	pmpi_return = outer->ret;
+	core_message_passes = outer->message_passes;
+	core_last_path = outer->last_path;
+}
+
+/* ---- error handlers ---- */
 
 /*
  * Of a communicator, a window, a file or a session. What comes behind is the MPI's own: Open MPI
@@ -30,13 +105,15 @@ static __attribute__((noinline)) void call_back(handler *function, void *object,
 
 	/*
 	 * A call of the queue's is made for the application, which is elsewhere, and holds what
-	 * others on the communicator wait for.
+	 * others on the communicator wait for. Where there is no call to step out of, a constructor
+	 * may have done so.
 	 */
-	if (!pmpi_depth || core_drive_holds) {
+	if ((!pmpi_depth && !core_called_back) || core_drive_holds) {
 		function(object, error, first, second);
 		return;
 	}
-	outer = pmpi_step_out(MPI_COMM_NULL);
+	outer = pmpi_step_out(MPI_COMM_NULL, __builtin_frame_address(0),
+			      __builtin_return_address(0));
 	function(object, error, first, second);
 	pmpi_step_in(&outer);
 }

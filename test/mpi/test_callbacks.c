@@ -10,6 +10,9 @@
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 
 #include <setjmp.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+#include <unistd.h>
 
 #pragma weak gpucoll_last_path
 
@@ -205,6 +208,178 @@ static void handler_jumps(void)
 	finish();
 }
 
+static MPI_Comm innermost; /* whose errors leave by a jump what calls on it */
+
+static void jump(MPI_Comm *comm, int *error, ...)
+{
+	(void)comm;
+	(void)error;
+	longjmp(before_the_call, 1);
+}
+
+static void fail_inside(void)
+{
+	int number;
+
+	if (setjmp(before_the_call))
+		return;
+	MPI_Recv(&number, 1, MPI_INT, MPI_ANY_SOURCE, 1, innermost, MPI_STATUS_IGNORE);
+	MPI_Abort(MPI_COMM_WORLD, 4);
+}
+
+/* Catches an error of its own. */
+static void fail_and_add_up(MPI_Comm *comm, int *error, ...)
+{
+	(void)comm;
+	(void)error;
+	num_errors++;
+	fail_inside();
+	all_right &= all_is_right(other);
+}
+
+static void open_innermost(void)
+{
+	int two[2] = {1, 2};
+	MPI_Errhandler handler;
+
+	MPI_Comm_dup(MPI_COMM_WORLD, &innermost);
+	MPI_Comm_create_errhandler(jump, &handler);
+	MPI_Comm_set_errhandler(innermost, handler);
+	MPI_Errhandler_free(&handler);
+	MPI_Send(two, 2, MPI_INT, (test_rank + 1) % test_size, 1, innermost);
+}
+
+/* Requests in all places of a table, if their handles are kept in one. */
+static void make_requests(void)
+{
+	enum { NUM = 1024 };
+	MPI_Request *requests = malloc(NUM * sizeof(*requests)), sending;
+	int *numbers = malloc(NUM * sizeof(*numbers));
+	int next = (test_rank + 1) % test_size, before = (test_rank + test_size - 1) % test_size;
+
+	for (int i = 0; i < NUM; i++)
+		MPI_Irecv(&numbers[i], 1, MPI_INT, before, i, other, &requests[i]);
+	for (int i = 0; i < NUM; i++) {
+		MPI_Isend(&i, 1, MPI_INT, next, i, other, &sending);
+		MPI_Wait(&sending, MPI_STATUS_IGNORE);
+	}
+	for (int i = 0; i < NUM; i++) {
+		MPI_Wait(&requests[i], MPI_STATUS_IGNORE);
+		all_right &= numbers[i] == i;
+	}
+	free(requests);
+	free(numbers);
+}
+
+/* One that is left by a jump in another, among requests that stay. */
+static void handler_in_handler(void)
+{
+	struct buffer in = buffer_new(PLACE_DEVICE, sizeof(int)),
+		      out = buffer_new(PLACE_DEVICE, sizeof(int)),
+		      one = buffer_new(PLACE_DEVICE, sizeof(int));
+	int sum = test_size * (test_size - 1) / 2;
+	MPI_Errhandler handler;
+	MPI_Request requests[2];
+	MPI_Status statuses[2];
+
+	prepare("an error handler that catches an error");
+	open_innermost();
+	MPI_Comm_create_errhandler(fail_and_add_up, &handler);
+	MPI_Comm_set_errhandler(failing, handler);
+	MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+	MPI_Errhandler_free(&handler);
+	buffer_put(&in, &test_rank, sizeof(int));
+	MPI_Irecv(one.data, 1, MPI_INT, MPI_ANY_SOURCE, 1, failing, &requests[0]);
+	MPI_Barrier(failing);
+	send_too_much();
+	if (test_rank == 0)
+		usleep(300000); /* the others' sums are under way when they come to the error */
+	MPI_Iallreduce(in.data, out.data, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[1]);
+	MPI_Waitall(2, requests, statuses);
+	all_right &= num_errors == 1;
+	make_requests();
+	MPI_Wait(&requests[1], MPI_STATUS_IGNORE);
+	all_right &= buffer_equals(&out, &sum, "MPI_Iallreduce");
+	MPI_Comm_free(&innermost);
+	buffer_free(&in);
+	buffer_free(&out);
+	buffer_free(&one);
+	finish();
+}
+
+static void add_up_there(MPI_Comm *comm, int *error, ...)
+{
+	struct buffer number = buffer_new(PLACE_DEVICE, sizeof(int));
+	int one = 1;
+
+	(void)error;
+	num_errors++;
+	buffer_put(&number, &one, sizeof(one));
+	MPI_Allreduce(MPI_IN_PLACE, number.data, 1, MPI_INT, MPI_SUM, *comm);
+	all_right &= buffer_equals(&number, &test_size, "MPI_Allreduce");
+	buffer_free(&number);
+}
+
+/* One rank's call is refused, and its handler makes the one on the communicator that all make. */
+static void handler_of_refused(void)
+{
+	MPI_Errhandler handler;
+	int none = 0;
+
+	prepare("a collective in the handler of its communicator");
+	MPI_Comm_create_errhandler(add_up_there, &handler);
+	MPI_Comm_set_errhandler(failing, handler);
+	MPI_Errhandler_free(&handler);
+	if (test_rank == 0)
+		MPI_Bcast(&none, -1, MPI_INT, 0, failing);
+	else
+		add_up_there(&failing, &none);
+	all_right &= num_errors == 1;
+	for (int i = 0; i < 3; i++)
+		add_up_there(&failing, &none);
+	finish();
+}
+
+static ucontext_t whole, coroutine;
+
+static void left_by_a_jump(void)
+{
+	fail_inside();
+	all_right &= sums_are_right(other);
+}
+
+static void after_it(void)
+{
+	all_right &= numbers_go_round(other);
+}
+
+static void run_on(char *stack, size_t bytes, void (*run)(void))
+{
+	getcontext(&coroutine);
+	coroutine.uc_stack.ss_sp = stack;
+	coroutine.uc_stack.ss_size = bytes;
+	coroutine.uc_link = &whole;
+	makecontext(&coroutine, run, 0);
+	swapcontext(&whole, &coroutine);
+}
+
+/* The stack on which a handler jumped is no memory any more. */
+static void handler_in_coroutine(void)
+{
+	enum { STACK = 1 << 18 };
+	char *stacks =
+		mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	prepare("an error handler that jumps in a coroutine");
+	open_innermost();
+	run_on(stacks + STACK, STACK, left_by_a_jump);
+	munmap(stacks + STACK, STACK);
+	run_on(stacks, STACK, after_it);
+	munmap(stacks, STACK);
+	MPI_Comm_free(&innermost);
+	finish();
+}
+
 /* The attribute: a communicator of the same ranks, of which a copy gets a copy of its own. */
 static int copy_inner(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, int *flag)
 {
@@ -266,12 +441,60 @@ static void copy_function(void)
 	finish();
 }
 
+static bool refuses;
+static MPI_Comm made;
+
+static int refuse_once(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, int *flag)
+{
+	(void)comm;
+	(void)keyval;
+	(void)extra;
+	*(void **)copy = value;
+	*flag = 1;
+	return refuses ? MPI_ERR_OTHER : MPI_SUCCESS;
+}
+
+static void make_anew(MPI_Comm *comm, int *error, ...)
+{
+	(void)error;
+	refuses = false;
+	if (test_rank == 0)
+		MPI_Comm_dup(*comm, &made);
+}
+
+/* The handler of the constructor makes it anew, or the program after that. */
+static void copy_again(void)
+{
+	MPI_Errhandler handler;
+	MPI_Comm copy;
+	int keyval;
+
+	prepare("a communicator is copied in the handler of its copying");
+	MPI_Comm_create_keyval(refuse_once, MPI_COMM_NULL_DELETE_FN, &keyval, NULL);
+	MPI_Comm_set_attr(failing, keyval, &keyval);
+	MPI_Comm_create_errhandler(make_anew, &handler);
+	MPI_Comm_set_errhandler(failing, handler);
+	MPI_Errhandler_free(&handler);
+	refuses = true;
+	all_right &= MPI_Comm_dup(failing, &copy) != MPI_SUCCESS && !refuses;
+	if (test_rank)
+		MPI_Comm_dup(failing, &made);
+	all_right &= all_is_right(made);
+	MPI_Comm_free(&made);
+	MPI_Comm_free_keyval(&keyval);
+	finish();
+}
+
 static const struct test_case cases[] = {
 	{"handler", handler},
 	{"handler_of_some", handler_of_some},
 	{"handler_of_collective", handler_of_collective},
 	{"handler_jumps", handler_jumps},
+	{"handler_in_handler", handler_in_handler},
+	{"handler_of_refused", handler_of_refused},
+	{"handler_in_coroutine", handler_in_coroutine},
 	{"copy_function", copy_function},
+	{"copy_again", copy_again},
 };
 
 int main(int argc, char **argv)

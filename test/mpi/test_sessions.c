@@ -54,10 +54,15 @@ static MPI_Comm make(MPI_Session session, bool half, bool backwards, const char 
 	return comm;
 }
 
+/* Any thread. */
 static void check(bool ok, const char *what)
 {
+	static pthread_mutex_t counting = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&counting);
 	test_passed += ok;
 	test_failed += !ok;
+	pthread_mutex_unlock(&counting);
 	if (!ok)
 		printf("FAIL rank %d: %s\n", test_rank, what);
 }
@@ -93,8 +98,13 @@ static void call_on(MPI_Comm comm, const char *what)
 	free(sums);
 }
 
-/* What is called without a communicator, with a type that is used for the first time. */
-static void receive_without(MPI_Comm comm, MPI_Datatype type, int first, int second)
+static pthread_barrier_t together;
+
+/*
+ * What is called without a communicator, with a type that is used for the first time. `threads`: in
+ * several threads at once.
+ */
+static void receive_without(MPI_Comm comm, MPI_Datatype type, int first, int second, bool threads)
 {
 	struct buffer buffer = buffer_new(PLACE_DEVICE, 8 * sizeof(int));
 	int sent[2] = {3, 4}, want[8], rank;
@@ -108,6 +118,8 @@ static void receive_without(MPI_Comm comm, MPI_Datatype type, int first, int sec
 	MPI_Type_commit(&type);
 	MPI_Isend(sent, 2, MPI_INT, rank, 5, comm, &sending);
 	MPI_Mprobe(rank, 5, comm, &message, MPI_STATUS_IGNORE);
+	if (threads)
+		pthread_barrier_wait(&together);
 	MPI_Imrecv(buffer.data, 1, type, &message, &request);
 	MPI_Wait(&request, MPI_STATUS_IGNORE);
 	MPI_Wait(&sending, MPI_STATUS_IGNORE);
@@ -124,12 +136,12 @@ static void call_without(MPI_Comm comm)
 	MPI_Datatype type;
 
 	MPI_Type_vector(2, 1, 5, MPI_INT, &type);
-	receive_without(comm, type, 0, 5);
+	receive_without(comm, type, 0, 5, false);
 	MPI_Type_create_indexed_block(2, 1, places, MPI_INT, &type);
-	receive_without(comm, type, 5, 2);
+	receive_without(comm, type, 5, 2, false);
 	MPI_Type_create_darray(4, 1, 1, &length, &distribution, &block, &processes, MPI_ORDER_C,
 			       MPI_INT, &type);
-	receive_without(comm, type, 1, 5);
+	receive_without(comm, type, 1, 5, false);
 }
 
 /* The first of the ranks says how it went for all. */
@@ -284,8 +296,6 @@ static void outlive(void)
 	free(sums);
 }
 
-static pthread_barrier_t together;
-
 static void *open_and_close(void *argument)
 {
 	MPI_Session *session = argument;
@@ -321,6 +331,39 @@ static void threads(void)
 		pthread_join(all[i], NULL);
 }
 
+static MPI_Comm in_thread;
+
+static void *call_in_thread(void *argument)
+{
+	const int places[] = {5, 2};
+	MPI_Datatype type;
+
+	(void)argument;
+	for (int i = 0; i < 60; i++) {
+		MPI_Type_create_indexed_block(2, 1, places, MPI_INT, &type);
+		receive_without(in_thread, type, 5, 2, true);
+	}
+	return NULL;
+}
+
+/* Without MPI_Init the library makes itself what it needs, in several threads at once. */
+static void in_threads(void)
+{
+	enum { NUM = 3 };
+	MPI_Session session = open_session("MPI_THREAD_MULTIPLE");
+	pthread_t all[NUM];
+
+	in_thread = make(session, false, false, "threads");
+	pthread_barrier_init(&together, NULL, NUM);
+	for (int i = 0; i < NUM; i++)
+		pthread_create(&all[i], NULL, call_in_thread, NULL);
+	for (int i = 0; i < NUM; i++)
+		pthread_join(all[i], NULL);
+	finish(in_thread);
+	MPI_Comm_free(&in_thread);
+	MPI_Session_finalize(&session);
+}
+
 static void alone(void)
 {
 	run_session("MPI_THREAD_SERIALIZED", "sessions only");
@@ -337,9 +380,10 @@ static int launcher_rank(void)
 
 int main(int argc, char **argv)
 {
-	static const struct test_case cases[] = {{"alone", alone},           {"overlap", overlap},
-						 {"again", again},           {"threads", threads},
-						 {"init_later", init_later}, {"outlive", outlive}};
+	static const struct test_case cases[] = {
+		{"alone", alone},     {"overlap", overlap},       {"again", again},
+		{"threads", threads}, {"init_later", init_later}, {"in_threads", in_threads},
+		{"outlive", outlive}};
 	int devices = 0;
 
 	test_rank = launcher_rank();

@@ -3,6 +3,7 @@
 
 bool core_awake, core_attentive;
 
+_Thread_local bool core_called_back;
 _Thread_local enum core_path core_last_path;
 
 const char *core_path_name(enum core_path path)

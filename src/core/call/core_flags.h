@@ -19,6 +19,12 @@ extern bool core_awake;
 /* Calls need a look even where this process has no CUDA: awake, or 16-bit types are in use. */
 extern bool core_attentive;
 
+/*
+ * This thread is in what MPI has called back in the middle of a call, an error handler or a copy
+ * function, so that the calls of a communicator that are under way are not all left by a jump.
+ */
+extern _Thread_local bool core_called_back __attribute__((tls_model("initial-exec")));
+
 /* The path of this thread's last collective. */
 extern _Thread_local enum core_path core_last_path __attribute__((tls_model("initial-exec")));
 

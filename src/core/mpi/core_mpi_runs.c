@@ -71,14 +71,15 @@ void core_mpi_note_comm(core_handle comm)
 struct unpacker {
 	MPI_Comm comm;
 	bool own; /* in a session of the library's */
-#if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
+#ifdef MPI_SESSION_NULL
 	MPI_Session session;
 #endif
 };
 
-#if MPI_VERSION >= 4 || (defined(OPEN_MPI) && OMPI_MAJOR_VERSION >= 5)
-/* MPI_COMM_NULL, and nothing is left open: the MPI has none. */
-static void open_own(struct unpacker *unpacker)
+#if defined(MPI_SESSION_NULL) && !defined(OPEN_MPI)
+static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER; /* the group has one at a time */
+
+static void make_own(struct unpacker *unpacker)
 {
 	MPI_Group self;
 
@@ -94,17 +95,28 @@ static void open_own(struct unpacker *unpacker)
 		PMPI_Session_finalize(&unpacker->session);
 }
 
+/* MPI_COMM_NULL, and nothing is left open: the MPI has none. */
+static void open_own(struct unpacker *unpacker)
+{
+	pthread_mutex_lock(&own_lock);
+	make_own(unpacker);
+	if (!unpacker->own)
+		pthread_mutex_unlock(&own_lock);
+}
+
 static void close_unpacker(struct unpacker *unpacker)
 {
 	if (!unpacker->own)
 		return;
 	PMPI_Comm_free(&unpacker->comm);
 	PMPI_Session_finalize(&unpacker->session);
+	pthread_mutex_unlock(&own_lock);
 }
 #else
+/* It is there always in Open MPI 5, and there are no sessions in older MPIs. */
 static void open_own(struct unpacker *unpacker)
 {
-	(void)unpacker;
+	unpacker->comm = MPI_COMM_SELF;
 }
 
 static void close_unpacker(struct unpacker *unpacker)
@@ -256,8 +268,8 @@ static enum util_status ask_for_runs(MPI_Datatype type, const struct core_typema
 	struct unpacker unpacker;
 
 	list->asked = true;
-	if (!open_unpacker(&unpacker))
-		return UTIL_ERR_MPI;
+	if (!open_unpacker(&unpacker)) /* which is no fault of the arguments */
+		return UTIL_ERR_SYSTEM;
 	scan.comm = unpacker.comm;
 	scan.numbers = calloc(map->size, sizeof(*scan.numbers));
 	if (!scan.numbers)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "core/report/core_journal.h"
+#include "core/call/core_flags.h"
 #include "core/comm/core_board.h"
 #include "core/mpi/core_mpi.h"
 #include "core/mpi/core_mpi_predefined.h"
@@ -120,7 +121,9 @@ static void copy_text(char *to, const char *from, size_t bytes)
 	to[i] = 0;
 }
 
-/* Operations of a communicator are made one at a time: a call that waits was left by a jump then.
+/*
+ * Operations of a communicator are made one at a time, but for those of callbacks: a call that
+ * waits was left by a jump then.
  */
 static void end_left(struct core_comm *comm)
 {
@@ -184,7 +187,8 @@ static struct core_entry *begin_entry(struct core_note *note, struct core_comm *
 	if (!mine)
 		return NULL;
 	if (comm) {
-		end_left(comm);
+		if (!core_called_back)
+			end_left(comm);
 		number = count_call(comm);
 	}
 	entry = take_new(note, comm, coll, name);
@@ -201,11 +205,17 @@ static void publish(const struct core_note *note)
 	atomic_store_explicit(&note->call->serial, note->serial, memory_order_release);
 }
 
+static bool is_open(const struct core_note *note)
+{
+	return note->call &&
+	       atomic_load_explicit(&note->call->open, memory_order_relaxed) == note->serial;
+}
+
 static void follow(struct core_note *note, struct core_comm *comm, bool waits)
 {
 	if (core_trace_on)
 		note->trace = core_trace_begin(note->call);
-	if (comm && waits)
+	if (comm && waits && !(core_called_back && is_open(&comm->blocking)))
 		comm->blocking = *note;
 }
 

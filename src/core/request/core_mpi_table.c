@@ -131,6 +131,7 @@ void core_requests_left(void)
 
 	if (!all)
 		return;
+	core_mpi_table_taken_over++; /* should it be in one, after all, it is to look again */
 	pthread_mutex_lock(&lock);
 	while ((one = all)) {
 		all = one->next;
