@@ -7,7 +7,7 @@ import time
 import pytest
 
 from conftest import BUILD, MPIS, NEWER, ON_GPU, assert_passed, environment, launcher, run_command
-from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only
+from helpers import PATHS, compile_with, count_calls, each_mpi, emulated_only, on_nodes
 
 
 @each_mpi
@@ -20,7 +20,8 @@ def test_life(run_mpi, mpi, case):
 SESSIONS = {"staged": ("alone", {}), "alone": ("alone", {"GPUCOLL_SESSIONS": "1"}), "overlap": ("overlap", {"GPUCOLL_SESSIONS": "1"}),
             "again": ("again", {"GPUCOLL_SESSIONS": "1"}), "threads": ("threads", {"GPUCOLL_SESSIONS": "1"}), "init_later": ("init_later", {}), "init_first": ("init_later", {"GPUCOLL_SESSIONS": "1"}),
             "finalize_last": ("init_later", {"GPUCOLL_SESSIONS": "1", "FINALIZE_LAST": "1"}),
-            "in_threads": ("in_threads", {}), "outlive": ("outlive", {}), "outlive_init_first": ("outlive", {"GPUCOLL_SESSIONS": "1"})}
+            "in_threads": ("in_threads", {}), "outlive": ("outlive", {}), "outlive_init_first": ("outlive", {"GPUCOLL_SESSIONS": "1"}),
+            "begin_while_ending": ("begin_while_ending", {})}
 
 
 @pytest.mark.parametrize("which", ["mpich", "mpich5", "openmpi5"])
@@ -31,6 +32,8 @@ def test_sessions(run_mpi, which, name):
         pytest.skip(f"no library for {which}")
     if which == "mpich" and name in ("staged", "in_threads"):
         pytest.skip("MPICH 4.0 has no groups of sessions but the job's")
+    if which == "mpich" and name == "begin_while_ending":
+        pytest.skip("MPICH 4.0 crashes in MPI_Session_init during MPI_Finalize")
     if which != "mpich5" and name == "again":
         pytest.skip("MPICH 4.0 and Open MPI 5.0 crash in a session after the last one, with MPI_Init or without")
     case, env = SESSIONS[name]
@@ -84,14 +87,25 @@ def test_edges(run_mpi, mpi, case):
         assert "rank 2 was let go: yes" in result.output, result.output
 
 
-CALLBACKS = ["handler", "handler_of_some", "handler_of_collective", "handler_jumps", "handler_in_handler", "handler_of_refused",
-             "handler_in_coroutine", "copy_function", "copy_again"]
+CALLBACKS = ["handler", "handler_of_some", "handler_of_collective", "handler_jumps", "handler_in_handler", "handlers_in_handlers",
+             "handler_of_refused", "handler_in_coroutine", "copy_function", "copy_again", "copy_by_other_name"]
+
+
+@pytest.mark.parametrize("which", ["mpich5", "openmpi5"])
+@pytest.mark.parametrize("case", ["outlive", "one_outlives"])
+def test_sessions_over_nodes(run_mpi, which, case):
+    """Ends that all ranks come to, and connections that break off then."""
+    if which not in NEWER:
+        pytest.skip(f"no library for {which}")
+    result = on_nodes(run_mpi, which, "0011", "test_sessions", case, timeout=60)
+    assert_passed(result)
+    assert "WARN" not in result.output, result.output
 
 
 @each_mpi
 @pytest.mark.parametrize("case", CALLBACKS)
 def test_callbacks(run_mpi, mpi, case):
-    if mpi == "mpich5" and case != "copy_function":
+    if mpi == "mpich5" and case not in ("copy_function", "copy_by_other_name"):
         pytest.skip("MPICH 5.0 gives no errors of what is truncated in collectives, not always of messages, and none of copies")
     result = run_mpi(mpi, 3, "test_callbacks", case)
     assert_passed(result)

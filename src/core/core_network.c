@@ -253,12 +253,17 @@ static void settle(void)
 		progress_network();
 }
 
-void core_network_stop(void)
+void core_network_stop(bool goes_on)
 {
 	if (!core_mail_is_up())
 		return;
 	/* Messages may be on their way yet to who is still in a call. */
 	core_mpi_job_barrier(NULL);
+	if (goes_on) {
+		net_expect_ends();
+		core_mpi_job_barrier(progress_network);
+		return;
+	}
 	core_service_stop();
 	net_rest_stop();
 	net_set_handler(NET_SERVICE, NULL);

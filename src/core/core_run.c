@@ -192,6 +192,8 @@ void core_stop(bool goes_on)
 	if (core_awake)
 		core_trace_stop();
 	if (goes_on) {
+		if (core_awake)
+			core_network_stop(true);
 		core_awake = false;
 		return;
 	}
@@ -204,7 +206,7 @@ void core_stop(bool goes_on)
 	if (!core_awake)
 		return;
 	core_awake = false;
-	core_network_stop();
+	core_network_stop(false);
 	core_mpi_comm_stop();
 	core_mpi_late_stop();
 	core_mpi_forget_types();

@@ -76,10 +76,26 @@ static int read_object(struct dl_phdr_info *info, size_t size, void *argument)
 	return 0;
 }
 
+/*
+ * What runs code on GPUs. The MPI, or hwloc, may need it, as the program may, which calls nothing
+ * itself then.
+ */
+static bool is_for_gpus(const char *name)
+{
+	static const char *const begins[] = {"libcu",  "libnv",   "libOpenCL",
+					     "libacc", "libgomp", "libomp"};
+
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++) {
+		if (!strncmp(name, begins[i], strlen(begins[i])))
+			return true;
+	}
+	return false;
+}
+
 /* This object, and what it needs, come with this library. */
 static void know(struct objects *objects, struct object *object)
 {
-	if (object->is_known)
+	if (object->is_known || is_for_gpus(object->name))
 		return;
 	object->is_known = true;
 	for (const ElfW(Dyn) *entry = object->dynamic; entry && entry->d_tag != DT_NULL; entry++) {

@@ -54,6 +54,7 @@ struct other {
 
 static struct {
 	bool up; /* connections are not to break off */
+	_Atomic bool ends;
 	uint64_t job;
 	int process, num;
 	ucp_context_h context;
@@ -343,7 +344,7 @@ static void on_lost(void *arg, ucp_ep_h endpoint, ucs_status_t status)
 	(void)endpoint;
 	if (!net.up || atomic_exchange(&net.lost[process], true))
 		return;
-	util_log(UTIL_LOG_WARN, UTIL_SUBSYS_NET,
+	util_log(net.ends ? UTIL_LOG_INFO : UTIL_LOG_WARN, UTIL_SUBSYS_NET,
 		 "the connection to rank %d of MPI_COMM_WORLD is lost: %s", process,
 		 net_ucx.ucs_status_string(status));
 }
@@ -462,6 +463,11 @@ void net_expect(int process)
 	lock(port);
 	endpoint_to(port, process, NET_MAIN);
 	unlock(port);
+}
+
+void net_expect_ends(void)
+{
+	net.ends = true;
 }
 
 bool net_is_lost(int process)

@@ -178,6 +178,9 @@ bool net_has_answered(int process, enum net_port port);
  */
 void net_expect(int process);
 
+/* From here on other processes may end before this one: a connection that breaks is no news. */
+void net_expect_ends(void);
+
 /* Whether a connection to it, or a message, was lost. */
 bool net_is_lost(int process);
 

@@ -197,8 +197,9 @@ def body(f, door):
             return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
                     f"\tpmpi_enter({door});\n{made}"
                     f"\treturn {leave}(result, newcomm);\n")
-        # A tool, which comes between, calls the other name.
-        again, copied = ("", "comm") if door == "PMPI_DOOR_MPI" else (" || pmpi_is_copied(comm)", "MPI_COMM_NULL")
+        # A tool, which comes between, calls the other name. Where there is none both are one function.
+        between = f"next_{f.symbol}[PMPI_DOOR_MPI] == next_{f.symbol}[PMPI_DOOR_PMPI] ? MPI_COMM_NULL : comm"
+        again, copied = ("", between) if door == "PMPI_DOOR_MPI" else (" || pmpi_is_copied(comm)", "MPI_COMM_NULL")
         return (f"{yields}\tif (pmpi_asleep(){again})\n\t\treturn {forward};\n"
                 f"\tstruct core_note note;\n\tpmpi_enter({door});\n"
                 f"\tint result = pmpi_note(&note, \"{f.called('')}\", comm, {pends});\n"

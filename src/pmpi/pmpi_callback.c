@@ -8,6 +8,7 @@
  * of ours for each.
  */
 #include "pmpi/pmpi_call.h"
+#include "util/util_readable.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -31,11 +32,18 @@ static void set_num(int num)
 	core_called_back = num > 0;
 }
 
+/* A coroutine's stack may be no memory any more. */
+static bool is_left(const struct callback *one, const char *here)
+{
+	return !util_may_be_read(one->frame + sizeof(void *)) ||
+	       pmpi_is_left(here, one->frame, one->ret);
+}
+
 bool pmpi_look_back(const char *here)
 {
 	int num = callbacks.num;
 
-	while (num && pmpi_is_left(here, callbacks.all[num - 1].frame, callbacks.all[num - 1].ret))
+	while (num && is_left(&callbacks.all[num - 1], here))
 		num--;
 	set_num(num);
 	return num > 0;
@@ -64,10 +72,10 @@ struct pmpi_outer pmpi_step_out(MPI_Comm copied, char *frame, void *ret)
 				   .message_passes = core_message_passes,
 				   .last_path = core_last_path};
 
-	if (callbacks.num == MOST_CALLBACKS)
-		return outer;
-	callbacks.all[callbacks.num] = (struct callback){frame, ret, copied};
-	set_num(callbacks.num + 1);
+	if (callbacks.num < MOST_CALLBACKS) { /* in more the jumps out of them are not seen */
+		callbacks.all[callbacks.num] = (struct callback){frame, ret, copied};
+		set_num(callbacks.num + 1);
+	}
 	pmpi_depth = 0;
 	core_message_passes = false;
 	return outer;

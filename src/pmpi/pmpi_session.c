@@ -46,16 +46,12 @@ int pmpi_own_Initialized(int (*next)(int *), int *flag)
 	return result;
 }
 
-static int num_open; /* the program's sessions. Under the lock */
+static int num_open; /* the program's sessions. Written under the lock, atomic */
 
+/* MPI may ask in MPI_Finalize, with locks that others have to wait for under ours. */
 bool pmpi_session_is_open(void)
 {
-	bool is_open;
-
-	pthread_mutex_lock(&lock);
-	is_open = num_open > 0;
-	pthread_mutex_unlock(&lock);
-	return is_open;
+	return __atomic_load_n(&num_open, __ATOMIC_RELAXED) > 0;
 }
 
 #if PMPI_HAS_MPI4
@@ -91,6 +87,14 @@ static void begin_first(void)
 		__atomic_store_n(&is_ours, init(), __ATOMIC_RELAXED);
 }
 
+/* One more, or less; whether it is the only one then, or was. */
+static bool count(int by)
+{
+	int before = __atomic_fetch_add(&num_open, by, __ATOMIC_RELAXED);
+
+	return by > 0 ? before == 0 : before + by == 0;
+}
+
 int pmpi_own_Session_init(int (*next)(MPI_Info, MPI_Errhandler, MPI_Session *), MPI_Info info,
 			  MPI_Errhandler errhandler, MPI_Session *session)
 {
@@ -99,11 +103,17 @@ int pmpi_own_Session_init(int (*next)(MPI_Info, MPI_Errhandler, MPI_Session *), 
 	if (pmpi_is_inside())
 		return next(info, errhandler, session);
 	pthread_mutex_lock(&lock);
-	if (!num_open)
+	if (count(1))
 		begin_first();
-	result = next(info, errhandler, session);
-	num_open += result == MPI_SUCCESS;
+	pthread_mutex_unlock(&lock);
 	__atomic_store_n(&core_mpi_job_has_sessions, true, __ATOMIC_RELAXED);
+	pmpi_enter(PMPI_DOOR_MPI);
+	result = next(info, errhandler, session);
+	pmpi_leave();
+	if (result == MPI_SUCCESS)
+		return result;
+	pthread_mutex_lock(&lock);
+	count(-1);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -118,26 +128,39 @@ static void finalize(void)
 		PMPI_Finalize();
 }
 
-int pmpi_own_Session_finalize(int (*next)(MPI_Session *), MPI_Session *session)
+/* In it the program's callbacks may come here, too; and once more this call, from a tool. */
+static int end_session(int (*next)(MPI_Session *), MPI_Session *session, const MPI_Session **ending)
 {
-	bool counts = !pmpi_is_inside() && *session != MPI_SESSION_NULL, ends = false;
+	const MPI_Session *outer = *ending;
 	int result;
 
-	if (!counts)
+	*ending = session;
+	result = next(session);
+	*ending = outer;
+	return result;
+}
+
+int pmpi_own_Session_finalize(int (*next)(MPI_Session *), MPI_Session *session)
+{
+	static _Thread_local const MPI_Session *ending;
+	bool ends = false;
+	int result;
+
+	if (pmpi_is_inside() || session == ending || *session == MPI_SESSION_NULL)
 		return next(session);
 	pthread_mutex_lock(&lock);
-	if (!--num_open && is_ours) {
+	if (count(-1) && is_ours) {
 		__atomic_store_n(&is_ours, false, __ATOMIC_RELAXED);
 		is_ended = ends = true;
 	}
 	pthread_mutex_unlock(&lock);
 	if (ends)
 		finalize();
-	result = next(session);
+	result = end_session(next, session, &ending);
 	if (result == MPI_SUCCESS)
 		return result;
 	pthread_mutex_lock(&lock);
-	num_open++;
+	count(1);
 	pthread_mutex_unlock(&lock);
 	return result;
 }

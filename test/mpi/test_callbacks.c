@@ -348,6 +348,11 @@ static void left_by_a_jump(void)
 	all_right &= sums_are_right(other);
 }
 
+static void only_left_by_a_jump(void)
+{
+	fail_inside();
+}
+
 static void after_it(void)
 {
 	all_right &= numbers_go_round(other);
@@ -363,20 +368,55 @@ static void run_on(char *stack, size_t bytes, void (*run)(void))
 	swapcontext(&whole, &coroutine);
 }
 
-/* The stack on which a handler jumped is no memory any more. */
+/* The stack on which a handler jumped is no memory any more, after another call on it or none. */
 static void handler_in_coroutine(void)
 {
 	enum { STACK = 1 << 18 };
-	char *stacks =
-		mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	prepare("an error handler that jumps in a coroutine");
-	open_innermost();
-	run_on(stacks + STACK, STACK, left_by_a_jump);
-	munmap(stacks + STACK, STACK);
-	run_on(stacks, STACK, after_it);
-	munmap(stacks, STACK);
-	MPI_Comm_free(&innermost);
+	for (int i = 0; i < 2; i++) {
+		char *stacks = mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		open_innermost();
+		run_on(stacks + STACK, STACK, i ? only_left_by_a_jump : left_by_a_jump);
+		munmap(stacks + STACK, STACK);
+		run_on(stacks, STACK, after_it);
+		munmap(stacks, STACK);
+		MPI_Comm_free(&innermost);
+	}
+	finish();
+}
+
+enum { LEVELS = 20 };
+static int level;
+
+static void fail_deeper(MPI_Comm *comm, int *error, ...)
+{
+	int number;
+
+	(void)error;
+	num_errors++;
+	all_right &= sums_are_right(other);
+	if (++level < LEVELS)
+		MPI_Recv(&number, 1, MPI_INT, MPI_ANY_SOURCE, 1, *comm, MPI_STATUS_IGNORE);
+	all_right &= all_is_right(other);
+}
+
+/* Each in the one before. */
+static void handlers_in_handlers(void)
+{
+	MPI_Errhandler handler;
+	int number;
+
+	prepare("error handlers in each other");
+	MPI_Comm_create_errhandler(fail_deeper, &handler);
+	MPI_Comm_set_errhandler(failing, handler);
+	MPI_Errhandler_free(&handler);
+	for (int i = 0; i < LEVELS; i++)
+		send_too_much();
+	MPI_Recv(&number, 1, MPI_INT, MPI_ANY_SOURCE, 1, failing, MPI_STATUS_IGNORE);
+	all_right &= num_errors == LEVELS;
 	finish();
 }
 
@@ -485,16 +525,53 @@ static void copy_again(void)
 	finish();
 }
 
+static MPI_Comm twin; /* what the copy function has made */
+static bool makes_twin;
+
+static int copy_once(MPI_Comm comm, int keyval, void *extra, void *value, void *copy, int *flag)
+{
+	(void)keyval;
+	(void)extra;
+	if (makes_twin) {
+		makes_twin = false;
+		PMPI_Comm_dup(comm, &twin);
+	}
+	*(void **)copy = value;
+	*flag = 1;
+	return MPI_SUCCESS;
+}
+
+/* As a tool would, of which there is none. */
+static void copy_by_other_name(void)
+{
+	MPI_Comm copy;
+	int keyval;
+
+	prepare("a copy function copies by the other name");
+	MPI_Comm_create_keyval(copy_once, MPI_COMM_NULL_DELETE_FN, &keyval, NULL);
+	MPI_Comm_set_attr(failing, keyval, &keyval);
+	makes_twin = true;
+	MPI_Comm_dup(failing, &copy);
+	all_right &= all_is_right(twin);
+	all_right &= all_is_right(copy);
+	MPI_Comm_free(&twin);
+	MPI_Comm_free(&copy);
+	MPI_Comm_free_keyval(&keyval);
+	finish();
+}
+
 static const struct test_case cases[] = {
 	{"handler", handler},
 	{"handler_of_some", handler_of_some},
 	{"handler_of_collective", handler_of_collective},
 	{"handler_jumps", handler_jumps},
 	{"handler_in_handler", handler_in_handler},
+	{"handlers_in_handlers", handlers_in_handlers},
 	{"handler_of_refused", handler_of_refused},
 	{"handler_in_coroutine", handler_in_coroutine},
 	{"copy_function", copy_function},
 	{"copy_again", copy_again},
+	{"copy_by_other_name", copy_by_other_name},
 };
 
 int main(int argc, char **argv)

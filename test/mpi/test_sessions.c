@@ -8,6 +8,8 @@
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
 
 #pragma weak gpucoll_last_path
 
@@ -237,6 +239,74 @@ static void init_later(void)
 		MPI_Session_finalize(&session);
 }
 
+/* The first of the ranks alone has one, of itself, when MPI_COMM_WORLD ends. */
+static void one_outlives(void)
+{
+	bool has = test_rank == 0;
+	MPI_Session session;
+	MPI_Group group;
+	MPI_Comm comm;
+
+	MPI_Init(NULL, NULL);
+	is_fast = true;
+	call_on(MPI_COMM_WORLD, "MPI_COMM_WORLD");
+	finish(MPI_COMM_WORLD);
+	if (has) {
+		session = open_session("MPI_THREAD_SINGLE");
+		MPI_Group_from_session_pset(session, "mpi://SELF", &group);
+		MPI_Comm_create_from_group(group, "one", MPI_INFO_NULL, MPI_ERRORS_ARE_FATAL,
+					   &comm);
+		MPI_Group_free(&group);
+	}
+	MPI_Finalize();
+	if (!has)
+		return;
+	call_on(comm, "itself");
+	MPI_Comm_free(&comm);
+	MPI_Session_finalize(&session);
+}
+
+static atomic_bool is_ending;
+
+static int tell_end(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+	(void)comm;
+	(void)keyval;
+	(void)value;
+	(void)extra;
+	atomic_store(&is_ending, true);
+	usleep(200000); /* the other thread goes on meanwhile, or waits for this one */
+	return MPI_SUCCESS;
+}
+
+static void *begin_in_the_end(void *argument)
+{
+	MPI_Session session;
+
+	while (!atomic_load(&is_ending))
+		usleep(1000);
+	session = open_session("MPI_THREAD_MULTIPLE");
+	MPI_Session_finalize(&session);
+	return argument;
+}
+
+/* A thread begins a session while MPI_Finalize calls back. */
+static void begin_while_ending(void)
+{
+	int keyval, level;
+	pthread_t thread;
+
+	MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
+	is_fast = true;
+	call_on(MPI_COMM_WORLD, "MPI_COMM_WORLD");
+	finish(MPI_COMM_WORLD);
+	MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, tell_end, &keyval, NULL);
+	MPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
+	pthread_create(&thread, NULL, begin_in_the_end, NULL);
+	MPI_Finalize();
+	pthread_join(thread, NULL);
+}
+
 /* What is under way, persistent or not, on a session's communicator when MPI_COMM_WORLD ends. */
 static void outlive(void)
 {
@@ -380,10 +450,15 @@ static int launcher_rank(void)
 
 int main(int argc, char **argv)
 {
-	static const struct test_case cases[] = {
-		{"alone", alone},     {"overlap", overlap},       {"again", again},
-		{"threads", threads}, {"init_later", init_later}, {"in_threads", in_threads},
-		{"outlive", outlive}};
+	static const struct test_case cases[] = {{"alone", alone},
+						 {"overlap", overlap},
+						 {"again", again},
+						 {"threads", threads},
+						 {"init_later", init_later},
+						 {"in_threads", in_threads},
+						 {"outlive", outlive},
+						 {"one_outlives", one_outlives},
+						 {"begin_while_ending", begin_while_ending}};
 	int devices = 0;
 
 	test_rank = launcher_rank();

@@ -225,24 +225,25 @@ void core_trace_start(void)
 
 void core_trace_stop(void)
 {
+	int file;
+
 	if (!util_config.trace)
 		return;
 	core_trace_on = core_trace_steps = false;
 	pthread_mutex_lock(&lock);
 	if (fd >= 0)
 		flush();
+	file = fd;
+	fd = -1; /* what ends later is not in it */
 	pthread_mutex_unlock(&lock);
 	core_mpi_job_barrier(NULL);
-	if (fd >= 0 && opened_it)
-		put_text("{\"name\": \"gpucoll_end\", \"ph\": \"M\", \"pid\": %d, \"args\": {}}]\n",
-			 core_mpi_job.rank);
-	pthread_mutex_lock(&lock);
-	if (fd >= 0)
-		flush();
-	if (fd >= 0)
-		close(fd);
-	fd = -1;
-	pthread_mutex_unlock(&lock);
+	if (file < 0)
+		return;
+	if (opened_it)
+		dprintf(file,
+			"{\"name\": \"gpucoll_end\", \"ph\": \"M\", \"pid\": %d, \"args\": {}}]\n",
+			core_mpi_job.rank);
+	close(file);
 }
 
 /* ---- events ---- */
