@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from conftest import BUILD, MPIS, SOURCE, assert_passed
+from conftest import BUILD, CUDA, MPIS, SOURCE, assert_passed, run_command
 from helpers import LINKS, MACHINES, PATHS, compile_with, each_mpi, emulated_only, run_tool
 
 
@@ -294,6 +294,26 @@ def test_who_asks_nvml(run_mpi, tmp_path, monkeypatch, mpi, case):
     result = run_mpi(mpi, 2, tmp_path / "program", env={"GPUCOLL_DEBUG": "info"})
     assert result.status == 0 and "CUDA driver found" in result.output, result.output
     assert result.output.count("NVML begins") == asks, result.output
+
+
+@pytest.mark.parametrize("brings,comes", [(True, "1"), (False, "0")])
+def test_runtime_that_the_mpi_brings(tmp_path, brings, comes):
+    """The MPI may need CUDA's runtime library, and the program use that one, with nothing of its own that loads the driver."""
+    sources = {"cudart": "#include <dlfcn.h>\nint cudaMalloc(void **p, unsigned long n) { (void)p; (void)n; return !dlopen(\"libcuda.so.1\", RTLD_NOW); }",
+               "mpi": "int cudaMalloc(void **p, unsigned long n);\nint mpi(void) { return " + ("cudaMalloc(0, 0)" if brings else "0") + "; }",
+               "own": "#include <link.h>\n#include <stdbool.h>\nint mpi(void);\nbool gpu_driver_bound;\nstruct link_map *gpu_driver_last_object;\n"
+                      "bool gpu_driver_look(void) { mpi(); return false; }",
+               "main": "#include <stdio.h>\n#include \"gpu/gpu_use.h\"\nint main(void) { gpu_use_look(); printf(\"%d\\n\", gpu_use_may_come()); return 0; }"}
+    for name, text in sources.items():
+        (tmp_path / f"{name}.c").write_text(text)
+    def library(name, *more):
+        compile_with("cc", "-w", "-shared", "-fPIC", "-o", tmp_path / f"lib{name}.so", tmp_path / f"{name}.c", f"-L{tmp_path}", "-Wl,--no-as-needed", *more)
+    library("cudart")
+    library("mpi", *(["-lcudart"] if brings else []))
+    library("own", SOURCE / "src/gpu/gpu_use.c", "-D_GNU_SOURCE", f"-I{SOURCE / 'src'}", f"-I{CUDA}/include", "-lmpi")
+    compile_with("cc", "-o", tmp_path / "main", tmp_path / "main.c", f"-I{SOURCE / 'src'}", f"-L{tmp_path}", "-lown", f"-Wl,-rpath-link,{tmp_path}")
+    result = run_command([tmp_path / "main"], {"LD_LIBRARY_PATH": str(tmp_path)}, 60)
+    assert result.status == 0 and result.output.strip() == comes, result.output
 
 
 # What the machine says of two GPUs, what the user says, of rank 1 something else; and whether one uses the other's memory.
