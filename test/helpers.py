@@ -100,7 +100,14 @@ RECOVERY = {"mpich": ["-disable-auto-cleanup"], "openmpi": ["--enable-recovery"]
 SURVIVING = 'trap "" USR1; {environment} "$@"; sleep 1'
 
 
+# Debian's UCX 1.13 asserts that no answer to the beginning of a connection is on its way when that breaks off, as it may be where
+# a process ends just after it has connected. 1.14 does not (openucx/ucx, pull request 8175); without assertions 1.13 goes on, too.
+UCX_ASSERTS = re.compile(r"ucp_request\.c:\d+ +Assertion .*: got REP message")
+
+
 def assert_survived(result, survivors):
+    if UCX_ASSERTS.search(result.output):
+        pytest.skip("UCX has ended a survivor by an assertion that newer ones do not have")
     said = set(re.findall(r"rank (\d+) survives: (?:.*rror|.*[Pp]rocess [Ff]ail)", result.output))
     assert result.status != "timeout" and len(said) == survivors, result.output[-4000:]
 
