@@ -106,10 +106,11 @@ UCX_ASSERTS = re.compile(r"ucp_request\.c:\d+ +Assertion .*: got REP message")
 
 
 def assert_survived(result, survivors):
-    if UCX_ASSERTS.search(result.output):
-        pytest.skip("UCX has ended a survivor by an assertion that newer ones do not have")
     said = set(re.findall(r"rank (\d+) survives: (?:.*rror|.*[Pp]rocess [Ff]ail)", result.output))
-    assert result.status != "timeout" and len(said) == survivors, result.output[-4000:]
+    ended = len(UCX_ASSERTS.findall(result.output))
+    assert result.status != "timeout" and len(said) == survivors - ended, result.output[-4000:]
+    if ended:
+        pytest.skip("UCX has ended a survivor by an assertion that newer ones do not have; the others had their errors")
 
 
 CUDART = sorted(p.name for p in BUILD.glob("emu/libcudart.so.*"))[0] if MPIS else None

@@ -87,10 +87,6 @@ def test_edges(run_mpi, mpi, case):
         assert "rank 2 was let go: yes" in result.output, result.output
 
 
-CALLBACKS = ["handler", "handler_of_some", "handler_of_collective", "handler_jumps", "handler_in_handler", "handlers_in_handlers",
-             "handler_of_refused", "handler_in_coroutine", "copy_function", "copy_again", "copy_by_other_name"]
-
-
 @pytest.mark.parametrize("which", ["mpich5", "openmpi5"])
 @pytest.mark.parametrize("case", ["outlive", "one_outlives"])
 def test_sessions_over_nodes(run_mpi, which, case):
@@ -100,6 +96,10 @@ def test_sessions_over_nodes(run_mpi, which, case):
     result = on_nodes(run_mpi, which, "0011", "test_sessions", case, timeout=60)
     assert_passed(result)
     assert "WARN" not in result.output, result.output
+
+
+CALLBACKS = ["handler", "handler_of_some", "handler_of_collective", "handler_jumps", "handler_in_handler", "handlers_in_handlers",
+             "handler_of_refused", "handler_in_coroutine", "copy_function", "copy_again", "copy_by_other_name"]
 
 
 @each_mpi

@@ -192,8 +192,7 @@ void core_stop(bool goes_on)
 	if (core_awake)
 		core_trace_stop();
 	if (goes_on) {
-		if (core_awake)
-			core_network_stop(true);
+		core_network_stop(true);
 		core_awake = false;
 		return;
 	}

@@ -177,8 +177,15 @@ def body(f, door):
     forward = f"next_{f.symbol}[{door}]({f.arguments})"
     yields = f"\tif (core_drive_is_pending())\n\t\tpmpi_yield({door});\n"
     pends = "true" if "request" in f.arguments and not f.name.endswith("_init") else "false"
+    again = out = back = ""
+    if "copies" in f.flags:
+        # A tool, which comes between, calls the other name. Where there is none both are one function.
+        between = f"next_{f.symbol}[PMPI_DOOR_MPI] == next_{f.symbol}[PMPI_DOOR_PMPI] ? MPI_COMM_NULL : comm"
+        again, copied = ("", between) if door == "PMPI_DOOR_MPI" else (" || pmpi_is_copied(comm)", "MPI_COMM_NULL")
+        out = f"\tstruct pmpi_outer outer = pmpi_step_out({copied}, __builtin_frame_address(0), __builtin_return_address(0));\n"
+        back = "\tpmpi_step_in(&outer);\n"
     noted = (f"\tstruct core_note note;\n\tint result = pmpi_note(&note, \"{f.called('')}\", comm, {pends});\n"
-             f"\tif (result == MPI_SUCCESS)\n\t\tresult = {forward};\n\tpmpi_note_end(&note, result, {pends});\n")
+             f"{out}\tif (result == MPI_SUCCESS)\n\t\tresult = {forward};\n{back}\tpmpi_note_end(&note, result, {pends});\n")
     made = noted if "seq" in f.flags else f"\tint result = {forward};\n"
     if f.kind == "block" and "seq" in f.flags:
         return (f"{yields}\tif (__builtin_expect(pmpi_asleep(), true))\n\t\treturn {forward};\n"
@@ -193,19 +200,8 @@ def body(f, door):
                 f"\treturn pmpi_own_{f.name}(next_{f.symbol}[{door}]{separator}{f.arguments});\n")
     if f.kind in ("comm", "late"):
         leave = "pmpi_leave_constructor" if f.kind == "comm" else "pmpi_leave_late_constructor"
-        if "copies" not in f.flags:
-            return (f"{yields}\tif (pmpi_asleep())\n\t\treturn {forward};\n"
-                    f"\tpmpi_enter({door});\n{made}"
-                    f"\treturn {leave}(result, newcomm);\n")
-        # A tool, which comes between, calls the other name. Where there is none both are one function.
-        between = f"next_{f.symbol}[PMPI_DOOR_MPI] == next_{f.symbol}[PMPI_DOOR_PMPI] ? MPI_COMM_NULL : comm"
-        again, copied = ("", between) if door == "PMPI_DOOR_MPI" else (" || pmpi_is_copied(comm)", "MPI_COMM_NULL")
         return (f"{yields}\tif (pmpi_asleep(){again})\n\t\treturn {forward};\n"
-                f"\tstruct core_note note;\n\tpmpi_enter({door});\n"
-                f"\tint result = pmpi_note(&note, \"{f.called('')}\", comm, {pends});\n"
-                f"\tstruct pmpi_outer outer = pmpi_step_out({copied}, __builtin_frame_address(0), __builtin_return_address(0));\n"
-                f"\tif (result == MPI_SUCCESS)\n\t\tresult = {forward};\n"
-                f"\tpmpi_step_in(&outer);\n\tpmpi_note_end(&note, result, {pends});\n"
+                f"\tpmpi_enter({door});\n{made}"
                 f"\treturn {leave}(result, newcomm);\n")
     if f.kind == "handler":
         function = f.params[0][0].split()[0]

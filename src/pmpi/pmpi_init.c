@@ -8,8 +8,8 @@
 #include "core/p2p/core_mpi_side.h"
 #include "core/p2p/core_mpi_trial.h"
 #include "core/report/core_stats.h"
-#include "pmpi/pmpi_call.h"
 #include "gpu/gpu_use.h"
+#include "pmpi/pmpi_call.h"
 #include "gpucoll/gpucoll.h" /* after mpi.h */
 #include "util/util_config.h"
 #include "util/util_log.h"

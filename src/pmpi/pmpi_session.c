@@ -87,12 +87,10 @@ static void begin_first(void)
 		__atomic_store_n(&is_ours, init(), __ATOMIC_RELAXED);
 }
 
-/* One more, or less; whether it is the only one then, or was. */
-static bool count(int by)
+/* One more, or less. Returns how many there are then. */
+static int count(int by)
 {
-	int before = __atomic_fetch_add(&num_open, by, __ATOMIC_RELAXED);
-
-	return by > 0 ? before == 0 : before + by == 0;
+	return __atomic_add_fetch(&num_open, by, __ATOMIC_RELAXED);
 }
 
 int pmpi_own_Session_init(int (*next)(MPI_Info, MPI_Errhandler, MPI_Session *), MPI_Info info,
@@ -103,7 +101,7 @@ int pmpi_own_Session_init(int (*next)(MPI_Info, MPI_Errhandler, MPI_Session *), 
 	if (pmpi_is_inside())
 		return next(info, errhandler, session);
 	pthread_mutex_lock(&lock);
-	if (count(1))
+	if (count(1) == 1)
 		begin_first();
 	pthread_mutex_unlock(&lock);
 	__atomic_store_n(&core_mpi_job_has_sessions, true, __ATOMIC_RELAXED);
@@ -128,35 +126,27 @@ static void finalize(void)
 		PMPI_Finalize();
 }
 
-/* In it the program's callbacks may come here, too; and once more this call, from a tool. */
-static int end_session(int (*next)(MPI_Session *), MPI_Session *session, const MPI_Session **ending)
-{
-	const MPI_Session *outer = *ending;
-	int result;
-
-	*ending = session;
-	result = next(session);
-	*ending = outer;
-	return result;
-}
-
 int pmpi_own_Session_finalize(int (*next)(MPI_Session *), MPI_Session *session)
 {
 	static _Thread_local const MPI_Session *ending;
+	const MPI_Session *outer = ending;
 	bool ends = false;
 	int result;
 
 	if (pmpi_is_inside() || session == ending || *session == MPI_SESSION_NULL)
 		return next(session);
 	pthread_mutex_lock(&lock);
-	if (count(-1) && is_ours) {
+	if (count(-1) == 0 && is_ours) {
 		__atomic_store_n(&is_ours, false, __ATOMIC_RELAXED);
 		is_ended = ends = true;
 	}
 	pthread_mutex_unlock(&lock);
 	if (ends)
 		finalize();
-	result = end_session(next, session, &ending);
+	/* The program's callbacks may come here, too; and once more this call, from a tool. */
+	ending = session;
+	result = next(session);
+	ending = outer;
 	if (result == MPI_SUCCESS)
 		return result;
 	pthread_mutex_lock(&lock);

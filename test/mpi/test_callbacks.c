@@ -93,17 +93,22 @@ static void add_up(MPI_Comm *comm, int *error, ...)
 		longjmp(before_the_call, 1);
 }
 
-static void prepare(const char *what)
+static void set_handler(MPI_Comm comm, MPI_Comm_errhandler_function *function)
 {
 	MPI_Errhandler handler;
 
+	MPI_Comm_create_errhandler(function, &handler);
+	MPI_Comm_set_errhandler(comm, handler);
+	MPI_Errhandler_free(&handler);
+}
+
+static void prepare(const char *what)
+{
 	snprintf(test_name, sizeof(test_name), "%s", what);
 	MPI_Comm_dup(MPI_COMM_WORLD, &other);
 	MPI_Comm_dup(MPI_COMM_WORLD, &failing);
-	MPI_Comm_create_errhandler(add_up, &handler);
-	MPI_Comm_set_errhandler(failing, handler);
-	MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler); /* where MPICH raises those of MPI_Wait */
-	MPI_Errhandler_free(&handler);
+	set_handler(failing, add_up);
+	set_handler(MPI_COMM_WORLD, add_up); /* where MPICH raises those of MPI_Wait */
 	all_right = true;
 	num_errors = 0;
 	all_right &= all_is_right(other);
@@ -240,12 +245,9 @@ static void fail_and_add_up(MPI_Comm *comm, int *error, ...)
 static void open_innermost(void)
 {
 	int two[2] = {1, 2};
-	MPI_Errhandler handler;
 
 	MPI_Comm_dup(MPI_COMM_WORLD, &innermost);
-	MPI_Comm_create_errhandler(jump, &handler);
-	MPI_Comm_set_errhandler(innermost, handler);
-	MPI_Errhandler_free(&handler);
+	set_handler(innermost, jump);
 	MPI_Send(two, 2, MPI_INT, (test_rank + 1) % test_size, 1, innermost);
 }
 
@@ -278,16 +280,13 @@ static void handler_in_handler(void)
 		      out = buffer_new(PLACE_DEVICE, sizeof(int)),
 		      one = buffer_new(PLACE_DEVICE, sizeof(int));
 	int sum = test_size * (test_size - 1) / 2;
-	MPI_Errhandler handler;
 	MPI_Request requests[2];
 	MPI_Status statuses[2];
 
 	prepare("an error handler that catches an error");
 	open_innermost();
-	MPI_Comm_create_errhandler(fail_and_add_up, &handler);
-	MPI_Comm_set_errhandler(failing, handler);
-	MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
-	MPI_Errhandler_free(&handler);
+	set_handler(failing, fail_and_add_up);
+	set_handler(MPI_COMM_WORLD, fail_and_add_up);
 	buffer_put(&in, &test_rank, sizeof(int));
 	MPI_Irecv(one.data, 1, MPI_INT, MPI_ANY_SOURCE, 1, failing, &requests[0]);
 	MPI_Barrier(failing);
@@ -323,13 +322,10 @@ static void add_up_there(MPI_Comm *comm, int *error, ...)
 /* One rank's call is refused, and its handler makes the one on the communicator that all make. */
 static void handler_of_refused(void)
 {
-	MPI_Errhandler handler;
 	int none = 0;
 
 	prepare("a collective in the handler of its communicator");
-	MPI_Comm_create_errhandler(add_up_there, &handler);
-	MPI_Comm_set_errhandler(failing, handler);
-	MPI_Errhandler_free(&handler);
+	set_handler(failing, add_up_there);
 	if (test_rank == 0)
 		MPI_Bcast(&none, -1, MPI_INT, 0, failing);
 	else
@@ -346,11 +342,6 @@ static void left_by_a_jump(void)
 {
 	fail_inside();
 	all_right &= sums_are_right(other);
-}
-
-static void only_left_by_a_jump(void)
-{
-	fail_inside();
 }
 
 static void after_it(void)
@@ -379,7 +370,7 @@ static void handler_in_coroutine(void)
 				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 		open_innermost();
-		run_on(stacks + STACK, STACK, i ? only_left_by_a_jump : left_by_a_jump);
+		run_on(stacks + STACK, STACK, i ? fail_inside : left_by_a_jump);
 		munmap(stacks + STACK, STACK);
 		run_on(stacks, STACK, after_it);
 		munmap(stacks, STACK);
@@ -406,13 +397,10 @@ static void fail_deeper(MPI_Comm *comm, int *error, ...)
 /* Each in the one before. */
 static void handlers_in_handlers(void)
 {
-	MPI_Errhandler handler;
 	int number;
 
 	prepare("error handlers in each other");
-	MPI_Comm_create_errhandler(fail_deeper, &handler);
-	MPI_Comm_set_errhandler(failing, handler);
-	MPI_Errhandler_free(&handler);
+	set_handler(failing, fail_deeper);
 	for (int i = 0; i < LEVELS; i++)
 		send_too_much();
 	MPI_Recv(&number, 1, MPI_INT, MPI_ANY_SOURCE, 1, failing, MPI_STATUS_IGNORE);
@@ -505,16 +493,13 @@ static void make_anew(MPI_Comm *comm, int *error, ...)
 /* The handler of the constructor makes it anew, or the program after that. */
 static void copy_again(void)
 {
-	MPI_Errhandler handler;
 	MPI_Comm copy;
 	int keyval;
 
 	prepare("a communicator is copied in the handler of its copying");
 	MPI_Comm_create_keyval(refuse_once, MPI_COMM_NULL_DELETE_FN, &keyval, NULL);
 	MPI_Comm_set_attr(failing, keyval, &keyval);
-	MPI_Comm_create_errhandler(make_anew, &handler);
-	MPI_Comm_set_errhandler(failing, handler);
-	MPI_Errhandler_free(&handler);
+	set_handler(failing, make_anew);
 	refuses = true;
 	all_right &= MPI_Comm_dup(failing, &copy) != MPI_SUCCESS && !refuses;
 	if (test_rank)

@@ -199,16 +199,16 @@ static struct core_entry *begin_entry(struct core_note *note, struct core_comm *
 	return entry;
 }
 
-/* Release: who reads the serial reads what was written before. */
-static void publish(const struct core_note *note)
-{
-	atomic_store_explicit(&note->call->serial, note->serial, memory_order_release);
-}
-
 static bool is_open(const struct core_note *note)
 {
 	return note->call &&
 	       atomic_load_explicit(&note->call->open, memory_order_relaxed) == note->serial;
+}
+
+/* Release: who reads the serial reads what was written before. */
+static void publish(const struct core_note *note)
+{
+	atomic_store_explicit(&note->call->serial, note->serial, memory_order_release);
 }
 
 static void follow(struct core_note *note, struct core_comm *comm, bool waits)
@@ -325,8 +325,7 @@ void core_journal_end(const struct core_note *note, const struct core_journal_en
 	struct core_entry *call = note->call;
 
 	/* The last note of a communicator may be that of a call that has ended long ago. */
-	if (!call || !mine ||
-	    atomic_load_explicit(&call->open, memory_order_relaxed) != note->serial)
+	if (!mine || !is_open(note))
 		return;
 	call->path = (uint8_t)end->path;
 	call->bytes = end->bytes;
